@@ -1,0 +1,33 @@
+# The two commands a newcomer needs: make demo, make test. Both set everything up themselves.
+.PHONY: demo test setup lint format clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(wildcard src tests tools benchmarks)
+WITH_JAVA := JAVA_HOME="$$(cat $(VENV)/java-home 2>/dev/null)"
+
+# Shows what Surecast does, and leaves pictures and pages in out/demo.
+demo: setup
+	@$(WITH_JAVA) $(BIN)/surecast demo --out out/demo
+
+# Lint, types, import contracts, documentation and all tests.
+test: setup lint
+	$(BIN)/python tools/clear_stale_kernels.py
+	$(WITH_JAVA) $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+lint: setup
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# Leaves .venv with the surecast command in it; skipped when nothing changed.
+setup:
+	@python3 tools/setup.py
+
+format: setup
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+clean:
+	rm -rf $(VENV) out build dist src/*.egg-info

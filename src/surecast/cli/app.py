@@ -1,0 +1,39 @@
+"""The commands of Surecast, by group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from surecast import __version__
+from surecast.cli import compare, demo, report, scenario
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="surecast",
+    help="A publish/subscribe system that knows its quality of service before it is deployed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(scenario.app, name="scenario")
+app.add_typer(report.app, name="report")
+app.command("compare")(compare.compare)
+app.command("demo")(demo.demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"surecast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def surecast(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,68 @@
+"""`surecast report`: look at reports that were saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surecast.cli.options import AsJson
+
+app = typer.Typer(help="Look at the reports that predictions, simulations and runs save.", no_args_is_help=True)
+
+ReportFile = Annotated[Path, typer.Argument(metavar="REPORT", help="A .json or .parquet report.", show_default=False)]
+
+
+@app.command()
+def show(
+    file: ReportFile,
+    scope: Annotated[str | None, typer.Option(help="Only this scope, such as subscriber or broker.")] = None,
+    variant: Annotated[str | None, typer.Option(help="Only this variant, such as a scheme.")] = None,
+    sort_by: Annotated[str | None, typer.Option(help="The metric to sort components by, worst first.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """Show a report as tables: the whole system, a summary of each metric, the worst components."""
+    from surecast.cli.output import console, print_json, working
+    from surecast.report import as_dict, load, render
+
+    with working(f"reading {file}"):
+        report = load(file)
+    if json:
+        print_json(as_dict(report.select(scope=scope, variant=variant)))
+    else:
+        console.print(render(report, scope=scope, variant=variant, limit=limit, sort_by=sort_by))
+
+
+@app.command()
+def convert(
+    file: ReportFile,
+    out: Annotated[Path, typer.Argument(help="The .json or .parquet file to write.", show_default=False)],
+) -> None:
+    """Write a report in the other format."""
+    from surecast.cli.output import console, working
+    from surecast.report import load, save
+
+    with working(f"writing {out}"):
+        save(load(file), out)
+    console.print(f"wrote {out}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def metrics(json: AsJson = False) -> None:
+    """List every metric that a report may hold, with its unit and meaning."""
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json
+    from surecast.report import metrics as catalogue
+
+    if json:
+        print_json(
+            [{"name": m.name, "scopes": list(m.scopes), "unit": m.unit, "meaning": m.meaning} for m in catalogue()]
+        )
+        return
+    table = Table("metric", "of", "unit", "meaning", title="Metrics")
+    for metric in catalogue():
+        table.add_row(metric.name, ", ".join(metric.scopes), metric.unit, metric.meaning)
+    console.print(table)

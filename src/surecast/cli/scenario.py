@@ -1,0 +1,161 @@
+"""`surecast scenario`: start, check, show and document scenario files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+
+if TYPE_CHECKING:
+    from surecast.scenario import System
+
+app = typer.Typer(help="Describe a system: start from a template, check, show, draw.", no_args_is_help=True)
+
+
+@app.command()
+def new(
+    file: Annotated[Path | None, typer.Argument(help="The file to write; left out, the templates are listed.")] = None,
+    template: Annotated[str, typer.Option("--template", "-t", help="Which template to start from.")] = "minimal",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Write a scenario file to start from."""
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json
+    from surecast.errors import ConfigurationError
+    from surecast.scenario import TEMPLATES, template_text
+
+    if file is None:
+        if json:
+            print_json(TEMPLATES)
+            return
+        table = Table("template", "what it describes", title="Templates")
+        for name, text in TEMPLATES.items():
+            table.add_row(name, text)
+        console.print(table)
+        console.print("Write one with: surecast scenario new FILE --template NAME")
+        return
+    if template not in TEMPLATES:
+        raise ConfigurationError(f"there is no template {template!r}; there are: {', '.join(TEMPLATES)}")
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(template_text(template))
+    except FileExistsError:
+        raise ConfigurationError(f"{file} exists; add --force to overwrite it") from None
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from None
+    if json:
+        print_json({"file": str(file), "template": template})
+    else:
+        console.print(f"wrote {file}; look at it with: surecast scenario show {file}", soft_wrap=True)
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO...", help="Scenario files.", show_default=False)],
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """Say everything that is wrong with scenario files; exit 1 if anything is."""
+    from surecast.cli.output import console, print_json, print_problems, working
+    from surecast.errors import ScenarioError
+    from surecast.scenario import load_system
+
+    results: list[dict[str, Any]] = []
+    changes = parse_overrides(overrides)
+    for file in files:
+        try:
+            with working(f"checking {file}"):
+                _, system = load_system(file, changes)
+        except ScenarioError as error:
+            problems = [problem.as_dict() for problem in error.problems]
+            results.append({"file": str(file), "ok": False, "problems": problems, "notes": []})
+            if not json:
+                print_problems(error.problems)
+            continue
+        results.append({"file": str(file), "ok": True, "problems": [], "notes": list(system.notes)})
+        if not json:
+            console.print(f"{file}: [green]ok[/green]", soft_wrap=True)
+            for note in system.notes:
+                console.print(f"  note: {note}", markup=False, soft_wrap=True)
+    if json:
+        print_json(results)
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    file: ScenarioFile,
+    draw: Annotated[
+        list[Path] | None,
+        typer.Option("--draw", metavar="PICTURE", help="Draw it to a .html, .svg or .png file. May be repeated."),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw .svg and .png on a dark ground.")] = False,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """Summarise the system that a scenario means, and draw it."""
+    from surecast.cli.output import console, print_json, working
+    from surecast.scenario import load_system
+    from surecast.scenario.summary import system_data
+
+    with working(f"reading {file}"):
+        scenario, system = load_system(file, parse_overrides(overrides))
+    pictures = []
+    for picture in draw or []:
+        from surecast.studio import draw_system
+
+        with working(f"drawing {picture}"):
+            pictures.append(str(draw_system(system, picture, dark=dark)))
+    if json:
+        print_json({**system_data(system), "pictures": pictures})
+        return
+    _print_summary(system, scenario.description)
+    for picture_name in pictures:
+        console.print(f"drew {picture_name}", markup=False, soft_wrap=True)
+
+
+def _print_summary(system: System, description: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from surecast.cli.output import console
+    from surecast.scenario.summary import summarise
+
+    table = Table(title=Text(f"{system.name} (seed {system.seed})"), caption=Text(description), show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_column()
+    for part, rows in summarise(system).items():
+        for i, (what, value) in enumerate(rows):
+            table.add_row(part if i == 0 else "", Text(what), Text(value))
+        table.add_section()
+    console.print(table)
+    for note in system.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def schema(
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to a file.")] = None,
+) -> None:
+    """Print the JSON schema of scenario files, for editors that complete and check as you type."""
+    import json as json_module
+
+    from surecast.cli.output import console, print_json
+    from surecast.errors import ConfigurationError
+    from surecast.scenario import scenario_schema
+
+    if out is None:
+        print_json(scenario_schema())
+        return
+    try:
+        out.write_text(json_module.dumps(scenario_schema(), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{out} cannot be written: {error.strerror}") from None
+    console.print(f"wrote {out}", soft_wrap=True)

@@ -1,0 +1,115 @@
+"""Comparisons as Rich tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surecast.report.agreement import Unmatched
+from surecast.report.compare import Comparison
+from surecast.report.figure import SCOPES
+from surecast.report.fitted import FittedTable, plain
+from surecast.report.formatting import format_percent, format_signed, format_value
+from surecast.report.info import ReportInfo
+from surecast.report.metrics import metric_or_plain
+from surecast.report.tables import more, title_of
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+__all__ = ["render_comparison"]
+
+
+def render_comparison(comparison: Comparison, *, limit: int = 20) -> Group:
+    """A comparison for people: agreement per metric, the largest disagreements, and what only one report has.
+
+    >>> from rich.console import Console
+    >>> from surecast.report.compare import compare
+    >>> from surecast.report.report import example_report
+    >>> same = compare(example_report(), example_report())
+    >>> Console(width=100).print(render_comparison(same))  # doctest: +ELLIPSIS
+    a: star, simulated, seed 7
+    b: star, simulated, seed 7
+    7 figures in both
+    ...
+    """
+    from rich.console import Group
+
+    parts: list[RenderableType] = [plain(_heading(comparison), "bold"), _agreement_table(comparison)]
+    if limit > 0:
+        parts.append(_difference_table(comparison, limit))
+    parts += [plain(_only(side, rows)) for side, rows in (("a", comparison.only_a), ("b", comparison.only_b)) if rows]
+    return Group(*parts)
+
+
+def _heading(comparison: Comparison) -> str:
+    lines = [f"a: {_describe(comparison.a)}", f"b: {_describe(comparison.b)}"]
+    if comparison.variants:
+        pairs = (f"{a or 'the only variant'} with {b or 'the only variant'}" for a, b in comparison.variants.items())
+        lines.append(f"variants: {', '.join(pairs)}")
+    if comparison.a.scenario != comparison.b.scenario:
+        lines.append("! the two reports are about different scenarios")
+    lines.append(f"{len(comparison):,} figure{'s' if len(comparison) != 1 else ''} in both")
+    return "\n".join(lines)
+
+
+def _describe(info: ReportInfo) -> str:
+    return f"{info}{'' if info.seed is None else f', seed {info.seed}'}"
+
+
+def _has_variants(comparison: Comparison) -> bool:
+    return len(comparison.a_columns.variant.words) > 1
+
+
+def _agreement_table(comparison: Comparison) -> FittedTable:
+    variants = _has_variants(comparison)
+    rows = []
+    for row in comparison.summary:
+        unit = metric_or_plain(row.metric).unit
+        texts = [SCOPES.get(row.scope, row.scope), title_of(row.metric, row.detail)]
+        numbers = [
+            format_value(row.mean_absolute, unit),
+            format_value(row.largest, unit),
+            "-" if row.inside is None else f"{row.inside:.0%} of {row.inside_count:,}",
+            f"{row.count:,}",
+            "-" if row.correlation is None else f"{row.correlation:.4f}",
+            format_value(row.root_mean_square, unit),
+            format_signed(row.mean_difference, unit),
+        ]
+        rows.append(([row.variant] if variants else []) + texts + numbers)
+    names = (["Variant"] if variants else []) + ["Of each", "Figure"]
+    headers = ["Mean |d|", "Largest |d|", "Inside", "Count", "Correlation", "RMS d", "Mean d"]
+    caption = "d = b - a; inside: consistent with the interval or the bound"
+    return FittedTable("Agreement", names, headers, rows, caption)
+
+
+def _difference_table(comparison: Comparison, limit: int) -> FittedTable:
+    variants = _has_variants(comparison)
+    rows, styles = [], []
+    for row in comparison.rows(limit):
+        unit = metric_or_plain(row.metric).unit
+        texts = [f"{SCOPES.get(row.scope, row.scope)} {row.name}".rstrip(), title_of(row.metric, row.detail)]
+        numbers = [
+            format_value(row.a, unit),
+            format_value(row.b, unit),
+            format_signed(row.difference, unit),
+            {None: "-", True: "yes", False: "no"}[row.inside],
+            format_percent(row.relative),
+        ]
+        rows.append(([row.variant] if variants else []) + texts + numbers)
+        styles.append("red" if row.inside is False else "")
+    names = (["Variant"] if variants else []) + ["Of", "Figure"]
+    headers = ["a", "b", "Difference", "Inside", "Relative"]
+    return FittedTable("Largest disagreements", names, headers, rows, more(len(comparison), limit), styles)
+
+
+def _only(side: str, rows: list[Unmatched]) -> str:
+    total = sum(row.count for row in rows)
+    lines = [f"only in {side}: {total:,} figure{'s' if total != 1 else ''}"]
+    for row in rows[:10]:
+        named = f" ({', '.join(row.examples)}{', …' if row.count > len(row.examples) else ''})" if row.examples else ""
+        variant = f"{row.variant}: " if row.variant else ""
+        scope = SCOPES.get(row.scope, row.scope)
+        lines.append(f"  {variant}{scope}, {title_of(row.metric, row.detail)}: {row.count:,}{named}")
+    if len(rows) > 10:
+        lines.append(f"  {more(len(rows), 10)}")
+    return "\n".join(lines)

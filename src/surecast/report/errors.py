@@ -1,0 +1,38 @@
+"""What can be wrong with a report, and how the message helps."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from surecast.errors import UserError
+
+__all__ = ["ReportError"]
+
+
+class ReportError(UserError):
+    """A report cannot be built, asked, read, written or compared as requested."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the closest known one, if any is close.
+
+    >>> suggestion("utilization", ["utilisation", "reliability"])
+    "; did you mean 'utilisation'?"
+    >>> suggestion("zzz", ["utilisation"])
+    ''
+    """
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def listing(words: Iterable[str], limit: int = 8) -> str:
+    """Words for a message, the first few and how many more.
+
+    >>> listing(["b1", "b2", "b3"], limit=2)
+    'b1, b2 and 1 more'
+    """
+    all_words = list(words)
+    shown = ", ".join(word or "''" for word in all_words[:limit])
+    more = len(all_words) - limit
+    return f"{shown} and {more} more" if more > 0 else shown or "nothing"

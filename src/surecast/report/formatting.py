@@ -1,0 +1,108 @@
+"""Numbers for people: sensible digits, and the unit in which they are easiest to read."""
+
+from __future__ import annotations
+
+import math
+
+from surecast.report.figure import HOW, Figure
+from surecast.report.metrics import metric_or_plain
+
+__all__ = ["format_figure", "format_value"]
+
+_TIMES = ((1e-6, 1e9, " ns"), (1e-3, 1e6, " µs"), (1.0, 1e3, " ms"), (7200.0, 1.0, " s"), (172_800.0, 1 / 3600, " h"))
+
+
+def format_value(value: float, unit: str) -> str:
+    """A value with its unit.
+
+    >>> [format_value(v, "s") for v in (0.0123, 90, 250_000)]
+    ['12.3 ms', '90 s', '2.894 d']
+    >>> [format_value(v, "share") for v in (0.5, 0.99987, 1.0)]
+    ['0.500', '0.99987', '1']
+    >>> [format_value(v, "1/s") for v in (1400, 0.25)]
+    ['1,400/s', '0.25/s']
+    """
+    factor, suffix = _scale(value, unit)
+    return _digits(value * factor, unit) + suffix
+
+
+def format_signed(value: float, unit: str) -> str:
+    """A difference with its unit.
+
+    >>> format_signed(0.002, "s"), format_signed(-0.002, "s"), format_signed(0.0, "s")
+    ('+2 ms', '-2 ms', '0 s')
+    """
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{format_value(abs(value), unit)}"
+
+
+def format_percent(value: float | None) -> str:
+    """A relative difference.
+
+    >>> format_percent(-0.0345), format_percent(None)
+    ('-3.5 %', '-')
+    """
+    if value is None:
+        return "-"
+    number = f"{abs(value) * 100:,.1f}" if abs(value) < 100 else f"{abs(value) * 100:,.3g}"
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{number} %"
+
+
+def format_figure(figure: Figure) -> str:
+    """A figure with its interval, its unit and the mark of how it was obtained.
+
+    >>> format_figure(Figure("subscriber", "s1", "reliability", 0.9123, "simulated", low=0.9093, high=0.9153))
+    '~ 0.912 ± 0.003'
+    >>> format_figure(Figure("subscriber", "s1", "reliability", 0.98, "simulated", low=0.9, high=0.99))
+    '~ 0.98 [0.90, 0.99]'
+    >>> format_figure(Figure("subscriber", "s1", "delay_mean_s", 0.0123, "lower_bound"))
+    '≥ 12.3 ms'
+    """
+    unit = metric_or_plain(figure.metric).unit
+    mark = HOW.get(figure.how, ("?", ""))[0]
+    return f"{mark} {_with_interval(figure.value, figure.low, figure.high, unit)}"
+
+
+def _with_interval(value: float, low: float | None, high: float | None, unit: str) -> str:
+    if low is None and high is None:
+        return format_value(value, unit)
+    factor, suffix = _scale(value, unit)
+    if low is None or high is None:
+        ends = ("…" if end is None else _digits(end * factor, unit) for end in (low, high))
+        return f"{_digits(value * factor, unit)}{suffix} [{', '.join(ends)}]"
+    half = (high - low) / 2 * factor
+    if half <= 0:
+        return f"{_digits(value * factor, unit)} ± 0{suffix}"
+    exponent = math.floor(math.log10(half))
+    if not -12 <= exponent <= 12:
+        return f"{value * factor:.3g} ± {half:.1g}{suffix}"
+    places = max(0, -exponent + (half / 10**exponent < 2.95))
+    if abs((high + low) / 2 - value) <= 0.1 * (high - low):
+        places -= 1 if places > 0 and f"{half:.{places}f}".endswith("0") else 0
+        return f"{value * factor:,.{places}f} ± {half:,.{places}f}{suffix}"
+    return f"{value * factor:,.{places}f}{suffix} [{low * factor:,.{places}f}, {high * factor:,.{places}f}]"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """The factor and the unit in which this value is easiest to read."""
+    if unit == "1/s":
+        return 1.0, "/s"
+    if unit != "s":
+        return 1.0, ""
+    if value == 0:
+        return 1.0, " s"
+    return next(((f, suffix) for limit, f, suffix in _TIMES if abs(value) < limit), (1 / 86_400, " d"))
+
+
+def _digits(number: float, unit: str) -> str:
+    size = abs(number)
+    if size == 0 or (unit == "share" and number == 1):
+        return f"{size:.0f}"
+    if unit == "share" and 0 < number < 1:
+        places = max(3, 1 + math.ceil(-math.log10(min(number, 1 - number))))
+        return f"{number:.{places}f}" if places <= (6 if number < 0.5 else 15) else f"{number:.2g}"
+    if size >= 1e12 or size < 1e-6:
+        return f"{number:.3e}"
+    if float(number).is_integer():
+        return f"{number:,.0f}"
+    text = f"{number:,.{max(0, 3 - math.floor(math.log10(size)))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

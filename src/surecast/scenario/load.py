@@ -1,0 +1,244 @@
+"""From a scenario file to a checked scenario: all that is wrong with it is found at once and said together."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from surecast.errors import Problem, ScenarioError
+from surecast.scenario.build import build, find_problems
+from surecast.scenario.source import FieldPath, Source, has_part, parse_source, read_source
+from surecast.scenario.spec.scenario import Scenario
+from surecast.scenario.system import System
+
+__all__ = ["load_scenario", "load_system", "parse_scenario", "parse_text", "scenario_schema"]
+
+MAX_ROUNDS = 50
+WORDS = {
+    "bool_parsing": "should be true or false",
+    "bool_type": "should be true or false",
+    "dict_type": "should be a mapping of fields",
+    "finite_number": "should be a finite number",
+    "float_parsing": "should be a number",
+    "float_type": "should be a number",
+    "greater_than": "should be above {gt}",
+    "greater_than_equal": "should be at least {ge}",
+    "int_from_float": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_type": "should be a whole number",
+    "less_than": "should be below {lt}",
+    "less_than_equal": "should be at most {le}",
+    "list_type": "should be a list",
+    "model_attributes_type": "should be a mapping of fields",
+    "model_type": "should be a mapping of fields",
+    "string_too_long": "should have at most {max_length} characters",
+    "string_too_short": "should not be empty",
+    "string_type": "should be text",
+    "too_long": "should have {max_length} entries",
+    "too_short": "should have at least {min_length} entry",
+    "tuple_type": "should be a list",
+}
+
+
+def load_scenario(path: str | Path, overrides: Mapping[str, str] | None = None) -> Scenario:
+    """Reads and checks a scenario file; `overrides` sets fields by name to YAML values before checking.
+
+    Raises ScenarioError with every problem found, each with its line and field.
+    """
+    return load_system(path, overrides)[0]
+
+
+def load_system(path: str | Path, overrides: Mapping[str, str] | None = None) -> tuple[Scenario, System]:
+    """Reads a scenario file and resolves it: the checked scenario, and the system it means."""
+    source = read_source(Path(path))
+    for name, text in (overrides or {}).items():
+        source.override(name, text)
+    return parse_scenario(source)
+
+
+def parse_text(text: str) -> Scenario:
+    """A checked scenario from YAML text."""
+    return parse_scenario(parse_source(text, "scenario", Path()))[0]
+
+
+def parse_scenario(source: Source) -> tuple[Scenario, System]:
+    """The scenario and the system that a source means; ScenarioError with all problems where it is wrong."""
+    if not isinstance(source.data, dict):
+        hint = "write fields such as name: and overlay:"
+        raise ScenarioError([source.problem((), "a scenario is a mapping of fields", hint)])
+    problems: list[Problem] = []
+    scenario = _validate(source, problems)
+    if problems:
+        if scenario is not None:
+            scenario.attach(source)
+            problems += find_problems(scenario)
+        raise ScenarioError(problems)
+    if scenario is None:
+        raise ScenarioError([source.problem((), "cannot be understood")])
+    scenario.attach(source)
+    return scenario, build(scenario)
+
+
+@cache
+def scenario_schema() -> dict[str, Any]:
+    """The JSON schema of a scenario file, for editors."""
+    schema = Scenario.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Surecast scenario"}
+
+
+def _validate(source: Source, problems: list[Problem]) -> Scenario | None:
+    """Validates; on errors, leaves out the wrong parts until the rest is valid, so that the rest can be checked too."""
+    data = json.loads(json.dumps(source.data))
+    for round_number in range(MAX_ROUNDS):
+        try:
+            return Scenario.model_validate(data)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        paths = [_data_path(data, detail["loc"], detail["type"]) for detail in details]
+        if round_number == 0:
+            problems += [_problem(source, detail, path) for detail, path in zip(details, paths, strict=True)]
+        cuts = {path[:-1] if d["type"] == "missing" else path for d, path in zip(details, paths, strict=True)}
+        if () in cuts:
+            return None
+        for cut in cuts:
+            _cut(data, cut)
+            if isinstance(cut[-1], int) or len(cut) <= 2:
+                source.damaged.add(_without_index(cut))
+        _close_gaps(data)
+    return None
+
+
+def _without_index(path: FieldPath) -> FieldPath:
+    return path[: next((i for i, step in enumerate(path) if isinstance(step, int)), len(path))]
+
+
+def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
+    """The part of an error's location that exists in the data: union tags and normalised forms drop out."""
+    path: list[str | int] = []
+    place = data
+    for step in loc:
+        if has_part(place, step):
+            place = place[step]
+            path.append(step)
+    if kind == "missing" and isinstance(place, dict):
+        path.append(loc[-1])
+    return tuple(path)
+
+
+_GONE = object()
+
+
+def _cut(data: Any, path: FieldPath) -> None:
+    """Takes one part out of the data; a list item leaves a gap, so that the other indices stay right for now."""
+    place = data
+    for step in path[:-1]:
+        place = place[step] if has_part(place, step) else None
+    if isinstance(place, list):
+        place[int(path[-1])] = _GONE
+    elif isinstance(place, dict):
+        place.pop(path[-1], None)
+
+
+def _close_gaps(data: Any) -> None:
+    for place in _containers(data):
+        if isinstance(place, list):
+            place[:] = [item for item in place if item is not _GONE]
+
+
+def _containers(data: Any) -> Iterator[Any]:
+    if isinstance(data, (dict, list)):
+        yield data
+        for item in list(data.values() if isinstance(data, dict) else data):
+            yield from _containers(item)
+
+
+def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
+    """One validation error in words: what is wrong and what would be right."""
+    kind, context = detail["type"], detail.get("ctx") or {}
+    if kind == "missing":
+        return source.problem(path, "is missing", "add it")
+    if kind == "extra_forbidden":
+        allowed = sorted(_allowed_fields(path[:-1], source.data))
+        near = difflib.get_close_matches(str(path[-1]), allowed, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"allowed here: {', '.join(allowed)}"
+        return source.problem(path, "is not a field of a scenario at this place", hint)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return _tag_problem(source, detail, path)
+    if kind in ("literal_error", "enum"):
+        value = detail["input"]
+        return source.problem(path, f"{value!r} is not known here", f"write {context['expected']}")
+    if kind in WORDS:
+        return source.problem(path, f"{_short(detail['input'])} {WORDS[kind].format(**context)}")
+    message, _, hint = str(detail["msg"]).partition("; ")
+    return source.problem(path, message, hint)
+
+
+def _tag_problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
+    context = detail.get("ctx") or {}
+    name = str(context.get("discriminator", "'kind'")).strip("'")
+    expected = str(context.get("expected_tags", ""))
+    if detail["type"] == "union_tag_invalid" and isinstance(detail["input"], dict):
+        given = detail["input"].get(name)
+        return source.problem((*path, name), f"{given!r} is not known here", f"write one of {expected}")
+    if not isinstance(detail["input"], dict):
+        return source.problem(path, f"{_short(detail['input'])} should be a mapping", f"it begins with {name}:")
+    alternatives = ", ".join(_tags(path, source.data, name))
+    return source.problem((*path, name), "is missing", f"write one of {alternatives}")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _allowed_fields(path: FieldPath, data: Any) -> set[str]:
+    """Names that the schema allows at a place."""
+    return {name for node in _schema_nodes(path, data) for name in node.get("properties", {})}
+
+
+def _tags(path: FieldPath, data: Any, discriminator: str) -> list[str]:
+    nodes = _schema_nodes(path, data)
+    return [
+        str(n["properties"][discriminator]["const"])
+        for n in nodes
+        if "const" in n.get("properties", {}).get(discriminator, {})
+    ]
+
+
+def _schema_nodes(path: FieldPath, data: Any) -> list[dict[str, Any]]:
+    """The alternatives of the JSON schema at a place of the data, those ruled out by a tag left out."""
+    schema = scenario_schema()
+    nodes, place = _alternatives(schema, schema, data), data
+    for step in path:
+        place = place[step] if has_part(place, step) else None
+        if isinstance(step, int):
+            inner = [node["items"] for node in nodes if isinstance(node.get("items"), dict)]
+        else:
+            inner = [_property(node, step) for node in nodes]
+        nodes = [a for node in inner if node for a in _alternatives(schema, node, place)]
+    return nodes
+
+
+def _property(node: dict[str, Any], name: str) -> dict[str, Any]:
+    found = node.get("properties", {}).get(name) or node.get("additionalProperties")
+    return found if isinstance(found, dict) else {}
+
+
+def _alternatives(schema: dict[str, Any], node: dict[str, Any], data: Any) -> list[dict[str, Any]]:
+    if "$ref" in node:
+        return _alternatives(schema, schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], data)
+    for key in ("anyOf", "oneOf"):
+        if key in node:
+            return [a for option in node[key] for a in _alternatives(schema, option, data)]
+    for name in ("kind", "distribution"):
+        constant = node.get("properties", {}).get(name, {}).get("const")
+        if constant and isinstance(data, dict) and data.get(name, constant) != constant:
+            return []
+    return [node]

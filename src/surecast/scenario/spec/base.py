@@ -1,0 +1,147 @@
+"""What all parts of a scenario file share: strict models, ranges, names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from surecast.scenario.units import (
+    DURATION_HINT,
+    RATE_HINT,
+    AlsoAs,
+    format_duration,
+    format_rate,
+    parse_duration,
+    parse_rate,
+    quantity,
+)
+
+__all__ = [
+    "MAX_COUNT",
+    "DurationRange",
+    "EndsAlone",
+    "Name",
+    "NameAlone",
+    "Probability",
+    "RateRange",
+    "ShareRange",
+    "Spec",
+]
+
+MAX_COUNT = 1_000_000
+Range = tuple[float, float]
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+
+
+class Spec(BaseModel):
+    """A part of a scenario file: unknown fields are errors, and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _ranged(one: Callable[[Any], float]) -> Callable[[Any], Range]:
+    """A before-validator that takes one value, or [low, high] for a value drawn per component."""
+
+    def validate(value: Any) -> Range:
+        if isinstance(value, (list, tuple)):
+            if len(value) != 2:
+                raise PydanticCustomError("range", "a range has two ends: [low, high]")
+            low, high = one(value[0]), one(value[1])
+            if low > high:
+                raise PydanticCustomError("range", "the range is upside down: write [low, high]")
+            return (low, high)
+        single = one(value)
+        return (single, single)
+
+    return validate
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            value = float(value.strip()[:-1]) / 100
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise PydanticCustomError(
+            "share", "{value} is not a share; write a number such as 0.99", {"value": repr(value)}
+        )
+    if not 0 < value <= 1:
+        raise PydanticCustomError(
+            "share",
+            "{value} is outside (0, 1]; write the share of time or events, such as 0.99",
+            {"value": f"{value:g}"},
+        )
+    return float(value)
+
+
+def _probability(value: Any) -> float:
+    return 0.0 if value == 0 and not isinstance(value, bool) else _share(value)
+
+
+def _plain(value: float) -> float:
+    return value
+
+
+def _serialise(form: Callable[[float], Any]) -> PlainSerializer:
+    return PlainSerializer(lambda r: form(r[0]) if r[0] == r[1] else [form(r[0]), form(r[1])])
+
+
+def _schema(kinds: list[str], example: Any) -> WithJsonSchema:
+    items = {"type": kinds}
+    both = {
+        "type": "array",
+        "items": items,
+        "minItems": 2,
+        "maxItems": 2,
+        "description": "[low, high], drawn per component",
+    }
+    return WithJsonSchema({"anyOf": [items, both], "examples": [example]})
+
+
+DurationRange = Annotated[
+    Range,
+    BeforeValidator(_ranged(quantity(parse_duration, DURATION_HINT))),
+    _serialise(format_duration),
+    _schema(["string", "number"], "60s"),
+]
+RateRange = Annotated[
+    Range,
+    BeforeValidator(_ranged(quantity(parse_rate, RATE_HINT))),
+    _serialise(format_rate),
+    _schema(["string", "number"], "1400/s"),
+]
+ShareRange = Annotated[
+    Range,
+    BeforeValidator(_ranged(_share)),
+    _serialise(_plain),
+    _schema(["number", "string"], 0.99),
+]
+Probability = Annotated[
+    float,
+    BeforeValidator(_probability),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1}),
+]
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    return {"between": list(value)} if isinstance(value, (list, tuple)) else value
+
+
+Entry = TypeVar("Entry")
+NameAlone = Annotated[Entry, BeforeValidator(_named), AlsoAs({"type": "string"})]
+"""An entry that may be written as its name alone."""
+EndsAlone = Annotated[
+    Entry,
+    BeforeValidator(_joined),
+    AlsoAs({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}),
+]
+"""A link that may be written as its two ends alone."""

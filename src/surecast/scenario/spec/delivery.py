@@ -1,0 +1,149 @@
+"""How events are delivered: routing, fault tolerance, replication, dropping, coding."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from surecast.scenario.spec.base import Probability, Spec
+from surecast.scenario.units import Duration, Size
+
+__all__ = ["Coding", "Delivery", "Dropping", "FaultTolerance", "Gossip", "Replication", "Routing"]
+
+
+class Routing(Spec):
+    """Content-based routing in an acyclic overlay."""
+
+    scheme: Literal["peer-to-peer", "hierarchical"] = "peer-to-peer"
+    """Whether subscriptions spread to all neighbours or only towards the root."""
+    algorithm: Literal["flooding", "simple", "identity", "covering", "merging"] = "simple"
+    """When a subscription is passed on."""
+
+    @model_validator(mode="after")
+    def _flooding(self) -> Self:
+        if self.algorithm == "flooding" and self.scheme == "hierarchical":
+            raise PydanticCustomError("routing", "flooding has no hierarchical form; write scheme: peer-to-peer")
+        return self
+
+
+class FaultTolerance(Spec):
+    """What the overlay does about failures."""
+
+    scheme: Literal["none", "periodic-subscription", "buffering", "bypass", "bypass-buffering"] = (
+        "periodic-subscription"
+    )
+    """Which of the schemes."""
+    refresh_interval: Duration = 60.0
+    """Time between two refreshes of a subscription."""
+    subscription_timeout: Duration | None = None
+    """Age at which an unrefreshed routing entry is dropped; left out, three refresh intervals."""
+    retransmission_interval: Duration = 10.0
+    """Time between two transmissions of an event that was not acknowledged."""
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        for name in ("refresh_interval", "retransmission_interval"):
+            if not getattr(self, name) > 0:
+                raise PydanticCustomError("interval", "{name} must be above 0", {"name": name})
+        if self.subscription_timeout is not None and self.subscription_timeout <= self.refresh_interval:
+            raise PydanticCustomError("interval", "subscription_timeout must be longer than refresh_interval")
+        return self
+
+
+class Replication(Spec):
+    """A broker as a group of replicas kept identical by Paxos."""
+
+    replicas: int = Field(default=1, ge=1, le=15)
+    """Number of replicas, 2f+1: odd."""
+    variant: Literal["multi", "batch", "fast"] = "multi"
+    """Multi-Paxos, Batch Paxos or Fast Paxos."""
+    window: int = Field(default=10, ge=1, le=10_000)
+    """Instances decided concurrently (alpha)."""
+    durable: bool = True
+    """Whether a replica syncs to disk before it accepts."""
+
+    @model_validator(mode="after")
+    def _odd(self) -> Self:
+        if self.replicas % 2 == 0:
+            raise PydanticCustomError(
+                "replicas",
+                "{n} replicas tolerate no more failures than {less}; write an odd number",
+                {"n": self.replicas, "less": self.replicas - 1},
+            )
+        return self
+
+
+class Dropping(Spec):
+    """Which events are dropped for a subscriber that is disconnected."""
+
+    policy: Literal["none", "probabilistic", "expiry", "finite-buffer", "optimal"] = "none"
+    """The mechanism."""
+    join_probability: Probability | Literal["auto"] | None = None
+    """Probability that an event joins the queue while disconnected; `auto`: the largest that meets the target."""
+    lifetime: Duration | Literal["auto"] | None = None
+    """Age at which a queued event expires; `auto`: the longest that meets the target."""
+    lifetime_distribution: Literal["deterministic", "exponential"] = "deterministic"
+    """Whether every event lives equally long."""
+    buffer_size: int | Literal["auto"] | None = None
+    """Events that fit into the queue; `auto`: the largest that meets the target."""
+
+    @model_validator(mode="after")
+    def _parameters(self) -> Self:
+        needed = {"probabilistic": "join_probability", "expiry": "lifetime", "finite-buffer": "buffer_size"}
+        name = needed.get(self.policy)
+        if name is not None and getattr(self, name) is None:
+            raise PydanticCustomError(
+                "dropping", "policy {policy} needs {name}, or {name}: auto", {"policy": self.policy, "name": name}
+            )
+        if isinstance(self.buffer_size, int) and self.buffer_size < 1:
+            raise PydanticCustomError("dropping", "buffer_size must be at least 1")
+        return self
+
+
+class Gossip(Spec):
+    """Recovery of missing packets among the subscribers of an event."""
+
+    mode: Literal["push", "pull", "push-pull"] = "push-pull"
+    """Who starts."""
+    fan_out: int = Field(default=2, ge=1, le=1000)
+    """Peers contacted in a round."""
+    rounds: int = Field(default=3, ge=0, le=1000)
+    """Rounds before it stops."""
+    buffer_size: int = Field(default=1000, ge=1)
+    """Packets kept for others (fan-in)."""
+    interval: Duration = 0.1
+    """Time between two rounds."""
+
+
+class Coding(Spec):
+    """Random linear network coding of each event."""
+
+    field_bits: Literal[1, 4, 8] = 8
+    """Symbols are elements of the field with 2 to this power elements."""
+    packets: int = Field(default=32, ge=1, le=4096)
+    """Plain packets of an event."""
+    packet_size: Size = 1000.0
+    """Payload of a packet."""
+    redundancy: float = Field(default=0.25, ge=0, le=10)
+    """Coded packets sent in addition, relative to the plain ones."""
+    paths: Literal["tree", "single-path", "maximum-flow"] = "maximum-flow"
+    """Which paths the packets take."""
+    gossip: Gossip | None = Gossip()
+    """Recovery; null for none."""
+
+
+class Delivery(Spec):
+    """How events get from publishers to subscribers."""
+
+    routing: Routing | None = None
+    """Content-based routing; left out, events follow the topic trees."""
+    fault_tolerance: FaultTolerance = FaultTolerance()
+    """What the overlay does about failures."""
+    replication: Replication = Replication()
+    """Replication of each broker."""
+    dropping: Dropping = Dropping()
+    """What happens to events for a disconnected subscriber."""
+    coding: Coding | None = None
+    """Network-coded delivery; left out, events travel whole."""

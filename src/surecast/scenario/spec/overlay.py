@@ -1,0 +1,183 @@
+"""The broker overlay and the availability of its parts, as a scenario file describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from surecast.scenario.distributions import DistributionSpec, Exponential
+from surecast.scenario.spec.base import DurationRange, EndsAlone, Name, Probability, RateRange, ShareRange, Spec
+
+__all__ = [
+    "AvailabilitySpec",
+    "BrokerSpec",
+    "BuiltLinks",
+    "CandidatesSpec",
+    "ComponentAvailability",
+    "LinkSpec",
+    "OverlaySpec",
+    "TopicTreesSpec",
+]
+
+
+class BrokerSpec(Spec):
+    """One broker, or `count` brokers alike, named name-1, name-2 and so on."""
+
+    name: Name
+    """Name of the broker, or the beginning of the names of a group."""
+    count: int | None = Field(default=None, ge=1, le=10_000)
+    """How many brokers; left out, there is one with exactly this name."""
+    at: str | None = None
+    """Where it stands: a router's name, `random`, or `candidates` for one broker at each candidate position."""
+    capacity: RateRange | None = None
+    """Messages per second that it processes; left out, it adds no queueing delay."""
+    service: DistributionSpec = Exponential()
+    """Service time of a notification; its mean comes from the capacity unless given here."""
+    control_service: DistributionSpec | None = None
+    """Service time of a control message; left out, as for notifications."""
+
+
+class LinkSpec(Spec):
+    """One overlay link."""
+
+    between: tuple[Name, Name]
+    """The two brokers it joins."""
+    latency: DurationRange | None = None
+    """Its latency; left out, the sum over its physical path, or 0 without a physical network."""
+    capacity: RateRange | None = None
+    """Messages per second that it carries, for maximum-flow paths; left out, without limit."""
+    loss: Probability = 0.0
+    """Probability that a packet on it is lost."""
+
+
+class BuiltLinks(Spec):
+    """Overlay links that are built."""
+
+    build: Literal["spanning-tree", "random-tree", "random-graph", "star", "chain", "ring", "complete"]
+    """How: a minimum spanning tree of the brokers over the physical network, or a shape that needs none."""
+    by: Literal["hops", "latency"] = "hops"
+    """What a spanning tree minimises."""
+    mean_degree: float | None = Field(default=None, ge=1, allow_inf_nan=False)
+    """Mean number of links of a broker in a random graph."""
+    latency: DurationRange | None = None
+    """Latency of every link; left out, the sum over its physical path, or 0 without a physical network."""
+    capacity: RateRange | None = None
+    """Messages per second of every link, for maximum-flow paths; left out, without limit."""
+    loss: Probability = 0.0
+    """Probability that a packet on a link is lost."""
+
+    @model_validator(mode="after")
+    def _degree(self) -> Self:
+        if self.build == "random-graph" and self.mean_degree is None:
+            raise PydanticCustomError("degree", "a random graph needs mean_degree, such as 3")
+        if self.build != "random-graph" and self.mean_degree is not None:
+            raise PydanticCustomError("degree", "mean_degree belongs to build: random-graph only")
+        return self
+
+
+class CandidatesSpec(Spec):
+    """Positions drawn for placement."""
+
+    per_domain: int | None = Field(default=None, ge=1, le=10_000)
+    """So many random routers of each domain."""
+    count: int | None = Field(default=None, ge=1, le=10_000)
+    """So many random routers of the whole network."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.per_domain is None) == (self.count is None):
+            raise PydanticCustomError("candidates", "give either per_domain or count")
+        return self
+
+
+class TopicTreesSpec(Spec):
+    """The broker tree of each topic in an overlay that has cycles."""
+
+    root: str = "random"
+    """Root of each topic's tree: `random` (one per topic), `publisher` (home broker of its first publisher), or a
+    broker's name."""
+    by: Literal["hops", "latency"] = "hops"
+    """What the paths of the tree minimise from the root."""
+    given: dict[str, list[tuple[Name, Name]]] = Field(default_factory=dict)
+    """Trees written out, by topic: the overlay links each consists of."""
+
+
+def _list_or_mapping(value: Any) -> str:
+    return "list" if isinstance(value, list) else "mapping"
+
+
+class OverlaySpec(Spec):
+    """Brokers and the links between them."""
+
+    brokers: list[BrokerSpec] = Field(min_length=1)
+    """Brokers and groups of brokers."""
+    links: Annotated[
+        Annotated[list[EndsAlone[LinkSpec]], Tag("list")] | Annotated[BuiltLinks, Tag("mapping")],
+        Discriminator(_list_or_mapping),
+    ] = Field(default_factory=list)
+    """Links written out, each [broker, broker] or a mapping; or a mapping that says how to build them."""
+    candidates: Annotated[
+        Annotated[list[Name], Tag("list")] | Annotated[CandidatesSpec, Tag("mapping")],
+        Discriminator(_list_or_mapping),
+    ] = Field(default_factory=list)
+    """Where planning may place brokers: router names, or a mapping that says how to draw them."""
+    paths: Literal["hops", "latency"] = "hops"
+    """What the physical path of an overlay link minimises."""
+    root: str = "central"
+    """Root of the hierarchical scheme: a broker's name, `first`, or `central` (least distance to the farthest)."""
+    topic_trees: TopicTreesSpec = TopicTreesSpec()
+    """The broker tree of each topic, where the overlay itself is not a tree."""
+
+
+class ComponentAvailability(Spec):
+    """How components fail and come back: (mtbf, mttr) or (availability, period)."""
+
+    mtbf: DurationRange | None = None
+    """Mean time up between failures."""
+    mttr: DurationRange | None = None
+    """Mean time down until repaired."""
+    availability: ShareRange | None = None
+    """Share of time up."""
+    period: DurationRange | None = None
+    """Mean time from one failure to the next: mtbf + mttr."""
+    up: DistributionSpec = Exponential()
+    """Shape of the times up."""
+    down: DistributionSpec = Exponential()
+    """Shape of the times down."""
+
+    @model_validator(mode="after")
+    def _one_pair(self) -> Self:
+        given = {n for n in ("mtbf", "mttr", "availability", "period") if getattr(self, n) is not None}
+        if given == {"availability"} and self.availability == (1.0, 1.0):
+            return self
+        if given not in ({"mtbf", "mttr"}, {"availability", "period"}):
+            raise PydanticCustomError(
+                "pair",
+                "{given} is not enough to say how it fails; give mtbf and mttr, or availability and period",
+                {"given": " and ".join(sorted(given)) or "an empty entry"},
+            )
+        for name in ("mtbf", "mttr", "period"):
+            value = getattr(self, name)
+            if value is not None and (not value[0] > 0 or value[1] == float("inf")):
+                raise PydanticCustomError("pair", "{name} must be above 0 and finite", {"name": name})
+        for name in ("up", "down"):
+            if getattr(self, name).mean is not None:
+                raise PydanticCustomError(
+                    "pair", "{name} gives a shape only: its mean follows from the other fields", {"name": name}
+                )
+        return self
+
+
+class AvailabilitySpec(Spec):
+    """Availability of every broker and overlay link; what is left out never fails."""
+
+    brokers: ComponentAvailability | None = None
+    """Every broker that has no entry of its own."""
+    links: ComponentAvailability | None = None
+    """Every overlay link that has no entry of its own."""
+    clients: ComponentAvailability | None = None
+    """The link between every client and its home broker."""
+    each: dict[str, ComponentAvailability] = Field(default_factory=dict)
+    """Entries by name: a broker's name, or `a--b` for the link between a and b."""

@@ -1,0 +1,92 @@
+"""The scenario file as a whole."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, PrivateAttr
+
+from surecast.scenario.source import Source
+from surecast.scenario.spec.base import Name, Probability, Spec
+from surecast.scenario.spec.delivery import Delivery
+from surecast.scenario.spec.network import NetworkSpec
+from surecast.scenario.spec.overlay import AvailabilitySpec, OverlaySpec
+from surecast.scenario.spec.workload import WorkloadSpec
+from surecast.scenario.units import Duration
+
+__all__ = ["Experiment", "Scenario", "Targets"]
+
+
+class Targets(Spec):
+    """The quality of service that is asked for; what is left out is not asked for."""
+
+    reliability: Probability | None = None
+    """Share of its events that every subscriber must get in time."""
+    response_time: Duration | None = None
+    """Mean response time that every subscriber accepts."""
+    notification_delay: Duration | None = None
+    """Largest expected notification delay on the worst path."""
+    subscription_delay: Duration | None = None
+    """Largest expected subscription delay on the worst path."""
+    utilisation: Probability | None = None
+    """Largest utilisation of any broker, link or router."""
+
+
+class Experiment(Spec):
+    """How long the system is observed when it is simulated or run; every command can override it."""
+
+    duration: Duration = 86400.0
+    """Simulated or measured time of one run."""
+    warm_up: Duration = 0.0
+    """Time at the start that does not count."""
+    runs: int = Field(default=10, ge=1, le=1_000_000)
+    """Independent runs, each with a seed of its own."""
+
+
+class Scenario(Spec):
+    """One publish/subscribe system, described once."""
+
+    surecast: Literal[1]
+    """Version of this format: 1."""
+    name: Name
+    """Name of the scenario, used in reports."""
+    description: str = ""
+    """What it is about."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Everything random follows from it."""
+    network: NetworkSpec | None = None
+    """The physical network; left out, there is none and overlay links have the latency they are given."""
+    overlay: OverlaySpec
+    """Brokers and the links between them."""
+    availability: AvailabilitySpec = AvailabilitySpec()
+    """How brokers and links fail and come back; what is left out never fails."""
+    workload: WorkloadSpec = WorkloadSpec()
+    """Who publishes and subscribes to what."""
+    delivery: Delivery = Delivery()
+    """How events are delivered."""
+    targets: Targets = Targets()
+    """The quality of service that is asked for."""
+
+    experiment: Experiment = Experiment()
+    """How long the system is observed when it is simulated or run."""
+
+    _source: Source | None = PrivateAttr(default=None)
+
+    @property
+    def source(self) -> Source | None:
+        """The file it was read from, with the line of every field; None for a scenario made in Python."""
+        return self._source
+
+    def attach(self, source: Source) -> None:
+        """Remembers where the scenario was read from, for error messages and relative paths."""
+        self._source = source
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, as a file would say it: only what differs from the defaults, quantities with their units."""
+        data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
+        return {"surecast": self.surecast, **data}
+
+    def to_yaml(self) -> str:
+        """The scenario as a file that loads to the same scenario."""
+        return yaml.safe_dump(self.to_data(), sort_keys=False, allow_unicode=True, width=110)

@@ -1,0 +1,196 @@
+"""Who publishes what, who subscribes to what, and where, as a scenario file describes it.
+
+Two kinds of workload: named topics with publishers and subscribers that stay, or filter classes whose subscriptions
+come and go. A scenario may have either or both.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from surecast.scenario.distributions import DistributionSpec
+from surecast.scenario.spec.base import MAX_COUNT, DurationRange, Name, NameAlone, Probability, RateRange, Spec
+from surecast.scenario.units import Duration, Rate
+
+__all__ = [
+    "ClassSpec",
+    "ClientSpec",
+    "ConnectivitySpec",
+    "PublisherSpec",
+    "SubscriberSpec",
+    "SubscriptionsSpec",
+    "TopicSpec",
+    "WorkloadSpec",
+]
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+class TopicSpec(Spec):
+    """One topic, or `count` topics named name-1, name-2 and so on."""
+
+    name: Name
+    """Name of the topic, or the beginning of the names of a group."""
+    count: Count | None = None
+    """How many topics; left out, there is one with exactly this name."""
+    weight: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Popularity of each, in place of the power law."""
+
+
+class _Client(Spec):
+    """What publishers, subscribers and other clients share."""
+
+    name: Name
+    """Name of the client, or the beginning of the names of a group."""
+    count: Count | None = None
+    """How many clients; left out, there is one with exactly this name."""
+    home: str = "random"
+    """Home broker: a broker's name, `random`, or `nearest` in hops of the physical network."""
+    at: str | None = None
+    """The router it is attached to, or `random`; left out, that of its home broker (`random` for `home: nearest`)."""
+
+
+class PublisherSpec(_Client):
+    """One publisher, or a group."""
+
+    topics: Literal["one-each", "by-popularity"] | list[Name]
+    """Topic names; or `one-each`: the first publisher of the group has the first topic, and so on; or `by-popularity`:
+    one topic drawn."""
+    rate: RateRange
+    """Events per second that it publishes, in all its topics together."""
+    deadline: DurationRange | None = None
+    """Lifetime of its events, in place of the workload's."""
+
+
+class ConnectivitySpec(Spec):
+    """Connected and disconnected periods of a subscriber: a mean each, a range of means, or a distribution."""
+
+    on: DurationRange | None = None
+    """Mean connected period."""
+    off: DurationRange | None = None
+    """Mean disconnected period."""
+    on_shape: DistributionSpec | None = None
+    """Distribution of connected periods; without a mean it takes that of `on`. Left out, exponential."""
+    off_shape: DistributionSpec | None = None
+    """Distribution of disconnected periods; without a mean it takes that of `off`. Left out, exponential."""
+
+    @model_validator(mode="after")
+    def _means(self) -> Self:
+        for name in ("on", "off"):
+            mean, shape = getattr(self, name), getattr(self, f"{name}_shape")
+            if mean is None and (shape is None or not shape.has_mean):
+                raise PydanticCustomError("connectivity", "give the mean {name} period, such as 20s", {"name": name})
+            if mean is not None and not mean[0] > 0:
+                raise PydanticCustomError("connectivity", "the mean {name} period must be above 0", {"name": name})
+            if mean is not None and shape is not None and shape.mean is not None:
+                raise PydanticCustomError(
+                    "connectivity", "{name} and {name}_shape both give a mean; keep one", {"name": name}
+                )
+        return self
+
+
+class SubscriberSpec(_Client):
+    """One subscriber, or a group."""
+
+    topics: Literal["by-popularity", "all"] | list[Name] = "by-popularity"
+    """Topic names, `all`, or `by-popularity`: `topic_count` different topics drawn."""
+    topic_count: int = Field(default=1, ge=1, le=10_000)
+    """How many topics to draw."""
+    connectivity: ConnectivitySpec | None = None
+    """When it is connected; left out, always."""
+    service: DistributionSpec | None = None
+    """Time the broker needs to transmit one event to it; left out, negligible."""
+    reliability_target: Probability | None = None
+    """Share of events it wants in time, in place of the scenario's target."""
+    response_target: DurationRange | None = None
+    """Mean response time it accepts, in place of the scenario's target."""
+
+
+class ClassSpec(Spec):
+    """One filter class, or `count` classes named name-1, name-2 and so on."""
+
+    name: Name
+    """Name of the class, or the beginning of the names of a group."""
+    count: Count | None = None
+    """How many classes; left out, there is one with exactly this name."""
+    weight: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Share of the publications and subscriptions, relative to other classes, in place of the power law."""
+    hot_spot: str | None = None
+    """The domain where most of it happens: a domain's name, or `random` (one per class)."""
+    locality: Probability | None = None
+    """Share of its publications and subscriptions that come from its hot spot."""
+    service_factor: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Its service times relative to the others'."""
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.hot_spot is None) != (self.locality is None):
+            raise PydanticCustomError("locality", "hot_spot and locality go together")
+        return self
+
+
+class ClientSpec(_Client):
+    """Clients that publish and subscribe in filter classes."""
+
+    home: str = "nearest"
+    """Home broker: `nearest` in hops of the physical network, a broker's name, or `random`."""
+
+
+class SubscriptionsSpec(Spec):
+    """How subscriptions to filter classes come and go."""
+
+    active: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Mean number of subscriptions active at a time."""
+    rate: Rate | None = None
+    """New subscriptions per second."""
+    lifetime: DistributionSpec
+    """How long a subscription lasts."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.active is None) == (self.rate is None):
+            raise PydanticCustomError("subscriptions", "give either active or rate")
+        if not self.lifetime.has_mean:
+            raise PydanticCustomError("subscriptions", "lifetime needs a mean, such as 60s")
+        return self
+
+
+class WorkloadSpec(Spec):
+    """Publishers, subscribers and their interests."""
+
+    topics: list[NameAlone[TopicSpec]] = Field(default_factory=list)
+    """Topics, each a name or a mapping."""
+    popularity_exponent: float = Field(default=0.0, ge=0, le=10)
+    """Exponent of the power law of popularity over topics (and over classes) in the order given; 0: all alike."""
+    publishers: list[PublisherSpec] = Field(default_factory=list)
+    """Publishers and groups of publishers."""
+    subscribers: list[SubscriberSpec] = Field(default_factory=list)
+    """Subscribers and groups of subscribers."""
+    deadline: Duration | None = None
+    """Lifetime of events: what arrives later is late. Left out, events live for ever."""
+    classes: list[NameAlone[ClassSpec]] = Field(default_factory=list)
+    """Filter classes, each a name or a mapping."""
+    clients: list[ClientSpec] = Field(default_factory=list)
+    """Clients of the filter classes."""
+    subscriptions: SubscriptionsSpec | None = None
+    """How subscriptions to the filter classes come and go."""
+    publications: Rate | None = None
+    """Publications per second in all filter classes together."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        parts = {
+            "classes": bool(self.classes),
+            "clients": bool(self.clients),
+            "subscriptions": self.subscriptions is not None,
+            "publications": self.publications is not None,
+        }
+        missing = [name for name, given in parts.items() if not given]
+        if any(parts.values()) and missing:
+            raise PydanticCustomError(
+                "workload", "a workload of filter classes also needs {missing}", {"missing": " and ".join(missing)}
+            )
+        return self

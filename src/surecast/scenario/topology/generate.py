@@ -1,0 +1,242 @@
+"""Networks made from a seed. Every part draws from a stream of its own name, so no part depends on another."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.scenario.topology.finish import finish
+from surecast.scenario.topology.raw import LINKS_MAX, ROUTERS_MAX, RawTopology, ReadOptions
+from surecast.scenario.topology.shapes import (
+    in_disc,
+    link_count,
+    nearest_tree,
+    recursive_tree,
+    short_pairs,
+    tidy_tree,
+    uniform_pairs,
+)
+
+if TYPE_CHECKING:
+    from surecast.scenario.network import Network
+    from surecast.scenario.streams import Streams
+
+__all__ = ["random_network", "transit_stub", "tree_network"]
+
+Array = NDArray[np.float64]
+_IN_KM = ReadOptions(km_per_unit=1.0)
+WIDTH_MAX_KM = 1e6
+CENTRE_OFFERS = 20
+DOMAIN_SHARE = 1 / 8
+"""Radius of a domain, in widths of the plane."""
+STUB_AWAY, STUB_RADIUS = 0.25, 0.1
+"""Distance of a stub from its transit router, and radius of a stub, in radii of its domain."""
+
+
+def transit_stub(
+    streams: Streams,
+    *,
+    domains: int,
+    routers: int,
+    transit_per_domain: int = 8,
+    stubs_per_transit: int = 3,
+    transit_degree: float = 3.0,
+    stub_degree: float = 2.5,
+    stub_uplinks: int = 1,
+    domain_degree: float = 3.0,
+    interdomain_links: int = 2,
+    width_km: float = 12000.0,
+) -> Network:
+    """An Internet-like network: domains of transit routers, and stub networks of routers at each of those.
+
+    A further domain of the same size leaves the routers and the links of the others as they were.
+
+    >>> from surecast.scenario.streams import Streams
+    >>> network = transit_stub(Streams(1), domains=3, routers=200, transit_per_domain=4)
+    >>> len(network.routers), network.domains, network.routers[0].name, network.routers[4].name
+    (200, ('d0', 'd1', 'd2'), 'd0-t0', 'd0-t0-s0-r0')
+    """
+    _check(routers, width_km, transit_degree=transit_degree, stub_degree=stub_degree, domain_degree=domain_degree)
+    _at_least(1, domains=domains, transit_per_domain=transit_per_domain, interdomain_links=interdomain_links)
+    _at_least(1, stub_uplinks=stub_uplinks)
+    _at_least(0, stubs_per_transit=stubs_per_transit)
+    if stub_uplinks > transit_per_domain:
+        raise ValueError(f"stub_uplinks is {stub_uplinks}, but a domain has only {transit_per_domain} transit routers")
+    transit, stubs = domains * transit_per_domain, domains * transit_per_domain * stubs_per_transit
+    if routers < transit + stubs or (stubs == 0 and routers > transit):
+        wanted = f"at least {transit + stubs}" if stubs else f"exactly {transit}"
+        raise ValueError(
+            f"{routers} routers do not fit: {domains} domains of {transit_per_domain} transit routers with "
+            f"{stubs_per_transit} stub networks each take {wanted}; "
+            "change routers, domains, transit_per_domain or stubs_per_transit"
+        )
+    raw = RawTopology("transit_stub")
+    radius = width_km * DOMAIN_SHARE
+    centres = _centres(streams, domains, width_km - 2 * radius) + radius
+    gateways: list[list[int]] = []
+    for number, sizes in enumerate(_stub_sizes(routers - transit, domains, transit_per_domain * stubs_per_transit)):
+        domain = f"d{number}"
+        places = in_disc(
+            streams.generator("topology/transit/places", domain), transit_per_domain, centres[number], radius
+        )
+        names = [f"{domain}-t{i}" for i in range(transit_per_domain)]
+        gateways.append(_cluster(streams, raw, domain, domain, names, places, transit_degree))
+        for stub, size in enumerate(sizes):
+            host, turn = divmod(stub, stubs_per_transit)
+            name = f"{names[host]}-s{turn}"
+            _stub(streams, raw, name, domain, size, stub_degree, places[host], radius)
+            _attach(streams, raw, name, size, gateways[-1], host, stub_uplinks)
+    _join_domains(streams, raw, gateways, domain_degree, interdomain_links)
+    raw.notes.append(f"generated from seed {streams.seed}: transit-stub, {domains} domains")
+    return finish(raw, _IN_KM)
+
+
+def random_network(streams: Streams, *, routers: int, mean_degree: float = 3.0, width_km: float = 3000.0) -> Network:
+    """A connected network without structure: a random recursive tree, and further pairs up to the mean degree.
+
+    >>> from surecast.scenario.streams import Streams
+    >>> network = random_network(Streams(1), routers=40)
+    >>> len(network.routers), len(network.links), network.routers[39].name
+    (40, 60, 'r39')
+    """
+    _check(routers, width_km, mean_degree=mean_degree)
+    count = _limited_links(routers, mean_degree)
+    raw = RawTopology("random_network")
+    places = streams.generator("topology/random/places").uniform(0, width_km, (routers, 2))
+    for i, (x, y) in enumerate(places.tolist()):
+        raw.add_router(f"r{i}", place=(x, y))
+    pairs = recursive_tree(streams.generator("topology/random/tree"), routers)
+    pairs += uniform_pairs(streams.generator("topology/random/extra"), routers, pairs, count - len(pairs))
+    for a, b in pairs:
+        raw.add_link(a, b)
+    raw.notes.append(f"generated from seed {streams.seed}: random, mean degree {2 * count / routers:.3g}")
+    return finish(raw, _IN_KM)
+
+
+def tree_network(streams: Streams, *, routers: int, branching: int | None = None, width_km: float = 3000.0) -> Network:
+    """A tree with router r0 as its root: balanced with that many children each, or a random recursive tree.
+
+    >>> from surecast.scenario.streams import Streams
+    >>> network = tree_network(Streams(1), routers=7, branching=2)
+    >>> [link.name for link in network.links]
+    ['r0--r1', 'r0--r2', 'r1--r3', 'r1--r4', 'r2--r5', 'r2--r6']
+    """
+    _check(routers, width_km)
+    if branching is None:
+        parents = [a for a, _ in recursive_tree(streams.generator("topology/tree"), routers)]
+    else:
+        _at_least(1, branching=branching)
+        parents = [(child - 1) // branching for child in range(1, routers)]
+    raw = RawTopology("tree_network")
+    for i, (x, y) in enumerate(tidy_tree(parents, width_km, width_km / 2).tolist()):
+        raw.add_router(f"r{i}", place=(x, y))
+    for child, parent in enumerate(parents, start=1):
+        raw.add_link(parent, child)
+    kind = (
+        f"generated from seed {streams.seed}: random tree"
+        if branching is None
+        else f"generated: tree, branching {branching}"
+    )
+    raw.notes.append(kind)
+    return finish(raw, _IN_KM)
+
+
+def _check(routers: int, width_km: float, **degrees: float) -> None:
+    if not 1 <= routers <= ROUTERS_MAX:
+        raise ValueError(f"routers is {routers}; it must be between 1 and {ROUTERS_MAX:,}")
+    if not 0 < width_km <= WIDTH_MAX_KM:
+        raise ValueError(f"width_km is {width_km:g}; it must be above 0 and at most {WIDTH_MAX_KM:g}")
+    for name, degree in degrees.items():
+        if not 0 < degree < math.inf:
+            raise ValueError(f"{name} is {degree:g}; it must be above 0 and finite")
+
+
+def _at_least(least: int, **counts: int) -> None:
+    for name, count in counts.items():
+        if count < least:
+            raise ValueError(f"{name} is {count}; it must be at least {least}")
+
+
+def _limited_links(routers: int, degree: float) -> int:
+    count = link_count(routers, degree)
+    if count > LINKS_MAX:
+        raise ValueError(f"{count:,} links are too many; the limit is {LINKS_MAX:,}: lower the routers or the degree")
+    return count
+
+
+def _centres(streams: Streams, domains: int, width: float) -> Array:
+    """Centres of the domains: each the farthest from those before it among a few that its own stream offers."""
+    centres = np.empty((domains, 2))
+    for i in range(domains):
+        offers = streams.generator("topology/domain/centre", f"d{i}").uniform(0, width, (CENTRE_OFFERS, 2))
+        if i:
+            away = np.linalg.norm(offers[:, None] - centres[None, :i], axis=2).min(axis=1)
+            centres[i] = offers[np.argmax(away)]
+        else:
+            centres[0] = offers[0]
+    return centres
+
+
+def _stub_sizes(routers: int, domains: int, stubs: int) -> list[list[int]]:
+    """Sizes of the stub networks of each domain; they differ by at most one, the larger ones spread evenly."""
+    total = domains * stubs
+    bounds = [routers * i // total for i in range(total + 1)] if total else []
+    sizes = [after - before for before, after in pairwise(bounds)]
+    return [sizes[i * stubs : (i + 1) * stubs] for i in range(domains)]
+
+
+def _cluster(
+    streams: Streams, raw: RawTopology, key: str, domain: str, names: list[str], places: Array, degree: float
+) -> list[int]:
+    """Add routers that form one connected random graph, mostly of short links; their indices."""
+    added = [
+        raw.add_router(name, place=(x, y), domain=domain) for name, (x, y) in zip(names, places.tolist(), strict=True)
+    ]
+    pairs = nearest_tree(places)
+    extra = _limited_links(len(names), degree) - len(pairs)
+    pairs += short_pairs(streams.generator("topology/cluster/extra", key), places, pairs, extra)
+    for a, b in pairs:
+        raw.add_link(added[a], added[b])
+    return added
+
+
+def _stub(
+    streams: Streams, raw: RawTopology, name: str, domain: str, size: int, degree: float, host: Array, radius: float
+) -> None:
+    rng = streams.generator("topology/stub/places", name)
+    angle = rng.uniform(0, 2 * math.pi)
+    centre = host + STUB_AWAY * radius * np.array([math.cos(angle), math.sin(angle)])
+    places = in_disc(rng, size, centre, STUB_RADIUS * radius)
+    # The first router of a stub is its way out: the one nearest to the transit router.
+    places = places[np.argsort(np.hypot(*(places - host).T), kind="stable")]
+    _cluster(streams, raw, name, domain, [f"{name}-r{i}" for i in range(size)], places, degree)
+
+
+def _attach(
+    streams: Streams, raw: RawTopology, name: str, size: int, transit: list[int], host: int, uplinks: int
+) -> None:
+    """Join a stub to its own transit router, and by further uplinks to others of the domain."""
+    first = len(raw.routers) - size
+    raw.add_link(transit[host], first)
+    if uplinks > 1:
+        rng = streams.generator("topology/stub/uplinks", name)
+        others = rng.permutation([router for router in transit if router != transit[host]])[: uplinks - 1]
+        for router in others.tolist():
+            raw.add_link(router, first + int(rng.integers(size)))
+
+
+def _join_domains(streams: Streams, raw: RawTopology, gateways: list[list[int]], degree: float, links: int) -> None:
+    """Join each domain to one or more of those before it, each time by links between different transit routers."""
+    growth = max(0.0, degree / 2 - 1)
+    for i in range(1, len(gateways)):
+        rng = streams.generator("topology/domain/links", f"d{i}")
+        extra = math.floor(i * growth) - math.floor((i - 1) * growth)
+        for partner in rng.permutation(i)[: 1 + extra].tolist():
+            here, there = rng.permutation(gateways[i]), rng.permutation(gateways[partner])
+            size = len(here)
+            for turn in range(min(links, size * size)):
+                raw.add_link(int(there[(turn + turn // size) % size]), int(here[turn % size]))

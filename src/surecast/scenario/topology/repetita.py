@@ -1,0 +1,60 @@
+"""The `.graph` files of Repetita: labelled nodes with coordinates, directed edges with weight, bandwidth and delay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from surecast.scenario.topology.raw import RawTopology, ReadOptions
+
+if TYPE_CHECKING:
+    from surecast.scenario.topology.source import Source
+
+__all__ = ["read_repetita"]
+
+_MISSING = (0.0, 0.0)
+"""What the format's networks have where the map they were made from knows no place."""
+Lines = Iterator[tuple[int, str]]
+
+
+def read_repetita(source: Source, options: ReadOptions) -> RawTopology:
+    raw = RawTopology(source.name, coordinates="either", both_directions=True)
+    lines = source.lines()
+    for _ in range(_section(source, lines, "NODES", "label x y")):
+        number, (label, x, y) = _row(source, lines, "a node: label x y", 3)
+        place = source.place(x, y, number)
+        raw.add_router(str(len(raw.routers)), name=label, place=None if place == _MISSING else place, line=number)
+    for _ in range(_section(source, lines, "EDGES", "label src dest weight bw delay")):
+        number, fields = _row(source, lines, "an edge: label src dest weight bw delay", 6)
+        for text, what in zip(fields[3:], ("a weight", "a bandwidth", "a delay"), strict=True):
+            value = source.number(text, what, number)
+        if value < 0:
+            raise source.fail(f"the delay {value:g} is negative; expected 0 or more", number)
+        raw.add_link(raw.find(fields[1], number), raw.find(fields[2], number), line=number)
+    for number, _line in lines:
+        raise source.fail(f"more lines than the {len(raw.links)} edges announced; the file was edited", number)
+    raw.notes.append(
+        "the delay column was not used: the format does not say its unit, and it does not fit the distances"
+    )
+    return raw
+
+
+def _section(source: Source, lines: Lines, name: str, columns: str) -> int:
+    """The number of rows that a section announces, its column titles skipped."""
+    number, fields = _row(source, lines, f"'{name} n'", 2)
+    if fields[0] != name:
+        raise source.fail(f"expected '{name} n' and found {fields[0][:40]!r}; the count before it may be wrong", number)
+    titles, found = _row(source, lines, f"the titles '{columns}'", len(columns.split()))
+    if found != columns.split():
+        raise source.fail(f"expected the titles '{columns}'", titles)
+    return source.count(fields[1], f"the number of {name.lower()}", number)
+
+
+def _row(source: Source, lines: Lines, expected: str, fields: int) -> tuple[int, list[str]]:
+    number, line = next(lines, (0, ""))
+    if not number:
+        raise source.fail(f"the file is cut off: expected {expected}", source.text.rstrip().count("\n") + 1)
+    found = line.split()
+    if len(found) != fields:
+        raise source.fail(f"{len(found)} fields; expected {expected}", number)
+    return number, found

@@ -1,0 +1,35 @@
+"""Pictures and pages: drawings of systems, comparisons of reports, and the HTML page that carries them.
+
+Importing this package loads neither Matplotlib nor Plotly; each figure loads what it needs.
+"""
+
+from surecast.studio.draw import draw_system
+from surecast.studio.page import (
+    Bullets,
+    Downloads,
+    Figure,
+    Heading,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    render_page,
+    write_page,
+)
+from surecast.studio.scatter import ScatterGroup, scatter
+
+__all__ = [
+    "Bullets",
+    "Downloads",
+    "Figure",
+    "Heading",
+    "Page",
+    "Paragraph",
+    "ScatterGroup",
+    "Section",
+    "Table",
+    "draw_system",
+    "render_page",
+    "scatter",
+    "write_page",
+]

@@ -1,0 +1,273 @@
+"""A self-contained HTML page from sections: it needs no network, follows light and dark, and prints.
+
+Everything that comes from outside is escaped. The page forbids itself the network, and any script but its own two,
+by a content security policy. Plotly's JavaScript is inlined once, and only where there is a figure.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import math
+import re
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surecast.errors import ConfigurationError
+from surecast.studio.files import write_atomically
+from surecast.studio.page_assets import SCRIPT, style_sheet
+from surecast.studio.style import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "Bullets",
+    "Cell",
+    "Downloads",
+    "Figure",
+    "Heading",
+    "Page",
+    "Paragraph",
+    "Section",
+    "Table",
+    "render_page",
+    "write_page",
+]
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading; the page's title is its only one of level 1."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Plain text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of plain texts."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A Plotly figure as plain data: `spec` has `data` and `layout`; its colours may be CSS variables of the page.
+
+    `alt` says in a sentence what the figure shows, for who cannot see it. The height is `ratio` times the width, but
+    at least `height_px_min`.
+    """
+
+    spec: dict[str, Any]
+    alt: str
+    caption: str = ""
+    ratio: float = 0.62
+    height_px_min: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under column names. Numbers are aligned right and written to six figures; None is an empty cell."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """Links that save a table's numbers, unrounded, as CSV and as JSON; `name` is the file's, without suffix."""
+
+    table: Table
+    name: str
+
+
+Section = Heading | Paragraph | Bullets | Figure | Table | Downloads
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its title, a line under it, and its sections in order. `dark` fixes the dark appearance."""
+
+    title: str
+    sections: Sequence[Section]
+    subtitle: str = ""
+    dark: bool = False
+    lang: str = "en"
+
+
+def render_page(page: Page) -> str:
+    """The page as one HTML document.
+
+    >>> "&lt;b&gt;" in render_page(Page("a title", [Paragraph("<b>")]))
+    True
+    """
+    figures = 0
+    body: list[str] = []
+    for section in page.sections:
+        figures += isinstance(section, Figure)
+        body.append(_section(section, figures))
+    scripts = [_plotly_js(), SCRIPT] if figures else []
+    theme = ' data-theme="dark"' if page.dark else ""
+    subtitle = f'<p class="subtitle">{_text(page.subtitle)}</p>' if page.subtitle else ""
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            f'<html lang="{_text(page.lang)}"{theme}>',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            '<meta name="generator" content="Surecast">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{_text(page.title)}</title>",
+            f"<style>{style_sheet()}</style>",
+            "</head>",
+            "<body>",
+            f"<header><h1>{_text(page.title)}</h1>{subtitle}</header>",
+            "<main>",
+            *body,
+            "</main>",
+            "<footer>Made by Surecast. This page is one file and loads nothing from the network.</footer>",
+            *(f"<script>{script}</script>" for script in scripts),
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def write_page(page: Page, path: Path | str) -> Path:
+    """Writes the page to an ``.html`` file, whole or not at all, and returns its path."""
+    path = Path(path)
+    if path.suffix.lower() != ".html":
+        raise ConfigurationError(f"cannot write a page to {path}: end its name in .html")
+    return write_atomically(path, render_page(page).encode())
+
+
+def _section(section: Section, number: int) -> str:
+    match section:
+        case Heading(text, level):
+            level = min(6, max(2, level))
+            return f"<h{level}>{_text(text)}</h{level}>"
+        case Paragraph(text):
+            return f"<p>{_text(text)}</p>"
+        case Bullets(items):
+            return "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
+        case Figure():
+            return _figure(section, number)
+        case Table():
+            return _table(section)
+        case Downloads(table, name):
+            return _downloads(table, name)
+
+
+def _figure(figure: Figure, number: int) -> str:
+    caption = f"<figcaption>{_text(figure.caption)}</figcaption>" if figure.caption else ""
+    size = f"--ratio: {figure.ratio:.4f}; --least: {figure.height_px_min}px"
+    return (
+        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{_text(figure.alt)}" style="{size}">'
+        "<noscript>The figure needs JavaScript; the numbers are in the table.</noscript></div>"
+        f'<script type="application/json" id="figure-{number}-data">{_json(figure.spec)}</script>{caption}</figure>'
+    )
+
+
+def _table(table: Table) -> str:
+    columns = range(len(table.header))
+    numeric = [all(not isinstance(row[i], str) for row in table.rows) and bool(table.rows) for i in columns]
+    kinds = [' class="number"' if is_number else "" for is_number in numeric]
+    head = "".join(f'<th scope="col"{kinds[i]}>{_text(table.header[i])}</th>' for i in columns)
+    body = []
+    for row in table.rows:
+        first = f'<th scope="row"{kinds[0]}>{_cell(row[0])}</th>'
+        body.append(f"<tr>{first}{''.join(f'<td{kinds[i]}>{_cell(row[i])}</td>' for i in columns[1:])}</tr>")
+    label = _text(table.caption)
+    return (
+        f'<div class="table" role="region" tabindex="0" aria-label="{label}"><table><caption>{label}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _downloads(table: Table, name: str) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([clean(cell) for cell in table.header])
+    writer.writerows([[clean(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows])
+    records = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    stem = re.sub(r"[^\w.-]+", "-", clean(name)).strip(".-") or "numbers"
+    files = (("csv", "text/csv", text.getvalue()), ("json", "application/json", json.dumps(_plain(records), indent=1)))
+    links = []
+    for suffix, kind, content in files:
+        data = base64.b64encode(content.encode()).decode()
+        links.append(
+            f'<a download="{_text(stem)}.{suffix}" href="data:{kind};charset=utf-8;base64,{data}">{suffix.upper()}</a>'
+        )
+    return f'<p class="downloads">Save “{_text(table.caption)}” as {" or ".join(links)}.</p>'
+
+
+def _text(text: str) -> str:
+    return escape(clean(text), quote=True)
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return _text(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
+
+
+def _json(spec: Any) -> str:
+    """JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
+    text = json.dumps(_plain(spec, figures=9), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plain(value: Any, figures: int | None = None) -> Any:
+    """Plain lists, numbers (rounded to so many figures) and strings; what is not finite becomes null."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(k)): _plain(v, figures) for k, v in value.items()}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist(), figures)
+    if isinstance(value, (list, tuple)):
+        return [_plain(v, figures) for v in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return value if figures is None else float(f"{value:.{figures}g}")
+    return value
+
+
+def _policy(scripts: list[str]) -> str:
+    """What the page may load: nothing but what stands in it."""
+    allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts]
+    return (
+        f"default-src 'none'; script-src {' '.join(allowed) or chr(39) + 'none' + chr(39)}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _plotly_js() -> str:
+    """Plotly's JavaScript, as its wheel carries it."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return script.replace("\r\n", "\n").replace("</script", "<\\/script")

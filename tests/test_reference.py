@@ -1,0 +1,15 @@
+"""The reference pages that are made from code say what the code says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_scenario_reference_is_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "scenario_reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
