@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 import tomllib
@@ -35,7 +34,7 @@ def fake(folder: Path, name: str, output: str) -> Path:
 
 @pytest.mark.parametrize("version", ["3 9", "3 15", "2 7"])
 def test_a_python_that_is_too_old_or_too_new_is_refused(version: str, tmp_path: Path) -> None:
-    fake(tmp_path, "python3", version)
+    fake(tmp_path, "python3", version + "\n/usr/bin/python3")
     environment = {"PATH": f"{tmp_path}:/bin:/usr/bin", "PYTHON": "python3"}
     command = [sys.executable, str(ROOT / "tools" / "setup.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -43,13 +42,24 @@ def test_a_python_that_is_too_old_or_too_new_is_refused(version: str, tmp_path: 
     assert f"needs Python 3.11 to 3.14; python3 is {version.replace(' ', '.')}" in done.stderr
 
 
-def test_a_second_run_does_nothing() -> None:
-    command = [sys.executable, str(ROOT / "tools" / "setup.py")]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHON"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    if not (ROOT / ".venv" / "setup-stamp").exists():
-        pytest.skip("not running in the environment that make setup made")
-    assert (done.returncode, done.stdout) == (0, "")
+def test_a_second_run_does_nothing(setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the stamp of the same files and version in place, nothing is installed again."""
+    calls: list[str] = []
+    for name in ("VENV", "STAMP", "JAVA_HOME_FILE"):
+        monkeypatch.setattr(setup, name, str(tmp_path / Path(getattr(setup, name)).relative_to(ROOT)))
+    monkeypatch.setattr(setup, "make_venv", lambda *_: (tmp_path / ".venv" / "bin").mkdir(parents=True))
+    monkeypatch.setattr(setup, "install_packages", lambda: fake(tmp_path / ".venv" / "bin", "surecast", "installed"))
+    monkeypatch.setattr(setup, "find_java", lambda: calls.append("java") or "/java")
+    setup.set_up()
+    setup.set_up()
+    assert calls == ["java"]
+    assert (tmp_path / ".venv" / "java-home").read_text() == "/java"
+
+
+def test_the_environment_is_never_made_with_its_own_interpreter(setup: ModuleType) -> None:
+    version, base = setup.inspect_python(sys.executable)
+    assert version == sys.version_info[:2]
+    assert not Path(base).is_relative_to(ROOT / ".venv")
 
 
 @pytest.mark.parametrize(

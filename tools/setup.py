@@ -4,6 +4,7 @@ Run by `make demo` and `make test`; does nothing when nothing changed. It must r
 included, to say clearly which Python is needed: so it uses no newer syntax and only the standard library.
 """
 
+import fcntl
 import hashlib
 import os
 import re
@@ -21,12 +22,19 @@ EXTRAS = ".[spark,dev]"
 
 
 def main():
+    os.makedirs(os.path.join(ROOT, ".cache"), exist_ok=True)
+    with open(os.path.join(ROOT, ".cache", "setup-lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two commands at once: the second waits and finds the work done
+        set_up()
+
+
+def set_up():
     python, version = find_python()
     stamp = make_stamp(version)
     if read(STAMP) == stamp and os.path.exists(os.path.join(VENV, "bin", "surecast")):
         return
     say("setting up with Python {} ({})".format(".".join(map(str, version)), python))
-    make_venv(python)
+    make_venv(python, version)
     install_packages()
     home = find_java() or install_java()
     write(JAVA_HOME_FILE, home or "")
@@ -69,9 +77,9 @@ def find_python():
     seen = []
     for name in names:
         path = shutil.which(name)
-        version = python_version(path) if path else None
+        version, base = inspect_python(path) if path else (None, None)
         if version and OLDEST <= version <= NEWEST:
-            return path, version
+            return base, version
         if version:
             seen.append("{} is {}.{}".format(name, *version))
     fail(
@@ -82,21 +90,24 @@ def find_python():
     )
 
 
-def python_version(path):
-    code = "import sys; print(*sys.version_info[:2])"
+def inspect_python(path):
+    """The version of an interpreter, and the interpreter that its virtual environment was made with, or itself."""
+    # The interpreter of a virtual environment that is about to be replaced must not be the one that replaces it.
+    code = "import sys; print(*sys.version_info[:2]); print(getattr(sys, '_base_executable', sys.executable))"
     try:
-        output = subprocess.check_output([path, "-c", code], stderr=subprocess.DEVNULL)
-        major, minor = output.decode().split()
-        return int(major), int(minor)
+        output = subprocess.check_output([path, "-c", code], stderr=subprocess.DEVNULL).decode()
+        version, base = output.strip().split("\n")
+        major, minor = version.split()
+        return (int(major), int(minor)), base
     except (OSError, subprocess.CalledProcessError, ValueError):
-        return None
+        return None, None
 
 
-def make_venv(python):
+def make_venv(python, version):
     shutil.rmtree(VENV, ignore_errors=True)
     if subprocess.call([python, "-m", "venv", VENV], stdout=subprocess.DEVNULL) == 0:
         return
-    package = "python{}.{}-venv".format(*python_version(python))
+    package = "python{}.{}-venv".format(*version)
     if apt_install(package) and subprocess.call([python, "-m", "venv", VENV]) == 0:
         return
     shutil.rmtree(VENV, ignore_errors=True)

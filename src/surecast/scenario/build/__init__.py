@@ -1,0 +1,100 @@
+"""From a scenario to the system it means: names looked up, ranges drawn, generators run, everything checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surecast.errors import Problem, ScenarioError
+from surecast.scenario.build.classes import build_class_workload
+from surecast.scenario.build.clients import Surroundings, build_publishers, build_subscribers, build_topics
+from surecast.scenario.build.collect import Collector
+from surecast.scenario.build.failures import FailureTable
+from surecast.scenario.build.network import build_network
+from surecast.scenario.build.overlay import build_overlay
+from surecast.scenario.build.trees import build_trees
+from surecast.scenario.spec.scenario import Scenario
+from surecast.scenario.streams import Streams
+from surecast.scenario.system import Overlay, Publisher, Subscriber, System
+
+__all__ = ["build", "find_problems"]
+
+
+def build(scenario: Scenario) -> System:
+    """The system a scenario means; ScenarioError with every problem found where it means none."""
+    collect = Collector(scenario.source, scenario.name)
+    system = _resolve(scenario, collect)
+    if collect.problems or system is None:
+        raise ScenarioError(collect.problems or [collect.source.problem((), "cannot be resolved")])
+    return system
+
+
+def find_problems(scenario: Scenario) -> list[Problem]:
+    """What is wrong with the parts of a scenario that could be read, where other parts could not."""
+    collect = Collector(scenario.source, scenario.name)
+    _resolve(scenario, collect)
+    return collect.problems
+
+
+def _resolve(scenario: Scenario, collect: Collector) -> System | None:
+    streams = Streams(scenario.seed)
+    failures = FailureTable(scenario.availability, streams)
+    network = None
+    if scenario.network is not None and collect.intact(("network",)):
+        network = build_network(scenario.network, streams, collect)
+        if network is None:
+            collect.source.damaged.add(("network",))
+    overlay = build_overlay(scenario.overlay, network, failures, streams, collect)
+    topics = build_topics(scenario.workload, collect)
+    if overlay is None or not collect.intact(("network",)):
+        return None
+    where = Surroundings(network, overlay, streams, collect)
+    publishers = build_publishers(scenario.workload, topics, where)
+    subscribers = build_subscribers(scenario.workload, topics, scenario.targets, where)
+    class_workload = build_class_workload(scenario.workload, where)
+    trees = build_trees(scenario.overlay.topic_trees, overlay, topics, publishers, streams, collect)
+    overlay = replace(overlay, trees=trees)
+    _check_delivery(scenario, overlay, subscribers, collect)
+    _note_unserved(publishers, subscribers, collect)
+    return System(
+        scenario.name,
+        scenario.seed,
+        network,
+        overlay,
+        topics,
+        publishers,
+        subscribers,
+        class_workload,
+        failures.clients(),
+        scenario.delivery,
+        scenario.targets,
+        scenario.experiment,
+        tuple(collect.notes),
+    )
+
+
+def _check_delivery(
+    scenario: Scenario, overlay: Overlay, subscribers: tuple[Subscriber, ...], collect: Collector
+) -> None:
+    routing = scenario.delivery.routing
+    if routing is not None and not overlay.is_tree:
+        import networkx as nx
+
+        cycle = " - ".join(overlay.brokers[a].name for a, _ in nx.find_cycle(overlay.graph))
+        hint = "build the links as a tree, or leave out routing to use one tree per topic"
+        message = f"{routing.algorithm} routing needs an overlay without cycles, and there is the cycle {cycle}"
+        collect.add(("delivery", "routing"), message, hint)
+    dropping = scenario.delivery.dropping
+    automatic = "auto" in (dropping.join_probability, dropping.lifetime, dropping.buffer_size)
+    if automatic or dropping.policy == "optimal":
+        aimless = [s.name for s in subscribers if s.connectivity is not None and s.response_target_s is None]
+        if aimless:
+            message = f"policy {dropping.policy} works towards a target, and {aimless[0]} has no response-time target"
+            collect.add(("delivery", "dropping"), message, "give targets.response_time, or response_target")
+
+
+def _note_unserved(publishers: tuple[Publisher, ...], subscribers: tuple[Subscriber, ...], collect: Collector) -> None:
+    """A subscriber without a publisher has no reliability; that is worth a word, and no error."""
+    published = {topic for publisher in publishers for topic in publisher.topics}
+    unserved = sum(1 for subscriber in subscribers if not published.intersection(subscriber.topics))
+    if unserved:
+        collect.notes.append(f"{unserved} of {len(subscribers)} subscribers want only topics that nobody publishes")

@@ -1,0 +1,114 @@
+"""Resolves a workload of filter classes: which client publishes and subscribes to which class at what rate."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.scenario.build.clients import Surroundings, locate, popularity
+from surecast.scenario.build.collect import expand, unique_names
+from surecast.scenario.source import FieldPath
+from surecast.scenario.spec.workload import ClassSpec, WorkloadSpec
+from surecast.scenario.system import ClassWorkload, FilterClass
+
+__all__ = ["build_class_workload"]
+
+CLASSES: FieldPath = ("workload", "classes")
+CLIENTS: FieldPath = ("workload", "clients")
+
+
+def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorkload | None:
+    """Rates of every class and client, or None where there are no classes or a problem was collected."""
+    if not spec.classes or spec.subscriptions is None or spec.publications is None:
+        return None
+    before = len(where.collect.problems)
+    clients, places = _clients(spec, where)
+    shares = popularity(spec.classes, spec.popularity_exponent)
+    unique_names([((*CLASSES, entry), name) for name, entry, _ in shares], "class", where.collect)
+    domains = _client_domains([router for _, router in places], where)
+    hot_spots = _hot_spots([(name, spec.classes[entry], entry) for name, entry, _ in shares], domains, where)
+    if len(where.collect.problems) > before or not clients:
+        return None
+    spread = _spread([spec.classes[entry] for _, entry, _ in shares], hot_spots, domains, len(clients))
+    by_class = np.array([share for _, _, share in shares])[:, None] * spread
+    lifetime = spec.subscriptions.lifetime
+    arrivals = spec.subscriptions.rate
+    if arrivals is None:
+        arrivals = (spec.subscriptions.active or 0.0) / lifetime.mean_s
+    classes = [
+        FilterClass(name, hot_spot, spec.classes[entry].service_factor)
+        for (name, entry, _), hot_spot in zip(shares, hot_spots, strict=True)
+    ]
+    return ClassWorkload(
+        tuple(classes),
+        tuple(clients),
+        tuple(home for home, _ in places),
+        tuple(router for _, router in places),
+        by_class * spec.publications,
+        by_class * arrivals,
+        lifetime,
+    )
+
+
+def _clients(spec: WorkloadSpec, where: Surroundings) -> tuple[list[str], list[tuple[int, int | None]]]:
+    clients: list[str] = []
+    places: list[tuple[int, int | None]] = []
+    named: list[tuple[FieldPath, str]] = []
+    for entry, group in enumerate(spec.clients):
+        names = expand(group.name, group.count)
+        located = locate(group, names, (*CLIENTS, entry), where)
+        if located:
+            clients += names
+            places += located
+        named += [((*CLIENTS, entry), name) for name in names]
+    unique_names(named, "client", where.collect)
+    return clients, places
+
+
+def _client_domains(routers: list[int | None], where: Surroundings) -> list[str]:
+    if where.network is None:
+        return [""] * len(routers)
+    return ["" if router is None else where.network.routers[router].domain for router in routers]
+
+
+def _hot_spots(classes: list[tuple[str, ClassSpec, int]], domains: list[str], where: Surroundings) -> list[str]:
+    """The hot-spot domain of each class; only domains where a client lives can be one."""
+    inhabited = sorted(set(domains) - {""})
+    if any(spec.hot_spot is not None for _, spec, _ in classes) and not inhabited and domains:
+        hint = "use a network with domains, or leave out hot_spot and locality"
+        where.collect.add((*CLASSES, 0, "hot_spot"), "no client is in any domain", hint)
+        return []
+    drawn = [name for name, spec, _ in classes if spec.hot_spot == "random"]
+    choice = iter(where.streams.choose("hot-spot", drawn, inhabited)) if drawn and inhabited else iter(())
+    found: list[str] = []
+    for _, spec, entry in classes:
+        if spec.hot_spot is None:
+            found.append("")
+        elif spec.hot_spot == "random":
+            found.append(inhabited[int(next(choice, 0))] if inhabited else "")
+        else:
+            if spec.hot_spot not in inhabited and domains:
+                kind = "domain with clients"
+                where.collect.unknown((*CLASSES, entry, "hot_spot"), kind, spec.hot_spot, inhabited, "random")
+            found.append(spec.hot_spot)
+    return found
+
+
+def _spread(specs: list[ClassSpec], hot_spots: list[str], domains: list[str], clients: int) -> NDArray[np.float64]:
+    """Share of each class (row) that each client (column) has; every row sums to 1.
+
+    A share L comes from the hot spot; the rest is divided evenly among the other domains that have clients, and
+    within a domain evenly among its clients. Without other domains the hot spot has it all.
+    """
+    members = {domain: np.array([d == domain for d in domains]) for domain in set(domains)}
+    spread = np.empty((len(specs), clients))
+    for row, (spec, hot_spot) in enumerate(zip(specs, hot_spots, strict=True)):
+        if spec.locality is None:
+            spread[row] = 1.0 / clients
+            continue
+        others = [domain for domain in members if domain != hot_spot]
+        local = spec.locality if others else 1.0
+        spread[row] = local * members[hot_spot] / members[hot_spot].sum()
+        for domain in others:
+            spread[row] += (1.0 - local) / len(others) * members[domain] / members[domain].sum()
+    return spread

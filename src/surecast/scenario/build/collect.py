@@ -1,0 +1,61 @@
+"""Collects what is wrong while a scenario is resolved, so that everything can be said together."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+from surecast.errors import Problem
+from surecast.scenario.source import FieldPath, Source
+
+__all__ = ["Collector", "expand", "unique_names"]
+
+
+class Collector:
+    """Problems and notes of one resolution. Parts that validation had to leave out are not complained about again."""
+
+    def __init__(self, source: Source | None, name: str):
+        self.source = source or Source(name, Path(), {})
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+
+    def add(self, path: FieldPath, message: str, hint: str = "") -> None:
+        """Notes a problem, once."""
+        problem = self.source.problem(path, message, hint)
+        if problem not in self.problems and not self.source.is_damaged(path):
+            self.problems.append(problem)
+
+    def unknown(self, path: FieldPath, kind: str, name: str, known: Iterable[str], *extra: str) -> None:
+        """Complains about an unknown name and suggests the closest, or lists what there is."""
+        names = sorted(known)
+        near = difflib.get_close_matches(name, [*names, *extra], n=1)
+        listed = ", ".join([*extra, *names[:8]]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        hint = (
+            f"did you mean {near[0]}?" if near else f"there are: {listed}" if listed else f"there is no {kind} at all"
+        )
+        self.add(path, f"there is no {kind} named {name!r}", hint)
+
+    def intact(self, *paths: FieldPath) -> bool:
+        """Whether validation left all of these parts whole, so that conclusions about them are safe."""
+        return not any(self.source.is_damaged(path) for path in paths)
+
+
+def expand(name: str, count: int | None) -> list[str]:
+    """Names of a group: the name itself, or name-1 to name-count.
+
+    >>> expand("b", 3), expand("hub", None)
+    (['b-1', 'b-2', 'b-3'], ['hub'])
+    """
+    return [name] if count is None else [f"{name}-{i}" for i in range(1, count + 1)]
+
+
+def unique_names(names: list[tuple[FieldPath, str]], kind: str, collect: Collector) -> None:
+    """Complains about names that are given twice."""
+    seen: set[str] = set()
+    complained: set[FieldPath] = set()
+    for path, name in names:
+        if name in seen and path not in complained:
+            collect.add((*path, "name"), f"there is already a {kind} named {name!r}", "names must differ")
+            complained.add(path)
+        seen.add(name)

@@ -1,0 +1,60 @@
+"""Resolves how each broker and link fails and comes back."""
+
+from __future__ import annotations
+
+from surecast.scenario.build.collect import Collector
+from surecast.scenario.spec.overlay import AvailabilitySpec, ComponentAvailability
+from surecast.scenario.streams import Streams
+from surecast.scenario.system import Failures
+
+__all__ = ["FailureTable"]
+
+
+class FailureTable:
+    """Looks up and draws the failures of components by name."""
+
+    def __init__(self, spec: AvailabilitySpec, streams: Streams):
+        self._spec = spec
+        self._streams = streams
+        self._used: set[str] = set()
+
+    def broker(self, name: str) -> Failures | None:
+        return self._draw(self._entry(name) or self._spec.brokers, f"broker/{name}")
+
+    def link(self, a: str, b: str) -> Failures | None:
+        """Failures of the link between two brokers; its entry may name the ends in either order."""
+        entry = self._entry(f"{a}--{b}") or self._entry(f"{b}--{a}")
+        low, high = sorted((a, b))
+        return self._draw(entry or self._spec.links, f"link/{low}--{high}")
+
+    def clients(self) -> Failures | None:
+        return self._draw(self._spec.clients, "clients")
+
+    def complain_about_unknown(self, brokers: list[str], links: list[str], collect: Collector) -> None:
+        for name in self._spec.each:
+            if name not in self._used:
+                known = links if "--" in name else brokers
+                collect.unknown(("availability", "each", name), "broker or link", name, known)
+
+    def _entry(self, name: str) -> ComponentAvailability | None:
+        if name in self._spec.each:
+            self._used.add(name)
+        return self._spec.each.get(name)
+
+    def _draw(self, spec: ComponentAvailability | None, name: str) -> Failures | None:
+        if spec is None:
+            return None
+
+        def value(field: str) -> float:
+            return self._streams.between(f"availability/{field}", name, *getattr(spec, field))
+
+        if spec.mtbf is not None:
+            up_s, down_s = value("mtbf"), value("mttr")
+        elif spec.period is None:
+            return None
+        else:
+            availability, period_s = value("availability"), value("period")
+            up_s, down_s = availability * period_s, (1.0 - availability) * period_s
+        if down_s <= 0:
+            return None
+        return Failures(spec.up.with_mean(up_s), spec.down.with_mean(down_s))

@@ -1,0 +1,277 @@
+"""Resolves the broker overlay of a scenario: where brokers stand, how they are linked, how each part fails."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from surecast.scenario.build.collect import Collector, expand, unique_names
+from surecast.scenario.build.failures import FailureTable
+from surecast.scenario.build.network import service_time
+from surecast.scenario.network import Network
+from surecast.scenario.source import FieldPath
+from surecast.scenario.spec.overlay import BuiltLinks, CandidatesSpec, LinkSpec, OverlaySpec
+from surecast.scenario.streams import Streams
+from surecast.scenario.system import Broker, Overlay, OverlayLink
+
+__all__ = ["build_overlay"]
+
+BROKERS: FieldPath = ("overlay", "brokers")
+LINKS: FieldPath = ("overlay", "links")
+Pair = tuple[int, int]
+
+
+def build_overlay(
+    spec: OverlaySpec, network: Network | None, failures: FailureTable, streams: Streams, collect: Collector
+) -> Overlay | None:
+    """The overlay a scenario means, without its topic trees; None with the problems collected."""
+    candidates = _candidates(spec, network, streams, collect)
+    brokers = _brokers(spec, network, candidates, failures, streams, collect)
+    if brokers is None:
+        return None
+    if isinstance(spec.links, BuiltLinks):
+        pairs = _built_pairs(spec.links, brokers, network, streams, collect)
+        links = [_link(p, spec.links, spec, brokers, network, failures, streams) for p in pairs or []]
+    else:
+        pairs = _given_pairs(spec.links, brokers, collect)
+        links = [
+            _link(p, s, spec, brokers, network, failures, streams)
+            for p, s in zip(pairs or [], spec.links, strict=False)
+        ]
+    failures.complain_about_unknown([b.name for b in brokers], [link.name for link in links], collect)
+    if pairs is None:
+        return None
+    overlay = Overlay(tuple(brokers), tuple(links), candidates=tuple(candidates))
+    if not _is_connected(overlay, collect):
+        return None
+    root = _root(spec, overlay, collect)
+    return None if root is None else Overlay(overlay.brokers, overlay.links, root, {}, overlay.candidates)
+
+
+def _candidates(spec: OverlaySpec, network: Network | None, streams: Streams, collect: Collector) -> list[int]:
+    path: FieldPath = ("overlay", "candidates")
+    if not spec.candidates:
+        return []
+    if network is None:
+        if collect.intact(("network",)):
+            collect.add(path, "candidates are routers, and the scenario has no network", "add network:")
+        return []
+    if isinstance(spec.candidates, CandidatesSpec):
+        return _drawn_candidates(spec.candidates, network, streams, collect)
+    found = []
+    for i, name in enumerate(spec.candidates):
+        if name in network.index:
+            found.append(network.index[name])
+        else:
+            collect.unknown((*path, i), "router", name, network.index)
+    return found
+
+
+def _drawn_candidates(spec: CandidatesSpec, network: Network, streams: Streams, collect: Collector) -> list[int]:
+    weights = streams.uniforms("candidates", [router.name for router in network.routers])
+    order = [int(i) for i in np.argsort(-weights, kind="stable")]
+    if spec.count is not None:
+        if spec.count > len(order):
+            message = f"{spec.count} candidates among {len(order)} routers"
+            collect.add(("overlay", "candidates", "count"), message, "write fewer")
+        return sorted(order[: spec.count])
+    per_domain = spec.per_domain or 0
+    chosen: list[int] = []
+    for domain in network.domains:
+        members = [i for i in order if network.routers[i].domain == domain]
+        if len(members) < per_domain:
+            message = f"domain {domain} has only {len(members)} routers"
+            collect.add(("overlay", "candidates", "per_domain"), message, "write fewer")
+        chosen += sorted(members[:per_domain])
+    if not network.domains:
+        hint = "give the network domains:, or write count"
+        collect.add(("overlay", "candidates", "per_domain"), "the network has no domains", hint)
+    return chosen
+
+
+def _brokers(
+    spec: OverlaySpec,
+    network: Network | None,
+    candidates: list[int],
+    failures: FailureTable,
+    streams: Streams,
+    collect: Collector,
+) -> list[Broker] | None:
+    before = len(collect.problems)
+    brokers: list[Broker] = []
+    named: list[tuple[FieldPath, str]] = []
+    for i, entry in enumerate(spec.brokers):
+        path = (*BROKERS, i)
+        count = len(candidates) if entry.at == "candidates" and entry.count is None else entry.count
+        names = expand(entry.name, count)
+        routers = _routers(entry.at, names, network, candidates, streams, collect, path)
+        for name, router in zip(names, routers, strict=True):
+            named.append((path, name))
+            purpose = "capacity/broker"
+            notify = service_time(entry.capacity, entry.service, streams, purpose, name, collect, (*path, "service"))
+            control = notify
+            if entry.control_service is not None:
+                where = (*path, "control_service")
+                capacity = None if entry.control_service.mean is not None else entry.capacity
+                control = service_time(capacity, entry.control_service, streams, purpose, name, collect, where)
+            brokers.append(Broker(name, router, notify, control, failures.broker(name)))
+    unique_names(named, "broker", collect)
+    return None if len(collect.problems) > before or not collect.intact(BROKERS) else brokers
+
+
+def _routers(
+    at: str | None,
+    names: list[str],
+    network: Network | None,
+    candidates: list[int],
+    streams: Streams,
+    collect: Collector,
+    path: FieldPath,
+) -> list[int] | list[None]:
+    """The router of each broker of an entry."""
+    where = (*path, "at")
+    if network is None:
+        if at is not None and collect.intact(("network",)):
+            collect.add(where, "the scenario has no network to stand in", "leave it out, or add network:")
+        return [None] * len(names)
+    if at is None or at == "random":
+        return [int(i) for i in streams.choose("place", names, [r.name for r in network.routers])]
+    if at == "candidates":
+        if len(names) != len(candidates):
+            message = f"{len(names)} brokers for {len(candidates)} candidate positions"
+            collect.add(where, message, "leave out count, and give overlay.candidates")
+            return [None] * len(names)
+        return candidates
+    if at not in network.index:
+        collect.unknown(where, "router", at, network.index, "random", "candidates")
+        return [None] * len(names)
+    return [network.index[at]] * len(names)
+
+
+def _given_pairs(specs: list[LinkSpec], brokers: list[Broker], collect: Collector) -> list[Pair] | None:
+    index = {broker.name: i for i, broker in enumerate(brokers)}
+    pairs: list[Pair] = []
+    seen: set[frozenset[str]] = set()
+    failed = False
+    for i, link in enumerate(specs):
+        path = (*LINKS, i, "between")
+        unknown = [end for end in link.between if end not in index]
+        for end in unknown:
+            collect.unknown(path, "broker", end, index)
+        if link.between[0] == link.between[1]:
+            collect.add(path, f"joins {link.between[0]!r} to itself", "name two brokers")
+            failed = True
+        elif frozenset(link.between) in seen:
+            collect.add(path, "this link is given twice", "keep one")
+            failed = True
+        failed = failed or bool(unknown)
+        seen.add(frozenset(link.between))
+        if not failed:
+            pairs.append((index[link.between[0]], index[link.between[1]]))
+    return None if failed or not collect.intact(LINKS) else pairs
+
+
+def _built_pairs(
+    spec: BuiltLinks, brokers: list[Broker], network: Network | None, streams: Streams, collect: Collector
+) -> list[Pair] | None:
+    n = len(brokers)
+    names = [broker.name for broker in brokers]
+    match spec.build:
+        case "spanning-tree":
+            if network is None:
+                if collect.intact(("network",)):
+                    hint = "add network:, or write build: random-tree"
+                    collect.add((*LINKS, "build"), "a spanning tree needs a physical network", hint)
+                return None
+            return spanning_tree([b.router for b in brokers if b.router is not None], network, spec.by)
+        case "random-tree":
+            return _random_tree(names, streams)
+        case "random-graph":
+            return _random_graph(names, spec.mean_degree or 0.0, streams)
+        case "star":
+            return [(0, i) for i in range(1, n)]
+        case "chain":
+            return [(i, i + 1) for i in range(n - 1)]
+        case "ring":
+            return [(i, i + 1) for i in range(n - 1)] + ([(0, n - 1)] if n > 2 else [])
+        case "complete":
+            return list(itertools.combinations(range(n), 2))
+
+
+def spanning_tree(routers: list[int], network: Network, by: str) -> list[Pair]:
+    """A minimum spanning tree of brokers at routers; of equally long links the one between earlier brokers wins."""
+    import networkx as nx
+
+    complete: nx.Graph[int] = nx.Graph()
+    complete.add_nodes_from(range(len(routers)))
+    for i, router in enumerate(routers):
+        distances = network.distances_from(router, "hops" if by == "hops" else "latency")
+        for j in range(i + 1, len(routers)):
+            complete.add_edge(i, j, weight=distances[routers[j]])
+    return sorted((min(a, b), max(a, b)) for a, b in nx.minimum_spanning_tree(complete).edges())
+
+
+def _random_tree(names: list[str], streams: Streams) -> list[Pair]:
+    """Each broker hangs on a random earlier one, so that a further broker at the end changes nothing else."""
+    return [(int(streams.choose("tree", [names[i]], names[:i])[0]), i) for i in range(1, len(names))]
+
+
+def _random_graph(names: list[str], mean_degree: float, streams: Streams) -> list[Pair]:
+    """A random tree plus the pairs with the smallest draws, up to the mean degree."""
+    tree = _random_tree(names, streams)
+    wanted = min(round(len(names) * mean_degree / 2), len(names) * (len(names) - 1) // 2)
+    draws = streams.uniform_pairs("graph", names, names)
+    others = sorted(set(itertools.combinations(range(len(names)), 2)) - set(tree), key=lambda p: draws[p])
+    return sorted(tree + others[: max(0, wanted - len(tree))])
+
+
+def _link(
+    ends: Pair,
+    spec: LinkSpec | BuiltLinks,
+    overlay: OverlaySpec,
+    brokers: list[Broker],
+    network: Network | None,
+    failures: FailureTable,
+    streams: Streams,
+) -> OverlayLink:
+    a, b = brokers[ends[0]], brokers[ends[1]]
+    name = f"{a.name}--{b.name}"
+    routers: tuple[int, ...] = ()
+    latency_s = 0.0
+    if network is not None and a.router is not None and b.router is not None:
+        routers = network.path(a.router, b.router, overlay.paths)
+        latency_s = sum(network.links[i].latency_s for i in network.links_on(routers))
+    if spec.latency is not None:
+        latency_s = streams.between("latency/overlay", name, *spec.latency)
+    capacity = math.inf if spec.capacity is None else streams.between("capacity/overlay", name, *spec.capacity)
+    return OverlayLink(name, *ends, routers, latency_s, capacity, spec.loss, failures.link(a.name, b.name))
+
+
+def _is_connected(overlay: Overlay, collect: Collector) -> bool:
+    import networkx as nx
+
+    parts = [sorted(part) for part in nx.connected_components(overlay.graph)]
+    if len(parts) == 1:
+        return True
+    shown = "; ".join(
+        ", ".join(overlay.brokers[i].name for i in part[:4]) + (" ..." if part[4:] else "") for part in parts[:4]
+    )
+    message = f"the overlay falls into {len(parts)} parts that cannot reach each other: {shown}"
+    collect.add(LINKS, message, "add links between them")
+    return False
+
+
+def _root(spec: OverlaySpec, overlay: Overlay, collect: Collector) -> int | None:
+    if spec.root == "first":
+        return 0
+    if spec.root == "central":
+        import networkx as nx
+
+        farthest = {i: max(hops.values()) for i, hops in nx.all_pairs_shortest_path_length(overlay.graph)}
+        return min(range(len(overlay.brokers)), key=lambda i: (farthest[i], i))
+    if spec.root not in overlay.index:
+        collect.unknown(("overlay", "root"), "broker", spec.root, overlay.index, "central", "first")
+        return None
+    return overlay.index[spec.root]
