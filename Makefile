@@ -13,7 +13,7 @@ demo: setup
 # Lint, types, import contracts, documentation and all tests.
 test: setup lint
 	$(BIN)/python tools/clear_stale_kernels.py
-	$(WITH_JAVA) $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(WITH_JAVA) $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check $(SOURCES)

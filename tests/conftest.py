@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time: a test that fails sometimes tells nobody anything.
+settings.register_profile("surecast", derandomize=True, deadline=None)
+settings.load_profile("surecast")
 
 REPOSITORY = Path(__file__).parent.parent
 

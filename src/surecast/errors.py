@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass
 __all__ = [
     "AssumptionError",
     "ConfigurationError",
+    "FileError",
     "OverloadError",
     "PeerError",
     "Problem",
     "ScenarioError",
     "SurecastError",
     "TopologyError",
+    "TraceError",
     "UserError",
 ]
 
@@ -47,8 +49,8 @@ class OverloadError(SurecastError):
     """A stated limit was reached; nothing is wrong with the request itself."""
 
 
-class TopologyError(UserError):
-    """A topology file cannot be read.
+class FileError(UserError):
+    """A data file cannot be read: which file, which line where that can be known, and what was expected.
 
     >>> print(TopologyError("a node without a name", "net.brite", 7))
     net.brite:7: a node without a name
@@ -59,6 +61,14 @@ class TopologyError(UserError):
         self.file = file
         self.line = line
         super().__init__(f"{file}{f':{line}' if line else ''}: {message}")
+
+
+class TopologyError(FileError):
+    """A topology file cannot be read."""
+
+
+class TraceError(FileError):
+    """An availability trace cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

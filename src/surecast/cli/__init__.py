@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 __all__ = ["main"]
@@ -13,11 +14,14 @@ def main() -> None:
     from surecast.cli.output import print_error
     from surecast.errors import SurecastError
 
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is shown escaped, not fatal.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except SurecastError as error:
         print_error(error)
         sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        sys.exit(f"error: {error.filename or 'output'}: {error.strerror}")

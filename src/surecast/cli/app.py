@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from surecast import __version__
-from surecast.cli import compare, demo, report, scenario
+from surecast.cli import advise, compare, demo, predict, report, scenario, simulate
 
 __all__ = ["app"]
 
@@ -19,8 +19,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(scenario.app, name="scenario")
-app.add_typer(report.app, name="report")
+app.command("predict")(predict.predict)
+app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
+app.add_typer(advise.app, name="advise")
+app.add_typer(report.app, name="report")
 app.command("demo")(demo.demo)
 
 

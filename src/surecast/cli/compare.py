@@ -1,4 +1,4 @@
-"""`surecast compare`: two reports side by side."""
+"""`surecast compare`: two answers side by side."""
 
 from __future__ import annotations
 
@@ -7,35 +7,75 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.options import AsJson
+from surecast.cli.answers import (
+    Method,
+    SchemeNames,
+    SimulationPlan,
+    check_schemes,
+    predict_system,
+    progress_bar,
+    simulate_system,
+)
+from surecast.cli.options import AsJson, Overrides, parse_overrides
+from surecast.cli.simulate import Duration, MethodName, Runs, Seed, Workers
+from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.report import Comparison
+    from surecast.report import Comparison, QoSReport, ReportBuilder
 
 __all__ = ["compare", "draw_comparison"]
 
-Report = Annotated[Path, typer.Argument(help="A .json or .parquet report.", show_default=False)]
+SCENARIO_SUFFIXES = (".yaml", ".yml")
 
 
 def compare(
-    a: Report,
-    b: Report,
+    a: Annotated[Path, typer.Argument(help="A scenario, or a saved report (.json, .parquet).", show_default=False)],
+    b: Annotated[Path | None, typer.Argument(help="A saved report to compare with the first.")] = None,
+    scheme: SchemeNames = None,
+    method: MethodName = "walk",
+    runs: Runs = None,
+    duration: Duration = None,
+    seed: Seed = None,
+    workers: Workers = 1,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL:FIELD=VALUE",
+            help="Compare under several settings at once, such as 'busy:workload.publishers[0].rate=5/s'.",
+        ),
+    ] = None,
     metric: Annotated[str, typer.Option(help="The metric of the picture.")] = "reliability",
     picture: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PICTURE", help="Draw b against a to a .html, .svg or .png file. May be repeated."),
+        typer.Option(
+            metavar="PICTURE", help="Draw one against the other to a .html, .svg or .png file. May be repeated."
+        ),
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Save all differences to a .json or .parquet file.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many of the largest disagreements to list.")] = 20,
+    overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Compare two reports: how far apart they are by metric, and where they disagree most."""
+    """Compare a scenario's prediction with its simulation, or any two saved reports."""
     from surecast.cli.output import console, print_json, working
     from surecast.report import compare as compare_reports
     from surecast.report import load, render_comparison
 
+    if a.suffix in SCENARIO_SUFFIXES:
+        if b is not None:
+            raise ConfigurationError(f"{b}: a scenario is compared with its own simulation; leave out the second file")
+        changes = parse_overrides(overrides)
+        first, second = _both(a, changes, vary or [], check_schemes(scheme), method, (runs, duration, seed), workers)
+    elif b is None:
+        raise ConfigurationError(f"{a} is compared with what? Name a second report, or one scenario (.yaml)")
+    else:
+        first, second = load(a), load(b)
     with working("comparing"):
-        comparison = compare_reports(load(a), load(b))
+        comparison = compare_reports(first, second)
+    shared = {row.metric for row in comparison.summary}
+    if metric not in shared:
+        listed = ", ".join(sorted(shared))
+        raise ConfigurationError(f"--metric {metric}: the two have no such figure in common; they share {listed}")
     for path in picture or []:
         with working(f"drawing {path}"):
             draw_comparison(comparison, metric, path)
@@ -47,6 +87,53 @@ def compare(
     console.print(render_comparison(comparison, limit=limit))
     for path in picture or []:
         console.print(f"drew {path}", markup=False, soft_wrap=True)
+    if save is not None:
+        console.print(f"saved {save}", markup=False, soft_wrap=True)
+
+
+def _both(
+    file: Path,
+    changes: dict[str, str],
+    vary: list[str],
+    schemes: list[str] | None,
+    method: Method,
+    timing: tuple[int | None, str | None, int | None],
+    workers: int,
+) -> tuple[QoSReport, QoSReport]:
+    """The prediction and the simulation of a scenario, under each of the settings to vary."""
+    from surecast.report import ReportBuilder
+    from surecast.scenario import load_system
+
+    settings = _settings(vary)
+    predicted: ReportBuilder | None = None
+    simulated: ReportBuilder | None = None
+    for label, fields in settings.items():
+        _, system = load_system(file, {**changes, **fields})
+        plan = SimulationPlan(system, *timing)
+        predicted = predicted or ReportBuilder(system.name, "predicted", seed=system.seed)
+        simulated = simulated or ReportBuilder(system.name, "simulated", seed=plan.seed)
+        _add(predicted, predict_system(system, schemes), label)
+        with progress_bar(f"simulating {label}".strip()) as progress:
+            _add(simulated, simulate_system(system, schemes, plan, method, workers, progress), label)
+    if predicted is None or simulated is None:
+        raise ConfigurationError("there is nothing to compare")
+    return predicted.build(), simulated.build()
+
+
+def _add(builder: ReportBuilder, report: QoSReport, label: str) -> None:
+    for variant in report.variants:
+        builder.add_report(report.select(variant=variant), variant=f"{variant}, {label}" if label else variant)
+
+
+def _settings(vary: list[str]) -> dict[str, dict[str, str]]:
+    """Fields to set under each label; one empty setting where nothing varies."""
+    found: dict[str, dict[str, str]] = {}
+    for text in vary:
+        label, separator, change = text.partition(":")
+        if not separator or "=" not in change or not label.strip():
+            raise ConfigurationError(f"--vary {text}: write --vary LABEL:FIELD=VALUE, such as --vary 'busy:seed=7'")
+        found.setdefault(label.strip(), {}).update(parse_overrides([change]))
+    return found or {"": {}}
 
 
 def draw_comparison(comparison: Comparison, metric: str, path: Path) -> None:
@@ -54,16 +141,25 @@ def draw_comparison(comparison: Comparison, metric: str, path: Path) -> None:
     from surecast.report import find_metric
     from surecast.studio import ScatterGroup, scatter
 
+    shared = {(row.scope, row.variant) for row in comparison.summary if row.metric == metric}
+    scopes = [scope for scope in ("subscriber", *sorted(scope for scope, _ in shared)) if scope in dict(shared)]
     groups = []
-    for variant in sorted({row.variant for row in comparison.summary if row.metric == metric}):
-        points = comparison.points(metric, variant=variant)
+    for variant in sorted(variant for scope, variant in shared if scope == scopes[0]):
+        points = comparison.points(metric, scope=scopes[0], variant=variant)
+        if len(shared) > 1 and not points.a.any() and not points.b.any():
+            continue  # nothing arrives in either: a point at the origin would only press the others together
         groups.append(ScatterGroup(variant or metric, points.a, points.b, points.b_low, points.b_high, points.labels))
-    label, unit = find_metric(metric).label, find_metric(metric).unit
+    found = find_metric(metric)
+    names = [comparison.a.scenario, comparison.b.scenario]
+    answers = [comparison.a.source, comparison.b.source]
+    if answers[0] == answers[1]:
+        answers = [f"first {answers[0]}", f"second {answers[1]}"]
+    label = found.label[0].lower() + found.label[1:]
     scatter(
         groups,
         path,
-        title=f"{comparison.a.scenario}: {label}",
-        x_label=f"{comparison.a.source} {label}",
-        y_label=f"{comparison.b.source} {label}",
-        unit=unit,
+        title=f"{' and '.join(dict.fromkeys(names))}: {label}",
+        x_label=f"{answers[0]} {label}",
+        y_label=f"{answers[1]} {label}",
+        unit=found.unit,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,7 @@ import typer
 from surecast.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from surecast.report import Comparison
     from surecast.scenario import Scenario, System
 
 __all__ = ["demo"]
@@ -32,7 +35,7 @@ def demo(
     ] = Path("examples"),
     json: AsJson = False,
 ) -> None:
-    """Show what Surecast does: describe systems, draw them, and say what is wrong with a bad one."""
+    """Show what Surecast does: describe systems, draw them, predict and simulate one, and refuse a bad one."""
     from surecast.cli.output import console, print_json
     from surecast.errors import ConfigurationError
 
@@ -42,17 +45,23 @@ def demo(
         raise ConfigurationError(f"{out} cannot be made: {error.strerror}") from None
     systems = _load(examples, out)
     pages = _draw(systems, out)
+    shown = next((system for _, system in systems if system.name in ("reliability-graph", "overlay")), None)
+    comparison = None if shown is None else _predict_and_simulate(shown, out, pages)
     if json:
-        print_json({"systems": [system.name for _, system in systems], "pages": [str(page) for page in pages]})
+        listed = {"systems": [system.name for _, system in systems], "pictures": [str(page) for page in pages]}
+        print_json({**listed, "agreement": None if comparison is None else _agreement(comparison)})
         return
     console.rule("[bold]Describe a system once")
     _print_systems(systems)
+    if comparison is not None:
+        console.rule("[bold]Predict it by formula, and check by simulation")
+        _print_agreement(comparison)
     console.rule("[bold]Get it wrong, and be told everything at once")
     _show_broken(out)
     console.rule("[bold]Look at it")
     for page in pages:
         console.print(f"  {page}", markup=False, soft_wrap=True)
-    console.print("\nTry next: surecast scenario show examples/company.yaml, or docs/tutorial.md", soft_wrap=True)
+    console.print("\nTry next: .venv/bin/surecast scenario new, or docs/tutorial.md", markup=False, soft_wrap=True)
 
 
 def _load(examples: Path, out: Path) -> list[tuple[Scenario, System]]:
@@ -76,9 +85,59 @@ def _draw(systems: list[tuple[Scenario, System]], out: Path) -> list[Path]:
 
     pages: list[Path] = []
     for _, system in track(systems, "drawing", console=errors, transient=True, disable=not errors.is_terminal):
-        pages.append(draw_system(system, out / f"{system.name}.html"))
-        draw_system(system, out / f"{system.name}.png")
+        name = re.sub(r"[^\w-]+", "-", system.name)
+        pages += [draw_system(system, out / f"{name}.html"), draw_system(system, out / f"{name}.png")]
     return pages
+
+
+def _predict_and_simulate(system: System, out: Path, pages: list[Path]) -> Comparison:
+    """Both answers for all schemes, and a picture of one against the other."""
+    from surecast.cli.answers import progress_bar
+    from surecast.cli.compare import draw_comparison
+    from surecast.cli.output import working
+    from surecast.predict import predict_reliability
+    from surecast.report import compare
+    from surecast.simulate import simulate_reliability
+
+    with working("predicting (compiling kernels the first time)"):
+        predicted = predict_reliability(system)
+    # Failures are slow and events are many: fewer events over more time tell more about reliability.
+    calm = replace(system, publishers=tuple(replace(p, rate_per_s=p.rate_per_s / 30) for p in system.publishers))
+    with progress_bar("simulating 8 runs of two years") as progress:
+        simulated = simulate_reliability(calm, runs=8, duration_s=730 * 86400.0, seed=1, progress=progress)
+    comparison = compare(predicted, simulated)
+    for suffix in ("html", "png"):
+        path = out / f"{system.name}-predicted-simulated.{suffix}"
+        draw_comparison(comparison, "reliability", path)
+        pages.append(path)
+    return comparison
+
+
+def _agreement(comparison: Comparison) -> dict[str, dict[str, float]]:
+    """For each scheme: the mean over subscribers predicted and simulated, and their mean difference."""
+    found = {}
+    for row in comparison.summary:
+        if (row.metric, row.scope) == ("reliability", "subscriber") and row.variant != "none":
+            points = comparison.points("reliability", scope="subscriber", variant=row.variant)
+            found[row.variant] = {
+                "predicted": float(points.a.mean()),
+                "simulated": float(points.b.mean()),
+                "mean_difference": row.mean_absolute,
+            }
+    return dict(sorted(found.items(), key=lambda item: item[1]["predicted"]))
+
+
+def _print_agreement(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    table = Table(
+        "scheme", "predicted", "simulated", "mean difference", title=f"On-time reliability of {comparison.a.scenario}"
+    )
+    for scheme, row in _agreement(comparison).items():
+        table.add_row(scheme, *(f"{row[key]:.4f}" for key in ("predicted", "simulated", "mean_difference")))
+    console.print(table)
 
 
 def _print_systems(systems: list[tuple[Scenario, System]]) -> None:

@@ -11,7 +11,9 @@ from surecast.errors import ConfigurationError
 
 __all__ = ["AsJson", "Overrides", "ScenarioFile", "parse_overrides"]
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file.", show_default=False)]
+ScenarioFile = Annotated[
+    Path, typer.Argument(metavar="SCENARIO", help="A scenario file.", show_default=False, readable=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 Overrides = Annotated[
     list[str] | None,

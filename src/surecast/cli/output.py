@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -52,10 +52,5 @@ def print_error(error: SurecastError) -> None:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Shows that something is under way, on a terminal; it leaves no trace."""
-    with errors.status(f"{what} ...") if errors.is_terminal else _nothing():
+    with errors.status(Text(f"{what} ...")) if errors.is_terminal else nullcontext():
         yield
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

@@ -29,21 +29,26 @@ def show(
 
     with working(f"reading {file}"):
         report = load(file)
+    shown = render(report, scope=scope, variant=variant, limit=limit, sort_by=sort_by)
     if json:
         print_json(as_dict(report.select(scope=scope, variant=variant)))
     else:
-        console.print(render(report, scope=scope, variant=variant, limit=limit, sort_by=sort_by))
+        console.print(shown)
 
 
 @app.command()
 def convert(
     file: ReportFile,
     out: Annotated[Path, typer.Argument(help="The .json or .parquet file to write.", show_default=False)],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Write a report in the other format."""
     from surecast.cli.output import console, working
+    from surecast.errors import ConfigurationError
     from surecast.report import load, save
 
+    if out.exists() and not force:
+        raise ConfigurationError(f"{out} exists; add --force to overwrite it")
     with working(f"writing {out}"):
         save(load(file), out)
     console.print(f"wrote {out}", markup=False, soft_wrap=True)

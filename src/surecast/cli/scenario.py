@@ -51,16 +51,20 @@ def new(
     if json:
         print_json({"file": str(file), "template": template})
     else:
-        console.print(f"wrote {file}; look at it with: surecast scenario show {file}", soft_wrap=True)
+        console.print(f"wrote {file}; look at it with: surecast scenario show {file}", markup=False, soft_wrap=True)
 
 
 @app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO...", help="Scenario files.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="SCENARIO...", help="Scenario files.", show_default=False, readable=False)
+    ],
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
     """Say everything that is wrong with scenario files; exit 1 if anything is."""
+    from rich.text import Text
+
     from surecast.cli.output import console, print_json, print_problems, working
     from surecast.errors import ScenarioError
     from surecast.scenario import load_system
@@ -79,7 +83,7 @@ def check(
             continue
         results.append({"file": str(file), "ok": True, "problems": [], "notes": list(system.notes)})
         if not json:
-            console.print(f"{file}: [green]ok[/green]", soft_wrap=True)
+            console.print(Text.assemble(f"{file}: ", ("ok", "green")), soft_wrap=True)
             for note in system.notes:
                 console.print(f"  note: {note}", markup=False, soft_wrap=True)
     if json:
@@ -95,7 +99,9 @@ def show(
         list[Path] | None,
         typer.Option("--draw", metavar="PICTURE", help="Draw it to a .html, .svg or .png file. May be repeated."),
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Draw .svg and .png on a dark ground.")] = False,
+    dark: Annotated[
+        bool, typer.Option("--dark", help="Draw on a dark ground; pages otherwise follow their reader's setting.")
+    ] = False,
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -158,4 +164,4 @@ def schema(
         out.write_text(json_module.dumps(scenario_schema(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror}") from None
-    console.print(f"wrote {out}", soft_wrap=True)
+    console.print(f"wrote {out}", markup=False, soft_wrap=True)

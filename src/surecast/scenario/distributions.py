@@ -383,10 +383,17 @@ def _normalise(value: Any) -> Any:
             raise PydanticCustomError(
                 "distribution",
                 "{value} is no distribution; write a mean such as 5ms, a rate such as 1400/s, one of {names}, "
-                "or a mapping such as {{distribution: erlang, mean: 5ms, stages: 4}}",
-                {"value": repr(value), "names": ", ".join(NAMES)},
+                "or a mapping such as {example}",
+                {
+                    "value": repr(value),
+                    "names": ", ".join(NAMES),
+                    "example": "{distribution: erlang, mean: 5ms, stages: 4}",
+                },
             ) from None
         return {"distribution": "exponential", "mean": f"{seconds!r}s"}
+    if isinstance(value, (int, float)):
+        hint = "write a mean such as 5ms or a rate such as 1400/s"
+        raise PydanticCustomError("distribution", "{value} has no unit; {hint}", {"value": repr(value), "hint": hint})
     if isinstance(value, dict) and "distribution" not in value:
         return {"distribution": "exponential", **value}
     return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,28 @@ def scenario_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Surecast scenario"}
 
 
+class _Entries(list[Any]):
+    """A list that remembers the original indices of its entries when some are left out."""
+
+    def __init__(self, items: list[Any]):
+        super().__init__(items)
+        self.kept = list(range(len(items)))
+
+    def drop(self, gone: set[int]) -> None:
+        stay = [i for i in range(len(self)) if i not in gone]
+        self.kept = [self.kept[i] for i in stay]
+        self[:] = [self[i] for i in stay]
+
+
+def _copy(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _copy(value) for key, value in data.items()}
+    return _Entries([_copy(value) for value in data]) if isinstance(data, list) else data
+
+
 def _validate(source: Source, problems: list[Problem]) -> Scenario | None:
     """Validates; on errors, leaves out the wrong parts until the rest is valid, so that the rest can be checked too."""
-    data = json.loads(json.dumps(source.data))
+    data = _copy(source.data)
     for round_number in range(MAX_ROUNDS):
         try:
             return Scenario.model_validate(data)
@@ -103,20 +123,48 @@ def _validate(source: Source, problems: list[Problem]) -> Scenario | None:
             details = error.errors(include_url=False)
         paths = [_data_path(data, detail["loc"], detail["type"]) for detail in details]
         if round_number == 0:
-            problems += [_problem(source, detail, path) for detail, path in zip(details, paths, strict=True)]
+            problems += _merged([_problem(source, detail, path) for detail, path in zip(details, paths, strict=True)])
         cuts = {path[:-1] if d["type"] == "missing" else path for d, path in zip(details, paths, strict=True)}
         if () in cuts:
             return None
-        for cut in cuts:
-            _cut(data, cut)
-            if isinstance(cut[-1], int) or len(cut) <= 2:
-                source.damaged.add(_without_index(cut))
-        _close_gaps(data)
+        _leave_out(data, cuts, source)
     return None
 
 
-def _without_index(path: FieldPath) -> FieldPath:
-    return path[: next((i for i, step in enumerate(path) if isinstance(step, int)), len(path))]
+def _merged(problems: list[Problem]) -> list[Problem]:
+    """One problem for each field: where several forms are allowed, each complains about the same value."""
+    found: dict[str, Problem] = {}
+    for problem in problems:
+        first = found.get(problem.field)
+        if first is None:
+            found[problem.field] = problem
+        elif problem.hint and problem.hint not in first.hint:
+            hint = f"{first.hint}, or {problem.hint}" if first.hint else problem.hint
+            found[problem.field] = replace(first, hint=hint)
+    return list(found.values())
+
+
+def _leave_out(data: Any, cuts: set[FieldPath], source: Source) -> None:
+    """Takes the wrong parts out of the data and notes in the source what is gone."""
+    by_list: dict[FieldPath, set[int]] = {}
+    for cut in cuts:
+        place = _at(data, cut[:-1])
+        if isinstance(place, _Entries) and isinstance(cut[-1], int):
+            by_list.setdefault(cut[:-1], set()).add(cut[-1])
+        elif isinstance(place, dict):
+            place.pop(cut[-1], None)
+            if len(cut) <= 2:
+                source.damaged.add(cut)
+    for path, gone in by_list.items():
+        entries = _at(data, path)
+        entries.drop(gone)
+        source.kept[path] = entries.kept
+
+
+def _at(data: Any, path: FieldPath) -> Any:
+    for step in path:
+        data = data[step] if has_part(data, step) else None
+    return data
 
 
 def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
@@ -127,41 +175,16 @@ def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
         if has_part(place, step):
             place = place[step]
             path.append(step)
-    if kind == "missing" and isinstance(place, dict):
+    if kind == "missing" and (isinstance(place, dict) or isinstance(loc[-1], int)):
         path.append(loc[-1])
     return tuple(path)
-
-
-_GONE = object()
-
-
-def _cut(data: Any, path: FieldPath) -> None:
-    """Takes one part out of the data; a list item leaves a gap, so that the other indices stay right for now."""
-    place = data
-    for step in path[:-1]:
-        place = place[step] if has_part(place, step) else None
-    if isinstance(place, list):
-        place[int(path[-1])] = _GONE
-    elif isinstance(place, dict):
-        place.pop(path[-1], None)
-
-
-def _close_gaps(data: Any) -> None:
-    for place in _containers(data):
-        if isinstance(place, list):
-            place[:] = [item for item in place if item is not _GONE]
-
-
-def _containers(data: Any) -> Iterator[Any]:
-    if isinstance(data, (dict, list)):
-        yield data
-        for item in list(data.values() if isinstance(data, dict) else data):
-            yield from _containers(item)
 
 
 def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
     """One validation error in words: what is wrong and what would be right."""
     kind, context = detail["type"], detail.get("ctx") or {}
+    if kind == "missing" and isinstance(path[-1], int):
+        return source.problem(path[:-1], f"{_short(_at(source.data, path[:-1]))} has too few entries", "name two ends")
     if kind == "missing":
         return source.problem(path, "is missing", "add it")
     if kind == "extra_forbidden":
@@ -217,7 +240,7 @@ def _schema_nodes(path: FieldPath, data: Any) -> list[dict[str, Any]]:
     schema = scenario_schema()
     nodes, place = _alternatives(schema, schema, data), data
     for step in path:
-        place = place[step] if has_part(place, step) else None
+        place = _at(place, (step,))
         if isinstance(step, int):
             inner = [node["items"] for node in nodes if isinstance(node.get("items"), dict)]
         else:

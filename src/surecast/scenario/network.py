@@ -49,11 +49,15 @@ class PhysicalLink:
 
 @dataclass(frozen=True)
 class Network:
-    """Routers and links, connected. `notes` says what was assumed where the source was silent."""
+    """Routers and links, connected. `notes` says what was assumed where the source was silent.
+
+    `located` says that positions are real, in degrees or kilometres; otherwise they serve for drawing only.
+    """
 
     routers: tuple[Router, ...]
     links: tuple[PhysicalLink, ...]
     geographic: bool = False
+    located: bool = True
     notes: tuple[str, ...] = field(default=())
 
     @cached_property

@@ -22,18 +22,26 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_PARTS = 1_000_000
 _INT = re.compile(r"[-+]?\d[\d_]*$")
 _FLOAT = re.compile(r"[-+]?(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*|\d[\d_]*)(?:[eE][-+]?\d+)?$")
+CORE_TYPES = ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
+CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in CORE_TYPES}
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 @dataclass
 class Source:
-    """Parsed data and where each part of it stands; `damaged` names the parts that had to be left out."""
+    """Parsed data and where each part of it stands.
+
+    `damaged` names the parts that had to be left out because they were wrong; `kept` has, for a list that lost
+    entries, the original indices of those that stayed; `overridden` the fields that were set from outside.
+    """
 
     file: str
     folder: Path
     data: Any
     lines: dict[FieldPath, int] = field(default_factory=dict)
     damaged: set[FieldPath] = field(default_factory=set)
+    kept: dict[FieldPath, list[int]] = field(default_factory=dict)
+    overridden: dict[FieldPath, str] = field(default_factory=dict)
 
     def line_of(self, path: FieldPath) -> int | None:
         """The line of a field, or of the nearest part around it."""
@@ -43,24 +51,41 @@ class Source:
         return None
 
     def problem(self, path: FieldPath, message: str, hint: str = "") -> Problem:
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.overridden:
+                return Problem(f"--set {self.overridden[path[:end]]}", None, field_name(path), message, hint)
         return Problem(self.file, self.line_of(path), field_name(path), message, hint)
+
+    def original(self, path: FieldPath) -> FieldPath:
+        """The path in the file of a path in what was kept of it."""
+        steps: list[str | int] = []
+        for i, step in enumerate(path):
+            known = self.kept.get(tuple(path[:i]))
+            steps.append(known[step] if known and isinstance(step, int) and step < len(known) else step)
+        return tuple(steps)
 
     def is_damaged(self, path: FieldPath) -> bool:
         """Whether something at, above or below the path was left out because it was wrong."""
-        return any(path[: len(d)] == d or d[: len(path)] == path for d in self.damaged)
+        return any(path[: len(d)] == d or d[: len(path)] == path for d in (*self.damaged, *self.kept))
+
+    def is_gone(self, path: FieldPath) -> bool:
+        """Whether the path, or something around it, was itself left out."""
+        return any(path[: len(d)] == d for d in self.damaged)
 
     def override(self, name: str, text: str) -> None:
         """Sets one field, given by name, to a YAML value; parts of it that do not exist are made."""
         path = parse_field(name)
-        value = _Reader(f"--set {name}").read(text)
+        value = _Reader(f"--set {name}").read(text) if text.strip() else None
         place: Any = self.data
         for step, following in itertools.pairwise(path):
             if isinstance(place, dict) and isinstance(step, str) and not isinstance(place.get(step), (dict, list)):
                 place[step] = {} if isinstance(following, str) else []
             place = place[step] if has_part(place, step) else None
         if not has_part(place, path[-1]) and not (isinstance(place, dict) and isinstance(path[-1], str)):
-            raise ScenarioError([self.problem(path, "there is no such field to set")])
+            hint = f"the list has {len(place)} entries, from [0]" if isinstance(place, list) else "check the name"
+            raise ScenarioError([Problem(f"--set {name}", None, "", "there is no such field to set", hint)])
         place[path[-1]] = value
+        self.overridden[path] = name
 
 
 def has_part(place: Any, step: str | int) -> bool:
@@ -102,9 +127,11 @@ def read_source(path: Path) -> Source:
     """Reads a scenario file; whatever is wrong with it as YAML becomes a ScenarioError with its line."""
     file = str(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise ScenarioError([Problem(file, None, "", f"is larger than {MAX_BYTES // 2**20} MiB")])
-        text = path.read_bytes().decode("utf-8")
+        text = data.decode("utf-8")
     except FileNotFoundError:
         hint = "start one with: surecast scenario new"
         raise ScenarioError([Problem(file, None, "", "there is no such file", hint)]) from None
@@ -158,7 +185,11 @@ class _Reader:
         self.parts += 1
         if self.parts > MAX_PARTS:
             raise ScenarioError([Problem(self.file, None, "", f"has more than {MAX_PARTS} parts")])
-        self.lines.setdefault(path, node.start_mark.line + 1)
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        if node.tag not in CORE_TAGS:
+            message = f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')} means nothing here"
+            self.problems.append(Problem(self.file, line, field_name(path), message, "remove it"))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):

@@ -24,8 +24,10 @@ SECONDS = {
     "ms": 1e-3,
     "s": 1.0,
     "sec": 1.0,
+    "second": 1.0,
     "m": 60.0,
     "min": 60.0,
+    "minute": 60.0,
     "h": 3600.0,
     "hour": 3600.0,
     "d": 86400.0,
@@ -137,8 +139,13 @@ def format_size(size_bytes: float) -> str:
     return _shortest(size_bytes, {u: size_bytes / BYTES[u] for u in ("B", "kB", "MB", "GB")}, parse_size)
 
 
-def quantity(parse: Callable[[str], float], hint: str) -> Callable[[Any], float]:
-    """A pydantic before-validator for one kind of quantity; a bare number is refused because its unit is unknown."""
+def quantity(
+    parse: Callable[[str], float], hint: str, *, above_zero: bool = False, endless: bool = False
+) -> Callable[[Any], float]:
+    """A pydantic before-validator for one kind of quantity; a bare number is refused because its unit is unknown.
+
+    `above_zero` refuses 0; `endless` accepts `never`.
+    """
 
     def validate(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -146,13 +153,20 @@ def quantity(parse: Callable[[str], float], hint: str) -> Callable[[Any], float]
                 "quantity", "{value} is not a quantity; {hint}", {"value": repr(value), "hint": hint}
             )
         if not isinstance(value, str):
-            if value == 0:
+            if value == 0 and not above_zero:
                 return 0.0
             raise PydanticCustomError("quantity", "{value} has no unit; {hint}", {"value": f"{value:g}", "hint": hint})
         try:
-            return parse(value)
+            amount = parse(value)
         except ValueError as error:
             raise PydanticCustomError("quantity", "{reason}", {"reason": str(error)}) from None
+        if amount == 0 and above_zero:
+            raise PydanticCustomError(
+                "quantity", "{value} is not above 0; {hint}", {"value": repr(value), "hint": hint}
+            )
+        if math.isinf(amount) and not (endless and parse is parse_duration):
+            raise PydanticCustomError("quantity", "{value} is not finite; {hint}", {"value": repr(value), "hint": hint})
+        return amount
 
     return validate
 
@@ -177,6 +191,18 @@ Duration = Annotated[
     PlainSerializer(format_duration, return_type=str),
     _schema(DURATION_HINT, "60s"),
 ]
+PositiveDuration = Annotated[
+    float,
+    BeforeValidator(quantity(parse_duration, DURATION_HINT, above_zero=True)),
+    PlainSerializer(format_duration, return_type=str),
+    _schema(DURATION_HINT, "60s"),
+]
+Lifetime = Annotated[
+    float,
+    BeforeValidator(quantity(parse_duration, DURATION_HINT, above_zero=True, endless=True)),
+    PlainSerializer(format_duration, return_type=str),
+    _schema(DURATION_HINT + ", or never", "1h"),
+]
 Rate = Annotated[
     float,
     BeforeValidator(quantity(parse_rate, RATE_HINT)),
@@ -185,7 +211,7 @@ Rate = Annotated[
 ]
 Size = Annotated[
     float,
-    BeforeValidator(quantity(parse_size, SIZE_HINT)),
+    BeforeValidator(quantity(parse_size, SIZE_HINT, above_zero=True)),
     PlainSerializer(format_size, return_type=str),
     _schema(SIZE_HINT, "1kB"),
 ]

@@ -57,6 +57,8 @@ def network_layout(network: Network) -> NetworkLayout:
     xy = np.array([(r.x, r.y) for r in network.routers], dtype=np.float64).reshape(-1, 2)
     if not np.isfinite(xy).all() or (len(xy) > 1 and np.ptp(xy, axis=0).max() == 0):
         return NetworkLayout(graph_layout(network.graph, 0).xy, None)
+    if not network.located:
+        return NetworkLayout(xy, None)
     if not network.geographic:
         (x0, y0), (x1, y1) = xy.min(axis=0), xy.max(axis=0)
         x_ticks, y_ticks = (tuple((t, f"{t:,.12g} km") for t in _ticks(*ends)) for ends in ((x0, x1), (y0, y1)))

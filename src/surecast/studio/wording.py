@@ -154,7 +154,7 @@ def system_caption(system: System, candidates: bool, clients_max: int) -> str:
     if system.network is None:
         says.append("Lines are overlay links; positions and lengths mean nothing but order.")
     else:
-        says.append("Bold lines are overlay links; the band of the same colour under each is its physical path.")
+        says.append("Bold lines are overlay links; the broad pale bands are the physical paths they follow.")
     if candidates:
         says.append("Hollow diamonds are candidate positions without a broker.")
     return " ".join(says)

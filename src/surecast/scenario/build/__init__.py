@@ -44,17 +44,20 @@ def _resolve(scenario: Scenario, collect: Collector) -> System | None:
         if network is None:
             collect.source.damaged.add(("network",))
     overlay = build_overlay(scenario.overlay, network, failures, streams, collect)
+    sound = not collect.problems
     topics = build_topics(scenario.workload, collect)
-    if overlay is None or not collect.intact(("network",)):
-        return None
     where = Surroundings(network, overlay, streams, collect)
     publishers = build_publishers(scenario.workload, topics, where)
     subscribers = build_subscribers(scenario.workload, topics, scenario.targets, where)
     class_workload = build_class_workload(scenario.workload, where)
+    if overlay is None or not sound:
+        return None
     trees = build_trees(scenario.overlay.topic_trees, overlay, topics, publishers, streams, collect)
     overlay = replace(overlay, trees=trees)
     _check_delivery(scenario, overlay, subscribers, collect)
     _note_unserved(publishers, subscribers, collect)
+    if scenario.delivery.routing is not None and class_workload is None:
+        collect.notes.append("content-based routing has no effect without filter classes")
     return System(
         scenario.name,
         scenario.seed,
@@ -79,7 +82,8 @@ def _check_delivery(
     if routing is not None and not overlay.is_tree:
         import networkx as nx
 
-        cycle = " - ".join(overlay.brokers[a].name for a, _ in nx.find_cycle(overlay.graph))
+        around = [overlay.brokers[a].name for a, _ in nx.find_cycle(overlay.graph)]
+        cycle = " - ".join(around[:6]) + (f" - and {len(around) - 6} more" if len(around) > 6 else "")
         hint = "build the links as a tree, or leave out routing to use one tree per topic"
         message = f"{routing.algorithm} routing needs an overlay without cycles, and there is the cycle {cycle}"
         collect.add(("delivery", "routing"), message, hint)

@@ -15,6 +15,7 @@ __all__ = ["build_class_workload"]
 
 CLASSES: FieldPath = ("workload", "classes")
 CLIENTS: FieldPath = ("workload", "clients")
+MOST_CELLS = 50_000_000
 
 
 def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorkload | None:
@@ -22,6 +23,11 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
     if not spec.classes or spec.subscriptions is None or spec.publications is None:
         return None
     before = len(where.collect.problems)
+    cells = sum(c.count or 1 for c in spec.classes) * sum(c.count or 1 for c in spec.clients)
+    if cells > MOST_CELLS:
+        message = f"classes times clients is {cells:,}, and {MOST_CELLS:,} is the limit"
+        where.collect.add(CLASSES, message, "use fewer classes or fewer clients")
+        return None
     clients, places = _clients(spec, where)
     shares = popularity(spec.classes, spec.popularity_exponent)
     unique_names([((*CLASSES, entry), name) for name, entry, _ in shares], "class", where.collect)

@@ -29,15 +29,15 @@ from surecast.scenario.system import Connectivity, Overlay, Publisher, Subscribe
 __all__ = ["Surroundings", "build_publishers", "build_subscribers", "build_topics", "locate", "popularity"]
 
 WORKLOAD: FieldPath = ("workload",)
-ROWS_AT_A_TIME = 4096
+CELLS_AT_A_TIME = 4_000_000
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What clients are placed in."""
+    """What clients are placed in; the overlay is None where it could not be resolved, and nobody has a place."""
 
     network: Network | None
-    overlay: Overlay
+    overlay: Overlay | None
     streams: Streams
     collect: Collector
 
@@ -64,6 +64,9 @@ def locate(
 ) -> list[tuple[int, int | None]]:
     """Home broker and router of each client of a group; empty, with the problem collected, where that fails."""
     overlay, network, collect = where.overlay, where.network, where.collect
+    if overlay is None or not collect.intact(("network",)):
+        return []
+    kind = str(path[1])
     if spec.home == "nearest" and network is None:
         hint = "add network:, or write home: random"
         collect.add((*path, "home"), "the nearest broker needs a physical network", hint)
@@ -82,12 +85,12 @@ def locate(
     if network is not None and spec.at not in (None, "random"):
         routers = [network.index[str(spec.at)]] * len(names)
     elif network is not None and (spec.at == "random" or spec.home == "nearest"):
-        routers = [int(r) for r in _choose(where.streams, "attach", names, [r.name for r in network.routers])]
+        routers = [int(r) for r in _choose(where.streams, f"attach/{kind}", names, [r.name for r in network.routers])]
     if spec.home == "nearest" and network is not None:
         nearest = nearest_broker(network, [b.router for b in overlay.brokers if b.router is not None])
         homes = [int(nearest[r or 0]) for r in routers]
     elif spec.home == "random":
-        homes = [int(h) for h in _choose(where.streams, "home", names, brokers)]
+        homes = [int(h) for h in _choose(where.streams, f"home/{kind}", names, brokers)]
     else:
         homes = [overlay.index[spec.home]] * len(names)
     return [(h, overlay.brokers[h].router if r is None else r) for h, r in zip(homes, routers, strict=True)]
@@ -104,8 +107,9 @@ def nearest_broker(network: Network, routers: Sequence[int]) -> NDArray[np.intp]
 
 def _choose(streams: Streams, purpose: str, names: list[str], options: list[str]) -> list[int]:
     chosen: list[int] = []
-    for start in range(0, len(names), ROWS_AT_A_TIME):
-        chosen += streams.choose(purpose, names[start : start + ROWS_AT_A_TIME], options).tolist()
+    rows = max(1, CELLS_AT_A_TIME // len(options))
+    for start in range(0, len(names), rows):
+        chosen += streams.choose(purpose, names[start : start + rows], options).tolist()
     return chosen
 
 
@@ -117,8 +121,6 @@ def build_publishers(spec: WorkloadSpec, topics: tuple[Topic, ...], where: Surro
         path = (*WORKLOAD, "publishers", entry)
         names = expand(group.name, group.count)
         named += [(path, name) for name in names]
-        if group.rate[0] <= 0:
-            where.collect.add((*path, "rate"), "a publisher needs a rate above 0", "write a rate such as 1/min")
         interests = _publisher_topics(group, names, topics, path, where)
         for name, wanted, (home, router) in zip(names, interests, locate(group, names, path, where), strict=False):
             rate = where.streams.between("rate", name, *group.rate)
@@ -154,6 +156,8 @@ def build_subscribers(
         if group.topics == "by-popularity":
             interests = _drawn_topics(names, topics, group.topic_count, path, where)
         elif group.topics == "all":
+            if not topics and where.collect.intact((*WORKLOAD, "topics")):
+                where.collect.add((*path, "topics"), "there are no topics", "add topics to workload.topics")
             interests = [tuple(topic.name for topic in topics)] * len(names)
         else:
             interests = [_known_topics(group.topics, topics, path, where)] * len(names)
@@ -209,9 +213,10 @@ def _drawn_topics(
     weights = np.array([topic.popularity for topic in topics])
     labels = [topic.name for topic in topics]
     drawn: list[tuple[str, ...]] = []
-    for start in range(0, len(names), ROWS_AT_A_TIME):
-        uniforms = where.streams.uniform_pairs("topic", names[start : start + ROWS_AT_A_TIME], labels)
+    rows = max(1, CELLS_AT_A_TIME // len(labels))
+    for start in range(0, len(names), rows):
+        uniforms = where.streams.uniform_pairs(f"topic/{path[1]}", names[start : start + rows], labels)
         arrival = -np.log1p(-uniforms) / weights
-        for row in np.argsort(arrival, axis=1)[:, :count]:
-            drawn.append(tuple(labels[int(i)] for i in row))
+        chosen = np.argsort(arrival, axis=1)[:, :count]
+        drawn += [tuple(labels[i] for i in row) for row in chosen.tolist()]
     return drawn

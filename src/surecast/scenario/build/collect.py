@@ -11,6 +11,8 @@ from surecast.scenario.source import FieldPath, Source
 
 __all__ = ["Collector", "expand", "unique_names"]
 
+MAX_PROBLEMS = 100
+
 
 class Collector:
     """Problems and notes of one resolution. Parts that validation had to leave out are not complained about again."""
@@ -21,24 +23,31 @@ class Collector:
         self.notes: list[str] = []
 
     def add(self, path: FieldPath, message: str, hint: str = "") -> None:
-        """Notes a problem, once."""
-        problem = self.source.problem(path, message, hint)
-        if problem not in self.problems and not self.source.is_damaged(path):
+        """Notes a problem, once; nothing is said about parts that validation had to leave out."""
+        problem = self.source.problem(self.source.original(path), message, hint)
+        if len(self.problems) < MAX_PROBLEMS and problem not in self.problems and not self.source.is_gone(path):
             self.problems.append(problem)
 
     def unknown(self, path: FieldPath, kind: str, name: str, known: Iterable[str], *extra: str) -> None:
         """Complains about an unknown name and suggests the closest, or lists what there is."""
-        names = sorted(known)
-        near = difflib.get_close_matches(name, [*names, *extra], n=1)
-        listed = ", ".join([*extra, *names[:8]]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        hint = (
-            f"did you mean {near[0]}?" if near else f"there are: {listed}" if listed else f"there is no {kind} at all"
-        )
-        self.add(path, f"there is no {kind} named {name!r}", hint)
+        if len(self.problems) < MAX_PROBLEMS:
+            self.add(path, f"there is no {kind} named {name!r}", _instead(kind, name, list(known), extra))
 
     def intact(self, *paths: FieldPath) -> bool:
         """Whether validation left all of these parts whole, so that conclusions about them are safe."""
         return not any(self.source.is_damaged(path) for path in paths)
+
+
+def _instead(kind: str, name: str, known: list[str], extra: tuple[str, ...]) -> str:
+    """What to write in place of an unknown name."""
+    members = [other for other in known if other.rpartition("-")[0] == name]
+    if members:
+        return f"{name} is a group: name one of {members[0]} to {members[-1]}"
+    near = difflib.get_close_matches(name, [*known, *extra], n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    listed = ", ".join([*extra, *known[:8]]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+    return f"there are: {listed}" if listed else f"there is no {kind} at all"
 
 
 def expand(name: str, count: int | None) -> list[str]:

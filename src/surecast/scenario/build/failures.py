@@ -33,8 +33,11 @@ class FailureTable:
     def complain_about_unknown(self, brokers: list[str], links: list[str], collect: Collector) -> None:
         for name in self._spec.each:
             if name not in self._used:
-                known = links if "--" in name else brokers
-                collect.unknown(("availability", "each", name), "broker or link", name, known)
+                path = ("availability", "each", name)
+                if "--".join(reversed(name.split("--", 1))) in self._used:
+                    collect.add(path, "this link is given twice, once from each end", "keep one")
+                else:
+                    collect.unknown(path, "broker or link", name, links if "--" in name else brokers)
 
     def _entry(self, name: str) -> ComponentAvailability | None:
         if name in self._spec.each:
@@ -48,13 +51,14 @@ class FailureTable:
         def value(field: str) -> float:
             return self._streams.between(f"availability/{field}", name, *getattr(spec, field))
 
-        if spec.mtbf is not None:
-            up_s, down_s = value("mtbf"), value("mttr")
-        elif spec.period is None:
-            return None
-        else:
+        if spec.period is not None:
             availability, period_s = value("availability"), value("period")
             up_s, down_s = availability * period_s, (1.0 - availability) * period_s
+        elif spec.availability is not None:
+            return None
+        else:
+            up_s = spec.up.mean_s if spec.mtbf is None else value("mtbf")
+            down_s = spec.down.mean_s if spec.mttr is None else value("mttr")
         if down_s <= 0:
             return None
         return Failures(spec.up.with_mean(up_s), spec.down.with_mean(down_s))

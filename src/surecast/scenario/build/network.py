@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from surecast.errors import TopologyError
 from surecast.scenario.build.collect import Collector, unique_names
 from surecast.scenario.distributions import Distribution
-from surecast.scenario.network import LIGHT_IN_FIBRE_KM_PER_S, Network, PhysicalLink, Router
+from surecast.scenario.network import Network
 from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.network import (
     FileNetwork,
@@ -46,8 +44,9 @@ def build_network(spec: NetworkSpec, streams: Streams, collect: Collector) -> Ne
         from surecast.scenario.topology import with_domains
 
         network = with_domains(network, spec.domains)
-    if isinstance(spec, FileNetwork):
-        collect.notes += network.notes
+    if isinstance(spec, (FileNetwork, GivenNetwork)):
+        overruled = spec.link_latency is not None
+        collect.notes += [note for note in network.notes if not (overruled and "latency" in note)]
     return _with_services(network, spec, streams, collect)
 
 
@@ -93,71 +92,49 @@ def _from_file(spec: FileNetwork, collect: Collector) -> Network:
 
 
 def _from_scenario(spec: GivenNetwork, collect: Collector) -> Network | None:
+    from surecast.scenario.topology.finish import finish
+    from surecast.scenario.topology.raw import RawTopology, ReadOptions
+
     before = len(collect.problems)
     unique_names([((*PATH, "routers", i), r.name) for i, r in enumerate(spec.routers)], "router", collect)
-    geographic = all(r.longitude is not None for r in spec.routers)
-    if not geographic and any(r.longitude is not None for r in spec.routers):
+    geographic = any(r.longitude is not None for r in spec.routers)
+    if geographic and any(r.x is not None for r in spec.routers):
         hint = "use x and y in kilometres, or longitude and latitude, for all routers"
-        collect.add((*PATH, "routers"), "only some routers have longitude and latitude", hint)
-    places = [(r.longitude, r.latitude) if geographic else (r.x, r.y) for r in spec.routers]
-    routers = tuple(
-        Router(r.name, x or 0.0, y or 0.0, r.domain) for r, (x, y) in zip(spec.routers, places, strict=True)
-    )
-    network = Network(routers, (), geographic)
-    placed = [x is not None for x, _ in places]
-    links = _given_links(spec, network, placed, collect)
+        collect.add((*PATH, "routers"), "some routers have x and y, others longitude and latitude", hint)
+    index = {router.name: i for i, router in enumerate(spec.routers)}
+    _check_links(spec, index, collect)
     if len(collect.problems) > before:
         return None
-    network = replace(network, links=tuple(links))
-    if not _is_connected(network, collect):
-        return None
-    return network if all(placed) else _laid_out(network)
+    raw = RawTopology("the scenario", coordinates="geographic" if geographic else "planar")
+    for router in spec.routers:
+        x, y = (router.longitude, router.latitude) if geographic else (router.x, router.y)
+        raw.add_router(router.name, place=None if x is None or y is None else (x, y), domain=router.domain)
+    for link in spec.links:
+        raw.add_link(index[link.between[0]], index[link.between[1]], latency_s=link.latency)
+    options = ReadOptions(fallback_latency_s=spec.fallback_latency, km_per_unit=None if geographic else 1.0)
+    return finish(raw, options)
 
 
-def _given_links(spec: GivenNetwork, network: Network, placed: list[bool], collect: Collector) -> list[PhysicalLink]:
-    links: list[PhysicalLink] = []
-    seen: set[frozenset[str]] = set()
-    for i, link in enumerate(spec.links):
-        path = (*PATH, "links", i, "between")
-        unknown = [end for end in link.between if end not in network.index]
-        for end in unknown:
-            collect.unknown(path, "router", end, network.index)
-        if link.between[0] == link.between[1]:
-            collect.add(path, f"joins {link.between[0]!r} to itself", "name two routers")
-        elif frozenset(link.between) in seen:
-            collect.add(path, "this link is given twice", "keep one")
-        elif not unknown:
-            a, b = (network.index[end] for end in link.between)
-            latency = spec.fallback_latency
-            if link.latency is not None:
-                latency = link.latency
-            elif placed[a] and placed[b]:
-                latency = network.length_km(network.routers[a], network.routers[b]) / LIGHT_IN_FIBRE_KM_PER_S
-            links.append(PhysicalLink("--".join(link.between), a, b, latency))
-        seen.add(frozenset(link.between))
-    return links
-
-
-def _laid_out(network: Network) -> Network:
-    """Coordinates for drawing only, where the scenario gives none."""
-    from surecast.scenario.topology.layout import drawing_layout
-
-    pairs = np.array([(link.a, link.b) for link in network.links], dtype=np.intp).reshape(-1, 2)
-    lengths = np.array([link.latency_s * LIGHT_IN_FIBRE_KM_PER_S for link in network.links])
-    places = drawing_layout(len(network.routers), pairs, lengths)
-    routers = [replace(r, x=float(x), y=float(y)) for r, (x, y) in zip(network.routers, places, strict=True)]
-    return replace(network, routers=tuple(routers))
-
-
-def _is_connected(network: Network, collect: Collector) -> bool:
+def _check_links(spec: GivenNetwork, index: dict[str, int], collect: Collector) -> None:
     import networkx as nx
 
-    parts = list(nx.connected_components(network.graph))
-    if len(parts) > 1:
-        samples = ", ".join(network.routers[min(part)].name for part in parts[:5])
-        message = f"the network falls into {len(parts)} parts, with {samples}"
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(index)
+    for i, link in enumerate(spec.links):
+        path = (*PATH, "links", i, "between")
+        unknown = [end for end in link.between if end not in index]
+        for end in unknown:
+            collect.unknown(path, "router", end, index)
+        if link.between[0] == link.between[1]:
+            collect.add(path, f"joins {link.between[0]!r} to itself", "name two routers")
+        elif graph.has_edge(*link.between):
+            collect.add(path, "this link is given twice", "keep one")
+        if not unknown:
+            graph.add_edge(*link.between)
+    parts = [min(part, key=lambda name: index[name]) for part in nx.connected_components(graph)]
+    if len(parts) > 1 and not any(p.field.startswith("network") for p in collect.problems):
+        message = f"the network falls into {len(parts)} parts, with {', '.join(parts[:5])}"
         collect.add((*PATH, "links"), message, "add links that join them")
-    return len(parts) == 1
 
 
 def _with_services(network: Network, spec: NetworkSpec, streams: Streams, collect: Collector) -> Network:
@@ -195,10 +172,7 @@ def service_time(
     """The service time of a component: its shape with the mean its capacity gives, or its own mean, or none at all."""
     if capacity is None:
         return shape if shape.has_mean else None
-    if shape.mean is not None:
+    if shape.has_mean:
         collect.add(path, "gives a mean, and the capacity gives another", "leave out one of the two")
-        return None
-    if capacity[0] <= 0:
-        collect.add(path[:-1], "a capacity of 0 serves nothing", "write a rate above 0, such as 1400/s")
         return None
     return shape.with_mean(1.0 / streams.between(purpose, name, *capacity))

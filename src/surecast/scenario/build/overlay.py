@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,12 +22,17 @@ __all__ = ["build_overlay"]
 BROKERS: FieldPath = ("overlay", "brokers")
 LINKS: FieldPath = ("overlay", "links")
 Pair = tuple[int, int]
+MOST_COMPLETE = 500
+MOST_CENTRAL = 2000
 
 
 def build_overlay(
     spec: OverlaySpec, network: Network | None, failures: FailureTable, streams: Streams, collect: Collector
 ) -> Overlay | None:
-    """The overlay a scenario means, without its topic trees; None with the problems collected."""
+    """The overlay a scenario means, without its topic trees.
+
+    With problems collected, it is what is known of it: None, or the brokers alone where the links are wrong.
+    """
     candidates = _candidates(spec, network, streams, collect)
     brokers = _brokers(spec, network, candidates, failures, streams, collect)
     if brokers is None:
@@ -40,14 +46,13 @@ def build_overlay(
             _link(p, s, spec, brokers, network, failures, streams)
             for p, s in zip(pairs or [], spec.links, strict=False)
         ]
-    failures.complain_about_unknown([b.name for b in brokers], [link.name for link in links], collect)
-    if pairs is None:
-        return None
     overlay = Overlay(tuple(brokers), tuple(links), candidates=tuple(candidates))
+    if pairs is None:
+        return overlay
+    failures.complain_about_unknown([b.name for b in brokers], [link.name for link in links], collect)
     if not _is_connected(overlay, collect):
-        return None
-    root = _root(spec, overlay, collect)
-    return None if root is None else Overlay(overlay.brokers, overlay.links, root, {}, overlay.candidates)
+        return overlay
+    return replace(overlay, root=_root(spec, overlay, collect))
 
 
 def _candidates(spec: OverlaySpec, network: Network | None, streams: Streams, collect: Collector) -> list[int]:
@@ -60,12 +65,14 @@ def _candidates(spec: OverlaySpec, network: Network | None, streams: Streams, co
         return []
     if isinstance(spec.candidates, CandidatesSpec):
         return _drawn_candidates(spec.candidates, network, streams, collect)
-    found = []
+    found: list[int] = []
     for i, name in enumerate(spec.candidates):
-        if name in network.index:
-            found.append(network.index[name])
-        else:
+        if name not in network.index:
             collect.unknown((*path, i), "router", name, network.index)
+        elif network.index[name] in found:
+            collect.add((*path, i), f"{name!r} is given twice", "keep one")
+        else:
+            found.append(network.index[name])
     return found
 
 
@@ -138,6 +145,10 @@ def _routers(
         return [None] * len(names)
     if at is None or at == "random":
         return [int(i) for i in streams.choose("place", names, [r.name for r in network.routers])]
+    if at == "candidates" and not candidates:
+        if collect.intact(("overlay", "candidates")):
+            collect.add(where, "there are no candidate positions", "give overlay.candidates")
+        return [None] * len(names)
     if at == "candidates":
         if len(names) != len(candidates):
             message = f"{len(names)} brokers for {len(candidates)} candidate positions"
@@ -197,6 +208,10 @@ def _built_pairs(
         case "ring":
             return [(i, i + 1) for i in range(n - 1)] + ([(0, n - 1)] if n > 2 else [])
         case "complete":
+            if n > MOST_COMPLETE:
+                message = f"a complete overlay of {n} brokers has {n * (n - 1) // 2} links"
+                collect.add((*LINKS, "build"), message, f"use at most {MOST_COMPLETE} brokers, or another shape")
+                return None
             return list(itertools.combinations(range(n), 2))
 
 
@@ -238,14 +253,15 @@ def _link(
 ) -> OverlayLink:
     a, b = brokers[ends[0]], brokers[ends[1]]
     name = f"{a.name}--{b.name}"
+    key = "--".join(sorted((a.name, b.name)))
     routers: tuple[int, ...] = ()
     latency_s = 0.0
     if network is not None and a.router is not None and b.router is not None:
         routers = network.path(a.router, b.router, overlay.paths)
         latency_s = sum(network.links[i].latency_s for i in network.links_on(routers))
     if spec.latency is not None:
-        latency_s = streams.between("latency/overlay", name, *spec.latency)
-    capacity = math.inf if spec.capacity is None else streams.between("capacity/overlay", name, *spec.capacity)
+        latency_s = streams.between("latency/overlay", key, *spec.latency)
+    capacity = math.inf if spec.capacity is None else streams.between("capacity/overlay", key, *spec.capacity)
     return OverlayLink(name, *ends, routers, latency_s, capacity, spec.loss, failures.link(a.name, b.name))
 
 
@@ -263,15 +279,38 @@ def _is_connected(overlay: Overlay, collect: Collector) -> bool:
     return False
 
 
-def _root(spec: OverlaySpec, overlay: Overlay, collect: Collector) -> int | None:
+def _root(spec: OverlaySpec, overlay: Overlay, collect: Collector) -> int:
     if spec.root == "first":
         return 0
     if spec.root == "central":
-        import networkx as nx
-
-        farthest = {i: max(hops.values()) for i, hops in nx.all_pairs_shortest_path_length(overlay.graph)}
-        return min(range(len(overlay.brokers)), key=lambda i: (farthest[i], i))
+        return _centre(overlay, collect)
     if spec.root not in overlay.index:
         collect.unknown(("overlay", "root"), "broker", spec.root, overlay.index, "central", "first")
-        return None
+        return 0
     return overlay.index[spec.root]
+
+
+def _centre(overlay: Overlay, collect: Collector) -> int:
+    """The broker with the fewest hops to the farthest other; of equally central ones the first."""
+    import networkx as nx
+
+    if overlay.is_tree:
+        return _tree_centre(overlay)
+    if len(overlay.brokers) > MOST_CENTRAL:
+        message = f"the centre of an overlay of more than {MOST_CENTRAL} brokers with cycles is not computed"
+        collect.add(("overlay", "root"), message, "name the root, or write first")
+        return 0
+    farthest = {i: max(hops.values()) for i, hops in nx.all_pairs_shortest_path_length(overlay.graph)}
+    return min(range(len(overlay.brokers)), key=lambda i: (farthest[i], i))
+
+
+def _tree_centre(overlay: Overlay) -> int:
+    """The middle of a longest path of a tree, found by two searches."""
+    import networkx as nx
+
+    def farthest_from(start: int) -> list[int]:
+        paths = nx.single_source_shortest_path(overlay.graph, start)
+        return max(paths.values(), key=len)
+
+    longest = farthest_from(farthest_from(0)[-1])
+    return min(longest[(len(longest) - 1) // 2], longest[len(longest) // 2])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.units import (
@@ -24,16 +24,21 @@ __all__ = [
     "MAX_COUNT",
     "DurationRange",
     "EndsAlone",
+    "Int",
+    "LifetimeRange",
     "Name",
     "NameAlone",
+    "PositiveDurationRange",
     "Probability",
     "RateRange",
+    "Share",
     "ShareRange",
     "Spec",
 ]
 
 MAX_COUNT = 1_000_000
 Range = tuple[float, float]
+Int = Annotated[int, Field(strict=True)]
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 
 
@@ -60,7 +65,7 @@ def _ranged(one: Callable[[Any], float]) -> Callable[[Any], Range]:
     return validate
 
 
-def _share(value: Any) -> float:
+def _share(value: Any, zero: bool = False) -> float:
     if isinstance(value, str) and value.strip().endswith("%"):
         try:
             value = float(value.strip()[:-1]) / 100
@@ -70,17 +75,17 @@ def _share(value: Any) -> float:
         raise PydanticCustomError(
             "share", "{value} is not a share; write a number such as 0.99", {"value": repr(value)}
         )
-    if not 0 < value <= 1:
+    if not 0 <= value <= 1 or (value == 0 and not zero):
         raise PydanticCustomError(
             "share",
-            "{value} is outside (0, 1]; write the share of time or events, such as 0.99",
-            {"value": f"{value:g}"},
+            "{value} is outside {range}; write a share such as 0.99 or 99%",
+            {"value": f"{value:g}", "range": "[0, 1]" if zero else "(0, 1]"},
         )
     return float(value)
 
 
 def _probability(value: Any) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else _share(value)
+    return _share(value, zero=True)
 
 
 def _plain(value: float) -> float:
@@ -109,9 +114,21 @@ DurationRange = Annotated[
     _serialise(format_duration),
     _schema(["string", "number"], "60s"),
 ]
+PositiveDurationRange = Annotated[
+    Range,
+    BeforeValidator(_ranged(quantity(parse_duration, DURATION_HINT, above_zero=True))),
+    _serialise(format_duration),
+    _schema(["string", "number"], "60s"),
+]
+LifetimeRange = Annotated[
+    Range,
+    BeforeValidator(_ranged(quantity(parse_duration, DURATION_HINT, above_zero=True, endless=True))),
+    _serialise(format_duration),
+    _schema(["string", "number"], "1h"),
+]
 RateRange = Annotated[
     Range,
-    BeforeValidator(_ranged(quantity(parse_rate, RATE_HINT))),
+    BeforeValidator(_ranged(quantity(parse_rate, RATE_HINT, above_zero=True))),
     _serialise(format_rate),
     _schema(["string", "number"], "1400/s"),
 ]
@@ -124,7 +141,12 @@ ShareRange = Annotated[
 Probability = Annotated[
     float,
     BeforeValidator(_probability),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1}),
+    WithJsonSchema({"type": ["number", "string"], "examples": [0.1, "10%"]}),
+]
+Share = Annotated[
+    float,
+    BeforeValidator(_share),
+    WithJsonSchema({"type": ["number", "string"], "examples": [0.99, "99%"]}),
 ]
 
 

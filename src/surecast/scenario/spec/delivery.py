@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.scenario.spec.base import Probability, Spec
-from surecast.scenario.units import Duration, Size
+from surecast.scenario.spec.base import Int, Probability, Spec
+from surecast.scenario.units import PositiveDuration, Size
 
 __all__ = ["Coding", "Delivery", "Dropping", "FaultTolerance", "Gossip", "Replication", "Routing"]
 
@@ -35,18 +35,15 @@ class FaultTolerance(Spec):
         "periodic-subscription"
     )
     """Which of the schemes."""
-    refresh_interval: Duration = 60.0
+    refresh_interval: PositiveDuration = 60.0
     """Time between two refreshes of a subscription."""
-    subscription_timeout: Duration | None = None
+    subscription_timeout: PositiveDuration | None = None
     """Age at which an unrefreshed routing entry is dropped; left out, three refresh intervals."""
-    retransmission_interval: Duration = 10.0
+    retransmission_interval: PositiveDuration = 10.0
     """Time between two transmissions of an event that was not acknowledged."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
-        for name in ("refresh_interval", "retransmission_interval"):
-            if not getattr(self, name) > 0:
-                raise PydanticCustomError("interval", "{name} must be above 0", {"name": name})
         if self.subscription_timeout is not None and self.subscription_timeout <= self.refresh_interval:
             raise PydanticCustomError("interval", "subscription_timeout must be longer than refresh_interval")
         return self
@@ -55,11 +52,11 @@ class FaultTolerance(Spec):
 class Replication(Spec):
     """A broker as a group of replicas kept identical by Paxos."""
 
-    replicas: int = Field(default=1, ge=1, le=15)
+    replicas: Int = Field(default=1, ge=1, le=15)
     """Number of replicas, 2f+1: odd."""
     variant: Literal["multi", "batch", "fast"] = "multi"
     """Multi-Paxos, Batch Paxos or Fast Paxos."""
-    window: int = Field(default=10, ge=1, le=10_000)
+    window: Int = Field(default=10, ge=1, le=10_000)
     """Instances decided concurrently (alpha)."""
     durable: bool = True
     """Whether a replica syncs to disk before it accepts."""
@@ -82,11 +79,11 @@ class Dropping(Spec):
     """The mechanism."""
     join_probability: Probability | Literal["auto"] | None = None
     """Probability that an event joins the queue while disconnected; `auto`: the largest that meets the target."""
-    lifetime: Duration | Literal["auto"] | None = None
+    lifetime: PositiveDuration | Literal["auto"] | None = None
     """Age at which a queued event expires; `auto`: the longest that meets the target."""
     lifetime_distribution: Literal["deterministic", "exponential"] = "deterministic"
     """Whether every event lives equally long."""
-    buffer_size: int | Literal["auto"] | None = None
+    buffer_size: Annotated[int, Field(strict=True, ge=1)] | Literal["auto"] | None = None
     """Events that fit into the queue; `auto`: the largest that meets the target."""
 
     @model_validator(mode="after")
@@ -97,8 +94,11 @@ class Dropping(Spec):
             raise PydanticCustomError(
                 "dropping", "policy {policy} needs {name}, or {name}: auto", {"policy": self.policy, "name": name}
             )
-        if isinstance(self.buffer_size, int) and self.buffer_size < 1:
-            raise PydanticCustomError("dropping", "buffer_size must be at least 1")
+        for policy, parameter in needed.items():
+            if getattr(self, parameter) is not None and self.policy != policy:
+                raise PydanticCustomError(
+                    "dropping", "{name} belongs to policy {policy}", {"policy": policy, "name": parameter}
+                )
         return self
 
 
@@ -107,13 +107,13 @@ class Gossip(Spec):
 
     mode: Literal["push", "pull", "push-pull"] = "push-pull"
     """Who starts."""
-    fan_out: int = Field(default=2, ge=1, le=1000)
+    fan_out: Int = Field(default=2, ge=1, le=1000)
     """Peers contacted in a round."""
-    rounds: int = Field(default=3, ge=0, le=1000)
+    rounds: Int = Field(default=3, ge=0, le=1000)
     """Rounds before it stops."""
-    buffer_size: int = Field(default=1000, ge=1)
+    buffer_size: Int = Field(default=1000, ge=1)
     """Packets kept for others (fan-in)."""
-    interval: Duration = 0.1
+    interval: PositiveDuration = 0.1
     """Time between two rounds."""
 
 
@@ -122,7 +122,7 @@ class Coding(Spec):
 
     field_bits: Literal[1, 4, 8] = 8
     """Symbols are elements of the field with 2 to this power elements."""
-    packets: int = Field(default=32, ge=1, le=4096)
+    packets: Int = Field(default=32, ge=1, le=4096)
     """Plain packets of an event."""
     packet_size: Size = 1000.0
     """Payload of a packet."""

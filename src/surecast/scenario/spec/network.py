@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.distributions import DistributionSpec, Exponential
-from surecast.scenario.spec.base import DurationRange, EndsAlone, Name, NameAlone, RateRange, Spec
-from surecast.scenario.units import Duration
+from surecast.scenario.spec.base import DurationRange, EndsAlone, Int, Name, NameAlone, RateRange, Spec
+from surecast.scenario.units import Duration, PositiveDuration
 
 __all__ = ["FileNetwork", "GivenNetwork", "NetworkSpec", "RandomNetwork", "TransitStubNetwork", "TreeNetwork"]
 
@@ -32,7 +32,7 @@ class _Network(Spec):
 
 
 class _Partitioned(_Network):
-    domains: int | None = Field(default=None, ge=1, le=1000)
+    domains: Int | None = Field(default=None, ge=1, le=1000)
     """Number of domains of nearby routers to divide the network into; left out, the source's own domains are kept."""
 
 
@@ -40,13 +40,13 @@ class TransitStubNetwork(_Network):
     """Internet-like: domains of transit routers that carry stub networks."""
 
     kind: Literal["transit-stub"]
-    domains: int = Field(default=5, ge=1, le=1000)
+    domains: Int = Field(default=5, ge=1, le=1000)
     """Number of areas, each a domain of its own."""
-    routers: int = Field(ge=1, le=MAX_ROUTERS)
+    routers: Int = Field(ge=1, le=MAX_ROUTERS)
     """Number of routers in all."""
-    transit_per_domain: int = Field(default=8, ge=1, le=1000)
+    transit_per_domain: Int = Field(default=8, ge=1, le=1000)
     """Transit routers in each domain."""
-    stubs_per_transit: int = Field(default=3, ge=0, le=1000)
+    stubs_per_transit: Int = Field(default=3, ge=0, le=1000)
     """Stub networks on each transit router."""
     width_km: float = Field(default=12_000, gt=0, allow_inf_nan=False)
     """Width of the plane the domains lie on."""
@@ -56,7 +56,7 @@ class RandomNetwork(_Partitioned):
     """A connected random graph."""
 
     kind: Literal["random"]
-    routers: int = Field(ge=1, le=MAX_ROUTERS)
+    routers: Int = Field(ge=1, le=MAX_ROUTERS)
     """Number of routers."""
     mean_degree: float = Field(default=3.0, ge=1, allow_inf_nan=False)
     """Mean number of links of a router."""
@@ -68,9 +68,9 @@ class TreeNetwork(_Partitioned):
     """A tree: balanced with a branching factor, or random."""
 
     kind: Literal["tree"]
-    routers: int = Field(ge=1, le=MAX_ROUTERS)
+    routers: Int = Field(ge=1, le=MAX_ROUTERS)
     """Number of routers."""
-    branching: int | None = Field(default=None, ge=1, le=1000)
+    branching: Int | None = Field(default=None, ge=1, le=1000)
     """Children of every router; left out, each router hangs on a random earlier one."""
     width_km: float = Field(default=3_000, gt=0, allow_inf_nan=False)
     """Width of the plane the routers lie on."""
@@ -86,18 +86,28 @@ class FileNetwork(_Partitioned):
         "auto"
     )
     """Format of the file; a delay matrix must be named, the others are recognised."""
-    fallback_latency: Duration = 0.001
+    fallback_latency: PositiveDuration = 0.001
     """Latency of a link for which the file gives neither delay nor distance."""
     largest_component: bool = False
     """Whether to keep only the largest connected part of a network that is not connected."""
     unit: Literal["ms", "s"] | None = None
     """Unit of the entries of a delay matrix."""
-    slice: int | None = Field(default=None, ge=0)
+    slice: Int | None = Field(default=None, ge=0)
     """Which matrix of an archive of several."""
-    limit: int | None = Field(default=None, ge=1)
+    limit: Int | None = Field(default=None, ge=1)
     """How many nodes of a delay matrix to take, from the first."""
     km_per_unit: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Kilometres per unit of planar coordinates."""
+
+    @model_validator(mode="after")
+    def _options_of_the_format(self) -> Self:
+        matrix = self.format == "rtt-matrix"
+        if matrix and self.unit is None:
+            raise PydanticCustomError("unit", "a delay matrix needs unit: ms or s, which the file does not say")
+        for name in ("unit", "slice", "limit"):
+            if getattr(self, name) is not None and not matrix:
+                raise PydanticCustomError("unit", "{name} belongs to format: rtt-matrix only", {"name": name})
+        return self
 
 
 class RouterSpec(Spec):
@@ -150,7 +160,7 @@ class GivenNetwork(_Partitioned):
     """Routers, each a name or a mapping."""
     links: list[EndsAlone[PhysicalLinkSpec]] = Field(default_factory=list)
     """Links, each [router, router] or a mapping."""
-    fallback_latency: Duration = 0.001
+    fallback_latency: PositiveDuration = 0.001
     """Latency of a link without latency between routers without coordinates."""
 
 

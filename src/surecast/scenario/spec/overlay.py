@@ -8,7 +8,17 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.distributions import DistributionSpec, Exponential
-from surecast.scenario.spec.base import DurationRange, EndsAlone, Name, Probability, RateRange, ShareRange, Spec
+from surecast.scenario.spec.base import (
+    DurationRange,
+    EndsAlone,
+    Int,
+    Name,
+    PositiveDurationRange,
+    Probability,
+    RateRange,
+    ShareRange,
+    Spec,
+)
 
 __all__ = [
     "AvailabilitySpec",
@@ -27,7 +37,7 @@ class BrokerSpec(Spec):
 
     name: Name
     """Name of the broker, or the beginning of the names of a group."""
-    count: int | None = Field(default=None, ge=1, le=10_000)
+    count: Int | None = Field(default=None, ge=1, le=10_000)
     """How many brokers; left out, there is one with exactly this name."""
     at: str | None = None
     """Where it stands: a router's name, `random`, or `candidates` for one broker at each candidate position."""
@@ -74,15 +84,17 @@ class BuiltLinks(Spec):
             raise PydanticCustomError("degree", "a random graph needs mean_degree, such as 3")
         if self.build != "random-graph" and self.mean_degree is not None:
             raise PydanticCustomError("degree", "mean_degree belongs to build: random-graph only")
+        if self.build != "spanning-tree" and "by" in self.model_fields_set:
+            raise PydanticCustomError("degree", "by belongs to build: spanning-tree only")
         return self
 
 
 class CandidatesSpec(Spec):
     """Positions drawn for placement."""
 
-    per_domain: int | None = Field(default=None, ge=1, le=10_000)
+    per_domain: Int | None = Field(default=None, ge=1, le=10_000)
     """So many random routers of each domain."""
-    count: int | None = Field(default=None, ge=1, le=10_000)
+    count: Int | None = Field(default=None, ge=1, le=10_000)
     """So many random routers of the whole network."""
 
     @model_validator(mode="after")
@@ -134,39 +146,37 @@ class OverlaySpec(Spec):
 class ComponentAvailability(Spec):
     """How components fail and come back: (mtbf, mttr) or (availability, period)."""
 
-    mtbf: DurationRange | None = None
-    """Mean time up between failures."""
-    mttr: DurationRange | None = None
-    """Mean time down until repaired."""
+    mtbf: PositiveDurationRange | None = None
+    """Mean time up between failures; left out where `up` has a scale of its own."""
+    mttr: PositiveDurationRange | None = None
+    """Mean time down until repaired; left out where `down` has a scale of its own."""
     availability: ShareRange | None = None
     """Share of time up."""
-    period: DurationRange | None = None
+    period: PositiveDurationRange | None = None
     """Mean time from one failure to the next: mtbf + mttr."""
     up: DistributionSpec = Exponential()
-    """Shape of the times up."""
+    """Distribution of the times up: a shape, or one with its own scale in place of mtbf."""
     down: DistributionSpec = Exponential()
-    """Shape of the times down."""
+    """Distribution of the times down: a shape, or one with its own scale in place of mttr."""
 
     @model_validator(mode="after")
     def _one_pair(self) -> Self:
         given = {n for n in ("mtbf", "mttr", "availability", "period") if getattr(self, n) is not None}
         if given == {"availability"} and self.availability == (1.0, 1.0):
             return self
+        for mean, shape in (("mtbf", "up"), ("mttr", "down")):
+            if getattr(self, shape).has_mean:
+                if mean in given or "period" in given:
+                    raise PydanticCustomError(
+                        "pair", "{shape} has a mean of its own, and the other fields give another", {"shape": shape}
+                    )
+                given.add(mean)
         if given not in ({"mtbf", "mttr"}, {"availability", "period"}):
             raise PydanticCustomError(
                 "pair",
                 "{given} is not enough to say how it fails; give mtbf and mttr, or availability and period",
                 {"given": " and ".join(sorted(given)) or "an empty entry"},
             )
-        for name in ("mtbf", "mttr", "period"):
-            value = getattr(self, name)
-            if value is not None and (not value[0] > 0 or value[1] == float("inf")):
-                raise PydanticCustomError("pair", "{name} must be above 0 and finite", {"name": name})
-        for name in ("up", "down"):
-            if getattr(self, name).mean is not None:
-                raise PydanticCustomError(
-                    "pair", "{name} gives a shape only: its mean follows from the other fields", {"name": name}
-                )
         return self
 
 
@@ -178,6 +188,6 @@ class AvailabilitySpec(Spec):
     links: ComponentAvailability | None = None
     """Every overlay link that has no entry of its own."""
     clients: ComponentAvailability | None = None
-    """The link between every client and its home broker."""
+    """The link between every client and its home broker; one draw for all of them."""
     each: dict[str, ComponentAvailability] = Field(default_factory=dict)
     """Entries by name: a broker's name, or `a--b` for the link between a and b."""

@@ -2,58 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
 
 from surecast.scenario.source import Source
-from surecast.scenario.spec.base import Name, Probability, Spec
+from surecast.scenario.spec.base import Int, Name, Share, Spec
 from surecast.scenario.spec.delivery import Delivery
 from surecast.scenario.spec.network import NetworkSpec
 from surecast.scenario.spec.overlay import AvailabilitySpec, OverlaySpec
 from surecast.scenario.spec.workload import WorkloadSpec
-from surecast.scenario.units import Duration
+from surecast.scenario.units import Duration, PositiveDuration
 
 __all__ = ["Experiment", "Scenario", "Targets"]
+
+
+def _whole_number(value: Any) -> Any:
+    """Python takes true for 1; a version is a number."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 class Targets(Spec):
     """The quality of service that is asked for; what is left out is not asked for."""
 
-    reliability: Probability | None = None
+    reliability: Share | None = None
     """Share of its events that every subscriber must get in time."""
-    response_time: Duration | None = None
+    response_time: PositiveDuration | None = None
     """Mean response time that every subscriber accepts."""
-    notification_delay: Duration | None = None
+    notification_delay: PositiveDuration | None = None
     """Largest expected notification delay on the worst path."""
-    subscription_delay: Duration | None = None
+    subscription_delay: PositiveDuration | None = None
     """Largest expected subscription delay on the worst path."""
-    utilisation: Probability | None = None
+    utilisation: Share | None = None
     """Largest utilisation of any broker, link or router."""
 
 
 class Experiment(Spec):
     """How long the system is observed when it is simulated or run; every command can override it."""
 
-    duration: Duration = 86400.0
+    duration: PositiveDuration = 86400.0
     """Simulated or measured time of one run."""
     warm_up: Duration = 0.0
     """Time at the start that does not count."""
-    runs: int = Field(default=10, ge=1, le=1_000_000)
+    runs: Int = Field(default=10, ge=1, le=1_000_000)
     """Independent runs, each with a seed of its own."""
+
+    @model_validator(mode="after")
+    def _something_left(self) -> Self:
+        if self.warm_up >= self.duration:
+            raise PydanticCustomError("experiment", "warm_up must be shorter than duration")
+        return self
 
 
 class Scenario(Spec):
     """One publish/subscribe system, described once."""
 
-    surecast: Literal[1]
+    surecast: Annotated[Literal[1], BeforeValidator(_whole_number)]
     """Version of this format: 1."""
     name: Name
     """Name of the scenario, used in reports."""
     description: str = ""
     """What it is about."""
-    seed: int = Field(default=1, ge=0, lt=2**63)
+    seed: Int = Field(default=1, ge=0, lt=2**63)
     """Everything random follows from it."""
     network: NetworkSpec | None = None
     """The physical network; left out, there is none and overlay links have the latency they are given."""

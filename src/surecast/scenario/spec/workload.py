@@ -12,8 +12,19 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.distributions import DistributionSpec
-from surecast.scenario.spec.base import MAX_COUNT, DurationRange, Name, NameAlone, Probability, RateRange, Spec
-from surecast.scenario.units import Duration, Rate
+from surecast.scenario.spec.base import (
+    MAX_COUNT,
+    Int,
+    LifetimeRange,
+    Name,
+    NameAlone,
+    PositiveDurationRange,
+    Probability,
+    RateRange,
+    Share,
+    Spec,
+)
+from surecast.scenario.units import Lifetime, Rate
 
 __all__ = [
     "ClassSpec",
@@ -26,7 +37,7 @@ __all__ = [
     "WorkloadSpec",
 ]
 
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 
 
 class TopicSpec(Spec):
@@ -61,16 +72,16 @@ class PublisherSpec(_Client):
     one topic drawn."""
     rate: RateRange
     """Events per second that it publishes, in all its topics together."""
-    deadline: DurationRange | None = None
+    deadline: LifetimeRange | None = None
     """Lifetime of its events, in place of the workload's."""
 
 
 class ConnectivitySpec(Spec):
     """Connected and disconnected periods of a subscriber: a mean each, a range of means, or a distribution."""
 
-    on: DurationRange | None = None
+    on: PositiveDurationRange | None = None
     """Mean connected period."""
-    off: DurationRange | None = None
+    off: PositiveDurationRange | None = None
     """Mean disconnected period."""
     on_shape: DistributionSpec | None = None
     """Distribution of connected periods; without a mean it takes that of `on`. Left out, exponential."""
@@ -83,9 +94,7 @@ class ConnectivitySpec(Spec):
             mean, shape = getattr(self, name), getattr(self, f"{name}_shape")
             if mean is None and (shape is None or not shape.has_mean):
                 raise PydanticCustomError("connectivity", "give the mean {name} period, such as 20s", {"name": name})
-            if mean is not None and not mean[0] > 0:
-                raise PydanticCustomError("connectivity", "the mean {name} period must be above 0", {"name": name})
-            if mean is not None and shape is not None and shape.mean is not None:
+            if mean is not None and shape is not None and shape.has_mean:
                 raise PydanticCustomError(
                     "connectivity", "{name} and {name}_shape both give a mean; keep one", {"name": name}
                 )
@@ -97,16 +106,22 @@ class SubscriberSpec(_Client):
 
     topics: Literal["by-popularity", "all"] | list[Name] = "by-popularity"
     """Topic names, `all`, or `by-popularity`: `topic_count` different topics drawn."""
-    topic_count: int = Field(default=1, ge=1, le=10_000)
-    """How many topics to draw."""
+    topic_count: Int = Field(default=1, ge=1, le=10_000)
+    """How many topics to draw by popularity."""
     connectivity: ConnectivitySpec | None = None
     """When it is connected; left out, always."""
     service: DistributionSpec | None = None
     """Time the broker needs to transmit one event to it; left out, negligible."""
-    reliability_target: Probability | None = None
+    reliability_target: Share | None = None
     """Share of events it wants in time, in place of the scenario's target."""
-    response_target: DurationRange | None = None
+    response_target: PositiveDurationRange | None = None
     """Mean response time it accepts, in place of the scenario's target."""
+
+    @model_validator(mode="after")
+    def _count_of_drawn(self) -> Self:
+        if "topic_count" in self.model_fields_set and self.topics != "by-popularity":
+            raise PydanticCustomError("topics", "topic_count belongs to topics: by-popularity only")
+        return self
 
 
 class ClassSpec(Spec):
@@ -169,7 +184,7 @@ class WorkloadSpec(Spec):
     """Publishers and groups of publishers."""
     subscribers: list[SubscriberSpec] = Field(default_factory=list)
     """Subscribers and groups of subscribers."""
-    deadline: Duration | None = None
+    deadline: Lifetime | None = None
     """Lifetime of events: what arrives later is late. Left out, events live for ever."""
     classes: list[NameAlone[ClassSpec]] = Field(default_factory=list)
     """Filter classes, each a name or a mapping."""

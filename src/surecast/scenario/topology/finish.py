@@ -50,6 +50,7 @@ def finish(raw: RawTopology, options: ReadOptions) -> Network:
             for name, link, latency_s in zip(link_names, links, latencies, strict=True)
         ),
         geographic=places.meaning == "geographic",
+        located=places.meaning in ("geographic", "kilometres"),
         notes=tuple(notes),
     )
 

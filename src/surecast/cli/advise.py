@@ -1,0 +1,200 @@
+"""`surecast advise`: what to promise, to move, to add, to improve and to choose, by predicted reliability."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from surecast.cli.answers import progress_bar
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+
+app = typer.Typer(
+    help="Decide by prediction: admission, home brokers, deployment, improvement, choice of scheme.",
+    no_args_is_help=True,
+)
+Limit = Annotated[int, typer.Option(min=0, help="How many rows to list.")]
+
+
+def share(value: float | None) -> str:
+    return "" if value is None or value != value else f"{value:.4f}"
+
+
+@app.command()
+def admission(file: ScenarioFile, limit: Limit = 20, overrides: Overrides = None, json: AsJson = False) -> None:
+    """Which subscribers can be promised their target, and what would make the rest fit."""
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json, working
+    from surecast.plan import admit
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    with working("predicting"):
+        promises = admit(system)
+    if json:
+        print_json([asdict(promise) for promise in promises])
+        return
+    met = sum(promise.met for promise in promises)
+    scheme = system.delivery.fault_tolerance.scheme
+    console.print(f"{met} of {len(promises)} subscribers can be promised their target with {scheme}.")
+    table = Table("subscriber", "home", "target", "predicted", "best anywhere", "fits with scheme", "fits at home")
+    rest = [promise for promise in promises if not promise.met]
+    for p in rest[:limit]:
+        if p.reliability is None:
+            table.add_row(p.subscriber, p.home, share(p.target), "nobody publishes its topics")
+            continue
+        table.add_row(
+            p.subscriber,
+            p.home,
+            share(p.target),
+            share(p.reliability),
+            share(p.best),
+            p.other_scheme or "none",
+            p.other_home or "none",
+        )
+    if rest:
+        console.print(table)
+        _print_more(len(rest), limit)
+
+
+@app.command()
+def homes(
+    file: ScenarioFile,
+    most: Annotated[int | None, typer.Option(min=1, help="Most subscribers at one broker.")] = None,
+    limit: Limit = 20,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """The best home broker for every subscriber."""
+    import numpy as np
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json, working
+    from surecast.plan import choose_homes
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    with working("predicting"):
+        choice = choose_homes(system, limit=most)
+    before, after = float(np.nanmean(choice.reliability_before)), float(np.nanmean(choice.reliability_after))
+    rows = zip(
+        choice.subscribers,
+        choice.before,
+        choice.after,
+        choice.reliability_before,
+        choice.reliability_after,
+        strict=True,
+    )
+    moves = sorted((r for r in rows if r[1] != r[2]), key=lambda r: r[3] - r[4])
+    if json:
+        keys = ("subscriber", "from", "to", "reliability_before", "reliability_after")
+        moved = [dict(zip(keys, (a, b, c, float(x), float(y)), strict=True)) for a, b, c, x, y in moves]
+        print_json({"mean_before": before, "mean_after": after, "moves": moved})
+        return
+    console.print(
+        f"{len(moves)} of {len(choice.subscribers)} subscribers should move: mean {before:.4f} to {after:.4f}."
+    )
+    table = Table("subscriber", "from", "to", "predicted now", "predicted then")
+    for name, old, new, was, becomes in moves[:limit]:
+        table.add_row(name, old, new, share(float(was)), share(float(becomes)))
+    if moves:
+        console.print(table)
+        _print_more(len(moves), limit)
+
+
+@app.command()
+def improve(file: ScenarioFile, limit: Limit = 20, overrides: Overrides = None, json: AsJson = False) -> None:
+    """Which single component to improve first."""
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json, working
+    from surecast.plan import improvements
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    with working("predicting"):
+        found = improvements(system)
+    if json:
+        print_json([asdict(row) for row in found])
+        return
+    table = Table(
+        "component", "kind", "availability", "gain per availability", "if repaired twice as fast", "if perfect",
+        title="Gain in mean reliability",
+    )  # fmt: skip
+    for row in found[:limit]:
+        gains = (row.derivative, row.gain_half_repair, row.gain_perfect)
+        table.add_row(row.component, row.kind, share(row.availability), *(f"{gain:.5f}" for gain in gains))
+    console.print(table)
+    _print_more(len(found), limit)
+
+
+@app.command()
+def scheme(file: ScenarioFile, overrides: Overrides = None, json: AsJson = False) -> None:
+    """The cheapest scheme that meets all targets, by messages per event."""
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json, working
+    from surecast.plan import compare_schemes
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    with working("predicting"):
+        choices = compare_schemes(system)
+    if json:
+        print_json([asdict(choice) for choice in choices])
+        return
+    table = Table("scheme", "messages per event", "mean reliability", "worst", "targets met", "")
+    for choice in choices:
+        met = f"{choice.met} of {choice.targets}" if choice.targets else "no targets"
+        mark = "the cheapest that meets all" if choice.cheapest else ""
+        table.add_row(
+            choice.scheme, f"{choice.messages_per_event:.3g}", share(choice.mean), share(choice.worst), met, mark
+        )
+    console.print(table)
+    if choices[0].targets and not any(choice.cheapest for choice in choices):
+        console.print("No scheme meets all targets; see: surecast advise admission, surecast advise improve")
+
+
+@app.command()
+def deploy(
+    file: ScenarioFile,
+    link_cost: Annotated[float, typer.Option(min=0.000001, help="Cost of a new overlay link.")] = 1.0,
+    broker_cost: Annotated[
+        float | None, typer.Option(min=0.000001, help="Cost of a new broker with two links; left out, none is added.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, max=50, help="Most additions.")] = 5,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """Which overlay links or brokers to add so that every target is met at least cost."""
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json
+    from surecast.plan import plan_deployment
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    with progress_bar("trying additions") as progress:
+        plan = plan_deployment(system, link_cost=link_cost, broker_cost=broker_cost, most=most, progress=progress)
+    if json:
+        print_json({**asdict(plan), "cost": plan.cost})
+        return
+    table = Table("step", "add", "cost", "subscribers below target", "mean reliability")
+    table.add_row("0", "nothing", "", str(plan.below_target[0]), share(plan.mean[0]))
+    for i, addition in enumerate(plan.additions, 1):
+        cost = f"{addition.cost:g}"
+        table.add_row(str(i), str(addition), cost, str(plan.below_target[i]), share(plan.mean[i]))
+    console.print(table)
+    if plan.met:
+        console.print(f"All targets are met at cost {plan.cost:g}" + (", the least possible." if plan.optimal else "."))
+    else:
+        console.print(f"{plan.below_target[-1]} subscribers stay below target with up to {most} additions.")
+
+
+def _print_more(total: int, limit: int) -> None:
+    from surecast.cli.output import console
+
+    if total > limit:
+        console.print(f"... and {total - limit} more; --limit shows more, --json shows all")

@@ -1,0 +1,130 @@
+"""The three answers to one scenario, as commands and comparisons need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from surecast.errors import AssumptionError, ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.report import QoSReport
+    from surecast.scenario import System
+
+__all__ = [
+    "Method",
+    "SchemeNames",
+    "SimulationPlan",
+    "check_schemes",
+    "predict_system",
+    "progress_bar",
+    "simulate_system",
+]
+
+SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
+Method = Literal["walk", "protocol"]
+SchemeNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheme",
+        metavar="SCHEME",
+        help=f"A fault-tolerance scheme: {', '.join(SCHEMES)}. May be repeated; all by default.",
+    ),
+]
+
+
+class SimulationPlan:
+    """How long and how often to simulate: what the command line says, else what the scenario says."""
+
+    def __init__(self, system: System, runs: int | None, duration: str | None, seed: int | None):
+        from surecast.scenario.units import parse_duration
+
+        try:
+            self.duration_s = system.experiment.duration if duration is None else parse_duration(duration)
+        except ValueError as error:
+            raise ConfigurationError(f"--duration: {error}") from None
+        self.runs = system.experiment.runs if runs is None else runs
+        self.seed = system.seed if seed is None else seed
+        self.warm_up_s = system.experiment.warm_up
+
+
+def check_schemes(names: list[str] | None) -> list[str] | None:
+    for name in names or []:
+        if name not in SCHEMES:
+            raise ConfigurationError(f"there is no scheme {name!r}; there are: {', '.join(SCHEMES)}")
+    return names or None
+
+
+def _check_workload(system: System) -> None:
+    if not system.publishers or not system.subscribers:
+        raise AssumptionError(
+            f"{system.name} has no publishers and subscribers with topics, which this model needs; "
+            "filter classes and content-based routing have no model yet"
+        )
+
+
+def predict_system(system: System, schemes: list[str] | None) -> QoSReport:
+    """The report by formula."""
+    from surecast.predict import predict_reliability
+
+    _check_workload(system)
+    return predict_reliability(system, schemes)
+
+
+def simulate_system(
+    system: System,
+    schemes: list[str] | None,
+    plan: SimulationPlan,
+    method: Method,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> QoSReport:
+    """The report in virtual time: by the fast walk, or by running the protocol code."""
+    _check_workload(system)
+    if method == "protocol":
+        from surecast.simulate import simulate_protocol
+
+        return simulate_protocol(
+            system, schemes, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=progress
+        )
+    from surecast.simulate import simulate_reliability
+
+    return simulate_reliability(
+        system,
+        schemes,
+        runs=plan.runs,
+        duration_s=plan.duration_s,
+        seed=plan.seed,
+        warm_up_s=plan.warm_up_s,
+        workers=workers,
+        progress=progress,
+    )
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, on a terminal, that a function of (done, total) moves."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from surecast.cli.output import errors
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+
+        def move(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield move
+
+
+def save_report(report: QoSReport, out: Path | None) -> None:
+    """Saves a report where a file was named."""
+    if out is not None:
+        from surecast.report import save
+
+        save(report, out)

@@ -1,0 +1,62 @@
+"""`surecast simulate`: the quality of service in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surecast.cli.answers import (
+    Method,
+    SchemeNames,
+    SimulationPlan,
+    check_schemes,
+    progress_bar,
+    save_report,
+    simulate_system,
+)
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+
+__all__ = ["Duration", "MethodName", "Runs", "Seed", "Workers", "simulate"]
+
+MethodName = Annotated[
+    Method,
+    typer.Option(help="walk: a fast compiled walk of events through failures; protocol: the real protocol code."),
+]
+Runs = Annotated[int | None, typer.Option(min=2, help="Independent runs; by default the scenario's.")]
+Duration = Annotated[str | None, typer.Option(help="Simulated time of a run, such as 14d; by default the scenario's.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the runs; by default the scenario's.")]
+Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes to share the runs; the result is the same.")]
+
+
+def simulate(
+    file: ScenarioFile,
+    scheme: SchemeNames = None,
+    method: MethodName = "walk",
+    runs: Runs = None,
+    duration: Duration = None,
+    seed: Seed = None,
+    workers: Workers = 1,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 10,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """Simulate the system and measure what each subscriber gets, with confidence intervals."""
+    from surecast.cli.output import console, print_json
+    from surecast.report import as_dict, render
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    plan = SimulationPlan(system, runs, duration, seed)
+    with progress_bar("simulating") as progress:
+        report = simulate_system(system, check_schemes(scheme), plan, method, workers, progress)
+    save_report(report, out)
+    if json:
+        print_json(as_dict(report))
+        return
+    console.print(f"seed {plan.seed}, {plan.runs} runs of {plan.duration_s:g} s; the same seed gives the same result")
+    console.print(render(report, limit=limit))
+    if out is not None:
+        console.print(f"saved {out}", markup=False, soft_wrap=True)

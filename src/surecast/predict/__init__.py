@@ -1,0 +1,21 @@
+"""Answer by formula."""
+
+from surecast.predict.reliability import (
+    SCHEMES,
+    PhaseTypeDelay,
+    connection_probability,
+    disjoint_path_bound,
+    fit_phase_type,
+    predict_reliability,
+    route_delay,
+)
+
+__all__ = [
+    "SCHEMES",
+    "PhaseTypeDelay",
+    "connection_probability",
+    "disjoint_path_bound",
+    "fit_phase_type",
+    "predict_reliability",
+    "route_delay",
+]

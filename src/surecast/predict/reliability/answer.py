@@ -1,0 +1,294 @@
+"""The reliability of a system by formula: one report over all schemes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import ConfigurationError
+from surecast.predict.reliability.inversion import Mixtures
+from surecast.predict.reliability.model import DeliveryModel, delivery_model
+from surecast.predict.reliability.pairs import Connection, PairConnections, connect_pairs
+from surecast.predict.reliability.price import DUPLICATE, Price, flow_values, price_of
+from surecast.predict.reliability.schemes import SCHEMES, SchemeAnswer, answers
+from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.system import System
+
+__all__ = ["predict_reliability"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Delays = Literal["arrived", "all"]
+
+_CERTAIN = ("home down", "path down")
+"""Reasons of loss whose shares are exact under every scheme."""
+
+
+def predict_reliability(
+    system: System,
+    schemes: Sequence[str] | None = None,
+    *,
+    connection: Connection = "auto",
+    ideal: bool = False,
+    delays: Delays = "arrived",
+    quantiles: Sequence[float] = (0.99,),
+    samples: int = 40_000,
+) -> QoSReport:
+    """Real-time reliability, delays and price of a system under each scheme; each is a variant of the report.
+
+    `connection` says how the connection probabilities of the bypass schemes are found: exactly, by the paper's lower
+    bound, from `samples` sampled states, or (auto) exactly where that is quick and else sampled. With `ideal`
+    subscriptions are refreshed and stored events passed on at once, as in the paper; otherwise at the intervals of the
+    scenario. `delays` are those of the events that `arrived` in time, or of `all` that were not lost at a dead home
+    broker, as if they lived for ever.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... surecast: 1
+    ... name: pair
+    ... overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]}
+    ... availability: {brokers: {availability: 0.9, period: 1000s}}
+    ... workload:
+    ...   topics: [t]
+    ...   deadline: 100s
+    ...   publishers: [{name: p, home: a, topics: [t], rate: 1/s}]
+    ...   subscribers: [{name: s, home: b, topics: [t]}]
+    ... '''))
+    >>> report = predict_reliability(system, ideal=True)
+    >>> for scheme in report.variants:
+    ...     print(scheme, round(report.value("reliability", name="s", variant=scheme), 4))
+    none 0.0
+    periodic-subscription 0.81
+    buffering 0.8656
+    bypass 0.81
+    bypass-buffering 0.8656
+    """
+    chosen = _checked(SCHEMES if schemes is None else tuple(schemes), quantiles, delays)
+    model = delivery_model(system, ideal=ideal)
+    builder = ReportBuilder(
+        system.name,
+        "predicted",
+        seed=system.seed,
+        notes=system.notes,
+        parameters={"schemes": list(chosen), "connection": connection, "ideal": ideal, "delays": delays},
+    )
+    spread = model.spread
+    tails, means, connections = np.zeros(0), np.zeros(0), None
+    if any(scheme.endswith("buffering") for scheme in chosen):
+        tails, means = model.delays(spread.path, spread.deadline_s[spread.stream])
+    if any(scheme.startswith("bypass") for scheme in chosen):
+        connections = _flow_connections(model, connection, samples)
+    found = answers(model, chosen, tails, connections)
+    connected = None if connections is None else connections.value
+    names = tuple(s.name for s in system.subscribers)
+    for answer in found:
+        _add_reliability(builder, model, answer, names)
+        if answer.waits is None:
+            _add_no_delay(builder, model, answer, names)
+        else:
+            _add_delays(builder, model, answer, names, tails, means, delays, quantiles)
+        _add_price(builder, answer.scheme, price_of(model, answer.scheme, connected, tails))
+        for note in answer.notes:
+            builder.note(note)
+    if connections is not None and connections.bound is not None and "bypass" in chosen:
+        _add_bound(builder, model, connections.bound, names)
+    _add_assumptions(builder, model)
+    return builder.build()
+
+
+def _add_bound(builder: ReportBuilder, model: DeliveryModel, bound: Array, names: tuple[str, ...]) -> None:
+    """The paper's bound (reliability Eq. 12), beside probabilities that were sampled."""
+    by_flow = model.client_up**2 * np.minimum(bound, model.home_up)
+    values = model.flows.per_subscriber(model.flows.weighted(by_flow))
+    _add_many(builder, names, "reliability", values, "lower_bound", "bypass (bound)")
+    mean = float(np.nanmean(values))
+    builder.add("system", "", "reliability", mean, how="lower_bound", variant="bypass (bound)")
+
+
+def _checked(schemes: tuple[str, ...], quantiles: Sequence[float], delays: str) -> tuple[str, ...]:
+    for scheme in schemes:
+        if scheme not in SCHEMES:
+            raise ConfigurationError(f"unknown scheme {scheme!r}; known are {', '.join(SCHEMES)}")
+    for q in quantiles:
+        if not 0 < q < 1:
+            raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")
+    if delays not in ("arrived", "all"):
+        raise ConfigurationError(f"delays of {delays!r} events are not known; write 'arrived' or 'all'")
+    return tuple(dict.fromkeys(schemes))
+
+
+def _flow_connections(model: DeliveryModel, mode: Connection, samples: int) -> PairConnections:
+    """Connection probabilities for each flow; each pair of brokers, in either direction, is computed once."""
+    if mode not in ("auto", "exact", "bound", "monte-carlo"):
+        raise ConfigurationError(f"unknown connection {mode!r}; write auto, exact, bound or monte-carlo")
+    path = model.flow_path
+    ends = np.sort(np.stack([model.paths.first[path], model.paths.last[path]], axis=1), axis=1)
+    pairs, back = np.unique(ends, axis=0, return_inverse=True)
+    back = back.ravel()
+    found = connect_pairs(model.system, model.components, pairs.astype(np.intp), mode, samples)
+    low, high, bound = (None if v is None else v[back] for v in (found.low, found.high, found.bound))
+    return PairConnections(found.value[back], low, high, found.how, found.note, found.samples, bound)
+
+
+def _add_many(
+    builder: ReportBuilder,
+    names: tuple[str, ...],
+    metric: str,
+    values: Array,
+    how: str,
+    variant: str,
+    detail: str = "",
+    low: Array | None = None,
+    high: Array | None = None,
+) -> None:
+    """One figure per subscriber; a subscriber with no matching publisher has none."""
+    exists = ~np.isnan(values)
+    builder.add_many(
+        "subscriber",
+        names,
+        metric,
+        np.where(exists, values, 0.0),
+        how=how,
+        variant=variant,
+        detail=detail,
+        low=low,
+        high=high,
+        where=exists,
+    )
+
+
+def _add_reliability(
+    builder: ReportBuilder, model: DeliveryModel, answer: SchemeAnswer, names: tuple[str, ...]
+) -> None:
+    flows, scheme, client_up = model.flows, answer.scheme, model.client_up
+
+    def spread(values: Array) -> Array:
+        # reliability Eq. 2
+        return np.clip(flows.per_subscriber(flows.weighted(values)), 0.0, 1.0)
+
+    value = spread(client_up**2 * answer.reliability)
+    known = ~np.isnan(value)
+    ends = [None if end is None else spread(client_up**2 * end) for end in (answer.low, answer.high)]
+    low = None if ends[0] is None else np.minimum(ends[0], value)
+    high = None if ends[1] is None else np.maximum(ends[1], value)
+    means = [None if end is None else float(np.mean(end[known])) for end in (low, high)]
+    for metric in ("reliability", "share_on_time"):
+        _add_many(builder, names, metric, value, answer.how, scheme, "", low, high)
+        mean = float(np.mean(value[known]))
+        builder.add("system", "", metric, mean, how=answer.how, variant=scheme, low=means[0], high=means[1])
+    opposite = {"lower_bound": "upper_bound"}.get(answer.how, answer.how)
+    dropped = {reason: client_up * lost for reason, lost in answer.dropped.items()}
+    if client_up < 1:
+        dropped["client link down"] = (1.0 - client_up) * (1.0 + client_up * answer.reliability)
+    for reason, lost in dropped.items():
+        shares, how = spread(lost), "exact" if reason in _CERTAIN else opposite
+        _add_many(builder, names, "share_dropped", shares, how, scheme, reason)
+        mean = float(np.mean(shares[known]))
+        builder.add("system", "", "share_dropped", mean, how=how, variant=scheme, detail=reason)
+    worst = int(np.nanargmin(value))
+    builder.note(f"{scheme}: the worst served subscriber is {names[worst]}, reliability {value[worst]:.6g}")
+    wanted = [s.reliability_target for s in model.system.subscribers]
+    targets = np.array([np.nan if target is None else target for target in wanted], dtype=np.float64)
+    asked = ~np.isnan(targets) & known
+    if asked.any():
+        met = float(np.mean(value[asked] >= targets[asked]))
+        builder.add("system", "", "targets_met_share", met, how=answer.how, variant=scheme)
+
+
+def _add_no_delay(builder: ReportBuilder, model: DeliveryModel, answer: SchemeAnswer, names: tuple[str, ...]) -> None:
+    """What is not stored arrives at once, or never."""
+    arrives = model.flows.per_subscriber(model.flows.weighted(answer.reliability))
+    delay = np.where(arrives > 0, 0.0, np.nan)
+    _add_many(builder, names, "delay_mean_s", delay, "exact", answer.scheme)
+    if (arrives > 0).any():
+        builder.add("system", "", "delay_mean_s", 0.0, how="exact", variant=answer.scheme)
+
+
+def _add_delays(
+    builder: ReportBuilder,
+    model: DeliveryModel,
+    answer: SchemeAnswer,
+    names: tuple[str, ...],
+    tails: Array,
+    means: Array,
+    delays: Delays,
+    quantiles: Sequence[float],
+) -> None:
+    flows, scheme = model.flows, answer.scheme
+    if answer.waits is None:
+        return
+    if delays == "all":
+        limit = np.full(len(flows.route), np.inf)
+        tail, mean = np.zeros(len(limit)), model.table.means[model.flow_path]
+    else:
+        limit = model.full_periods(model.flow_deadline_s)
+        tail, mean = flow_values(model, tails), flow_values(model, means)
+    weight = flows.rate_per_s * model.home_up
+    arrived = weight * (1.0 - answer.waits * tail)
+    expired = np.where(tail > 0, np.where(np.isfinite(limit), limit, 0.0) * tail, 0.0)
+    count = len(flows.interests)
+    total = np.bincount(flows.interest, weights=arrived, minlength=count)
+    sums = np.bincount(flows.interest, weights=weight * answer.waits * np.maximum(mean - expired, 0.0), minlength=count)
+    by_interest = np.divide(sums, total, out=np.full(count, np.nan), where=total > 0)
+    values = flows.per_subscriber(by_interest)
+    _add_many(builder, names, "delay_mean_s", values, answer.how, scheme)
+    builder.add("system", "", "delay_mean_s", float(np.nanmean(values)), how=answer.how, variant=scheme)
+    mixtures, member = _mixtures(model, weight * answer.waits, limit, tail)
+    weights = np.bincount(flows.interest, weights=weight, minlength=count)
+    firsts = np.unique(member, return_index=True)[1]
+    for q in quantiles:
+        targets = (weights - q * total)[firsts]
+        times = model.table.quantiles(mixtures, targets)
+        if model.interval_s > 0:
+            times = np.ceil(times / model.interval_s * (1.0 - 1e-9)) * model.interval_s
+        by_interest = np.where(total > 0, times[member], np.nan)
+        values = flows.per_subscriber(by_interest)
+        _add_many(builder, names, "delay_quantile_s", values, answer.how, scheme, f"p{100 * q:.10g}")
+
+
+def _mixtures(model: DeliveryModel, factor: Array, limit: Array, tail: Array) -> tuple[Mixtures, Index]:
+    """The distinct mixtures of routes over all interests, and which one each interest has."""
+    flows = model.flows
+    order = np.argsort(flows.interest, kind="stable")
+    starts = np.zeros(len(flows.interests) + 1, dtype=np.intp)
+    np.cumsum(np.bincount(flows.interest, minlength=len(flows.interests)), out=starts[1:])
+    columns = np.stack([model.flow_path[order].astype(np.float64), factor[order], limit[order]], axis=1)
+    known: dict[bytes, int] = {}
+    member = np.empty(len(flows.interests), dtype=np.intp)
+    rows: list[Index] = []
+    for i in range(len(member)):
+        key = columns[starts[i] : starts[i + 1]].tobytes()
+        member[i] = known.setdefault(key, len(known))
+        if member[i] == len(rows):
+            rows.append(order[starts[i] : starts[i + 1]])
+    entries = np.concatenate(rows)
+    ends = np.cumsum([0, *(len(row) for row in rows)]).astype(np.intp)
+    return Mixtures(ends, model.flow_path[entries], factor[entries], limit[entries], tail[entries]), member
+
+
+def _add_price(builder: ReportBuilder, scheme: str, price: Price) -> None:
+    for kind, (value, how) in price.items():
+        builder.add("system", "", "messages_per_event", value, how=how, detail=kind, variant=scheme)
+    counted = [figure for kind, figure in price.items() if kind != DUPLICATE]
+    total = sum(value for value, _ in counted)
+    how = "exact" if all(how == "exact" for _, how in counted) else "approximation"
+    builder.add("system", "", "messages_per_event", total, how=how, variant=scheme)
+
+
+def _add_assumptions(builder: ReportBuilder, model: DeliveryModel) -> None:
+    system, client_up = model.system, model.client_up
+    if client_up < 1:
+        builder.note(
+            f"client links are up {client_up:.6g} of the time, each independently of all else: the publisher's must be "
+            "up at publication and the subscriber's when the event gets to its home; nothing is stored for clients"
+        )
+    links = system.overlay.links
+    if any(link.loss > 0 for link in links):
+        builder.warn("the reliability models know no loss on links that are up; the loss given is left out")
+    if any(link.latency_s > 0 for link in links):
+        builder.note("latency of links and service of brokers are left out of reliability and delay")
+    if any(s.connectivity is not None for s in system.subscribers):
+        builder.warn("subscribers that disconnect are taken as always connected by the reliability models")

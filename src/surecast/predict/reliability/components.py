@@ -1,0 +1,140 @@
+"""Brokers and links as small Markov chains that are sometimes up and sometimes down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import expm
+
+from surecast.errors import AssumptionError
+from surecast.predict.reliability.phase_fit import fit_phase_type
+from surecast.scenario.distributions import Exponential
+from surecast.scenario.system import Failures, System
+
+__all__ = ["Component", "Components", "component_of", "components_of"]
+
+Array = NDArray[np.float64]
+
+STAGES_MAX = 3
+"""Stages of an Erlang fit inside a hop: the chain of a hop is the product of three components."""
+PHASES_MAX = 10
+"""Phases of one component, up and down together."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A broker or a link: `generator` moves it between its phases, of which the first `up` are up ones."""
+
+    name: str
+    generator: Array
+    up: int
+    is_exponential: bool
+
+    @cached_property
+    def stationary(self) -> Array:
+        """Long-run share of time in each phase."""
+        n = len(self.generator)
+        if n == 2:
+            failure, repair = self.generator[0, 1], self.generator[1, 0]
+            return np.array([repair, failure], dtype=np.float64) / float(failure + repair)
+        system = np.vstack([self.generator.T, np.ones(n)])
+        solved = np.linalg.lstsq(system, np.append(np.zeros(n), 1.0), rcond=None)[0]
+        return np.asarray(np.maximum(solved, 0.0) / np.maximum(solved, 0.0).sum(), dtype=np.float64)
+
+    @property
+    def availability(self) -> float:
+        return float(self.stationary[: self.up].sum())
+
+    def after(self, time_s: float) -> Array:
+        """Probabilities of each phase a time after each phase."""
+        if len(self.generator) == 2:
+            fade = math.exp(self.generator.trace() * time_s)
+            return np.asarray(fade * np.eye(2) + (1.0 - fade) * self.stationary, dtype=np.float64)
+        return np.asarray(expm(self.generator * time_s), dtype=np.float64)
+
+
+def component_of(name: str, failures: Failures | None) -> Component | None:
+    """The chain of a component; None if it never fails.
+
+    Exponential up and down times give the two states of the paper. Any other are replaced by their phases.
+
+    >>> from surecast.scenario import Failures, parse_distribution
+    >>> failures = Failures(parse_distribution("90s"), parse_distribution("10s"))
+    >>> component_of("b1", failures).availability
+    0.9
+    """
+    if failures is None:
+        return None
+    up_initial, up = fit_phase_type(failures.up, STAGES_MAX)
+    down_initial, down = fit_phase_type(failures.down, STAGES_MAX)
+    n = len(up_initial)
+    if n + len(down_initial) > PHASES_MAX:
+        raise AssumptionError(
+            f"{name}: its up and down times have {n + len(down_initial)} phases together, more than the "
+            f"{PHASES_MAX} that the delay model takes; give a distribution with fewer phases"
+        )
+    generator = np.block(
+        [
+            [up, np.outer(-up.sum(axis=1), down_initial)],
+            [np.outer(-down.sum(axis=1), up_initial), down],
+        ]
+    )
+    exponential = isinstance(failures.up, Exponential) and isinstance(failures.down, Exponential)
+    return Component(name, generator, n, exponential)
+
+
+@dataclass(frozen=True)
+class Components:
+    """All brokers and links of an overlay: their chains (None: never fails) and their numbers as arrays.
+
+    Failure rates are 0 and availabilities 1 where a component never fails; of non-exponential times the rates are
+    the inverse means.
+    """
+
+    brokers: tuple[Component | None, ...]
+    links: tuple[Component | None, ...]
+    broker_up: Array
+    link_up: Array
+    broker_failure: Array
+    broker_repair: Array
+    link_failure: Array
+    link_repair: Array
+
+    @cached_property
+    def not_exponential(self) -> tuple[str, ...]:
+        """Names of the components whose times are not exponential."""
+        return tuple(c.name for c in (*self.brokers, *self.links) if c is not None and not c.is_exponential)
+
+
+def components_of(system: System) -> Components:
+    """The components of a system's overlay."""
+    overlay = system.overlay
+    brokers = [(f"broker {b.name}", b.failures) for b in overlay.brokers]
+    links = [(f"link {link.name}", link.failures) for link in overlay.links]
+    broker_failure, broker_repair = _rates([failures for _, failures in brokers])
+    link_failure, link_repair = _rates([failures for _, failures in links])
+    return Components(
+        tuple(component_of(*broker) for broker in brokers),
+        tuple(component_of(*link) for link in links),
+        _availabilities([failures for _, failures in brokers]),
+        _availabilities([failures for _, failures in links]),
+        broker_failure,
+        broker_repair,
+        link_failure,
+        link_repair,
+    )
+
+
+def _availabilities(failures: Sequence[Failures | None]) -> Array:
+    return np.array([1.0 if f is None else f.availability for f in failures], dtype=np.float64)
+
+
+def _rates(failures: Sequence[Failures | None]) -> tuple[Array, Array]:
+    up = np.array([np.inf if f is None else f.mtbf_s for f in failures], dtype=np.float64)
+    down = np.array([1.0 if f is None else f.mttr_s for f in failures], dtype=np.float64)
+    return 1.0 / up, 1.0 / down

@@ -1,0 +1,1 @@
+"""The system itself, without sockets, clocks or disks."""

@@ -1,0 +1,116 @@
+"""What can become of an event, which messages are counted, and what one run adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import ConfigurationError
+
+__all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Books", "RunResult", "Settings", "reasons_of"]
+
+SCHEMES: Final = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
+"""The schemes that can be simulated."""
+
+REASONS: Final = ("home down", "client link down", "path down", "no entry", "expired", "partitioned")
+"""Why an event is lost."""
+
+OUTCOMES: Final = ("on time", *REASONS, "queued")
+"""Everything that can become of an event; each has exactly one outcome."""
+
+KINDS: Final = (
+    "notification",
+    "acknowledgement",
+    "retransmission",
+    "detour",
+    "duplicate",
+    "subscription",
+    "link-state",
+)
+"""The kinds of messages counted, over overlay links only, as sent, whether they get through or not.
+
+`notification`: the first transmission of an event over a link of its tree, once per event and link, whoever it is
+for; under bypass only where the whole route is up, under bypass with buffering only where the next broker can be
+reached. `retransmission`: each further attempt, made while the sender is up; with interval 0 the one that gets
+through; under bypass with buffering too, where a broker knows which neighbours it can reach. `acknowledgement`: one
+for each hop of a buffered event that succeeds.
+`detour`: the hops of a shortest way in the up graph to each home broker that is reached while the rest of the static
+route is down; under bypass with buffering the event also stays buffered until it gets there along its tree.
+`duplicate`: such an event that gets there a second time, by a message that is already counted; it is not part of the
+total. `subscription`: a refresh that is sent over a link of its topic's tree by a broker it got to; none where
+refreshes are ideal. `link-state`: each change of a broker or link is flooded, two messages over every overlay link.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a simulation is about; intervals of 0 mean ideal, without any waiting for the next one."""
+
+    schemes: tuple[str, ...]
+    duration_s: float
+    warm_up_s: float
+    horizon_s: float
+    seed: int
+    refresh_interval_s: float
+    subscription_timeout_s: float
+    retransmission_interval_s: float
+
+    def __post_init__(self) -> None:
+        for scheme in self.schemes:
+            if scheme not in SCHEMES:
+                raise ConfigurationError(f"unknown scheme {scheme!r}; known are {', '.join(SCHEMES)}")
+        if not self.schemes or len(set(self.schemes)) < len(self.schemes):
+            raise ConfigurationError("schemes: name at least one scheme, and each only once")
+        if not 0 < self.duration_s < float("inf"):
+            raise ConfigurationError(f"duration_s: {self.duration_s} must be above 0 and finite")
+        for name in ("warm_up_s", "refresh_interval_s", "retransmission_interval_s"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigurationError(f"{name}: {getattr(self, name)} must be 0 or more, and finite")
+        if self.refresh_interval_s > 0 and not self.subscription_timeout_s > self.refresh_interval_s:
+            raise ConfigurationError("subscription_timeout_s must be longer than refresh_interval_s")
+
+    @property
+    def end_s(self) -> float:
+        """When the last event that counts may be published."""
+        return self.warm_up_s + self.duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What became of the events of one scheme in one run: outcomes and sum of delays per interest, messages by kind."""
+
+    outcomes: NDArray[np.int64]
+    delay_s: NDArray[np.float64]
+    messages: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, interests: int) -> Books:
+        shape = (interests, len(OUTCOMES))
+        return cls(np.zeros(shape, np.int64), np.zeros(interests), np.zeros(len(KINDS), np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run: the number of events published, and the books of each scheme."""
+
+    published: int
+    books: dict[str, Books]
+
+
+def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple[str, ...]:
+    """Why an event can be lost under a scheme.
+
+    >>> reasons_of("buffering", ideal_refresh=True, client_links=False)
+    ('home down', 'expired')
+    """
+    own = {
+        "none": ("path down", "no entry"),
+        "periodic-subscription": ("path down",) if ideal_refresh else ("path down", "no entry"),
+        "buffering": ("expired",),
+        "bypass": ("partitioned",),
+        "bypass-buffering": ("expired",),
+    }[scheme]
+    return ("home down", *(("client link down",) if client_links else ()), *own)

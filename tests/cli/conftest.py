@@ -1,0 +1,27 @@
+"""How tests call the command line: as a real process, as a user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def surecast(tmp_path: Path) -> Run:
+    """Runs `surecast ...` in an empty folder."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = dict(os.environ, COLUMNS="110", NO_COLOR="1")
+        command = [str(Path(sys.executable).parent / "surecast"), *map(str, arguments)]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
+        )
+
+    return run
