@@ -80,4 +80,5 @@ def test_demo_without_examples_shows_the_templates(surecast: Run, tmp_path: Path
     assert "did you mean capacity?" in done.stdout
     assert (tmp_path / "shown" / "internet.html").exists()
     listed = json.loads(surecast("demo", "--out", "shown", "--json").stdout)
-    assert len(listed["pictures"]) == 8
+    assert len(listed["pictures"]) == 10
+    assert set(listed["agreement"]) == {"periodic-subscription", "buffering", "bypass", "bypass-buffering"}

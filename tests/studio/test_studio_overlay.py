@@ -98,11 +98,11 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
         draw_system(systems["tree"], target)
 
     def no_room(self: Path, _target: Path) -> Path:
-        raise OSError("no room")
+        raise OSError(28, "no room")
 
     monkeypatch.undo()
     monkeypatch.setattr(Path, "replace", no_room)
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(ConfigurationError, match="cannot be written: no room"):
         draw_system(systems["tree"], target)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]

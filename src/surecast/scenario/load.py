@@ -39,6 +39,7 @@ WORDS = {
     "list_type": "should be a list",
     "model_attributes_type": "should be a mapping of fields",
     "model_type": "should be a mapping of fields",
+    "string_pattern_mismatch": "should have no control characters",
     "string_too_long": "should have at most {max_length} characters",
     "string_too_short": "should not be empty",
     "string_type": "should be text",

@@ -159,7 +159,8 @@ def _delivery_rows(system: System) -> Rows:
     if delivery.routing is not None:
         rows.append(("routing", f"{delivery.routing.scheme} {delivery.routing.algorithm}"))
     else:
-        rows.append(("routing", f"along {len(set(system.overlay.trees.values()))} topic tree(s)"))
+        trees = len(set(system.overlay.trees.values()))
+        rows.append(("routing", f"along {trees} topic tree{'s' if trees != 1 else ''}"))
     rows.append(("fault tolerance", delivery.fault_tolerance.scheme))
     if delivery.replication.replicas > 1:
         replication = delivery.replication

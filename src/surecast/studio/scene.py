@@ -191,7 +191,9 @@ def _broker_marks(system: System, xy: Array, counts: NDArray[np.int64], shape: S
     for i, broker in enumerate(overlay.brokers):
         published, subscribed, other = (int(n) for n in counts[i])
         clients = wording.joined(
-            f"{n:,} {word}" for n, word in ((published, "pub"), (subscribed, "sub"), (other, "clients")) if n
+            f"{n:,} {word}"
+            for n, word in ((published, "pub"), (subscribed, "sub"), (other, "client" if other == 1 else "clients"))
+            if n
         )
         marks.append(
             BrokerMark(

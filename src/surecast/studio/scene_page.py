@@ -155,7 +155,7 @@ def _broker_traces(scene: Scene, sizes: Array, at: list[str]) -> list[Trace]:
         members = [i for i, broker in enumerate(scene.brokers) if (broker.availability is not None) == fails]
         if not members:
             continue
-        members.sort(key=lambda i: (-scene.brokers[i].size, scene.brokers[i].is_root))
+        members.sort(key=lambda i: (scene.brokers[i].is_root, -scene.brokers[i].size))
         brokers = [scene.brokers[i] for i in members]
         marker: dict[str, Any] = {
             "size": sizes[members],

@@ -39,7 +39,9 @@ __all__ = [
 MAX_COUNT = 1_000_000
 Range = tuple[float, float]
 Int = Annotated[int, Field(strict=True)]
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+Name = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
 
 
 class Spec(BaseModel):
