@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +17,13 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 Limit = Annotated[int, typer.Option(min=0, help="How many rows to list.")]
+WIDTH_PX = 1280
+Pictures = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--picture", metavar="PICTURE", help="Draw the answer to a .html, .svg or .png file. May be repeated."
+    ),
+]
 
 
 def share(value: float | None) -> str:
@@ -22,23 +31,33 @@ def share(value: float | None) -> str:
 
 
 @app.command()
-def admission(file: ScenarioFile, limit: Limit = 20, overrides: Overrides = None, json: AsJson = False) -> None:
+def admission(
+    file: ScenarioFile,
+    limit: Limit = 20,
+    picture: Pictures = None,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
     """Which subscribers can be promised their target, and what would make the rest fit."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
     from surecast.plan import admit
     from surecast.scenario import load_system
+    from surecast.studio.bars_advice import draw_admission
 
+    _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
         promises = admit(system)
+    _draw(picture, lambda path: draw_admission(promises, path))
     if json:
         print_json([asdict(promise) for promise in promises])
         return
-    met = sum(promise.met for promise in promises)
+    served = [promise for promise in promises if promise.reliability is not None]
+    met = sum(promise.met for promise in served)
     scheme = system.delivery.fault_tolerance.scheme
-    console.print(f"{met} of {len(promises)} subscribers can be promised their target with {scheme}.")
+    console.print(f"{met} of {len(served)} subscribers can be promised their target with {scheme}.")
     table = Table("subscriber", "home", "target", "predicted", "best anywhere", "fits with scheme", "fits at home")
     rest = [promise for promise in promises if not promise.met]
     for p in rest[:limit]:
@@ -57,6 +76,7 @@ def admission(file: ScenarioFile, limit: Limit = 20, overrides: Overrides = None
     if rest:
         console.print(table)
         _print_more(len(rest), limit)
+    _print_drawn(picture)
 
 
 @app.command()
@@ -64,6 +84,7 @@ def homes(
     file: ScenarioFile,
     most: Annotated[int | None, typer.Option(min=1, help="Most subscribers at one broker.")] = None,
     limit: Limit = 20,
+    picture: Pictures = None,
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -74,10 +95,13 @@ def homes(
     from surecast.cli.output import console, print_json, working
     from surecast.plan import choose_homes
     from surecast.scenario import load_system
+    from surecast.studio.bars_advice import draw_homes
 
+    _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
         choice = choose_homes(system, limit=most)
+    _draw(picture, lambda path: draw_homes(choice, path, limit=most))
     before, after = float(np.nanmean(choice.reliability_before)), float(np.nanmean(choice.reliability_after))
     rows = zip(
         choice.subscribers,
@@ -87,10 +111,10 @@ def homes(
         choice.reliability_after,
         strict=True,
     )
-    moves = sorted((r for r in rows if r[1] != r[2]), key=lambda r: r[3] - r[4])
+    moves = sorted((r for r in rows if r[1] != r[2]), key=lambda r: float(np.nan_to_num(r[3] - r[4])))
     if json:
         keys = ("subscriber", "from", "to", "reliability_before", "reliability_after")
-        moved = [dict(zip(keys, (a, b, c, float(x), float(y)), strict=True)) for a, b, c, x, y in moves]
+        moved = [dict(zip(keys, (*names, _known(x), _known(y)), strict=True)) for *names, x, y in moves]
         print_json({"mean_before": before, "mean_after": after, "moves": moved})
         return
     console.print(
@@ -102,20 +126,30 @@ def homes(
     if moves:
         console.print(table)
         _print_more(len(moves), limit)
+    _print_drawn(picture)
 
 
 @app.command()
-def improve(file: ScenarioFile, limit: Limit = 20, overrides: Overrides = None, json: AsJson = False) -> None:
+def improve(
+    file: ScenarioFile,
+    limit: Limit = 20,
+    picture: Pictures = None,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
     """Which single component to improve first."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
     from surecast.plan import improvements
     from surecast.scenario import load_system
+    from surecast.studio.bars_advice import draw_improvements
 
+    _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
         found = improvements(system)
+    _draw(picture, lambda path: draw_improvements(found, path))
     if json:
         print_json([asdict(row) for row in found])
         return
@@ -128,20 +162,25 @@ def improve(file: ScenarioFile, limit: Limit = 20, overrides: Overrides = None, 
         table.add_row(row.component, row.kind, share(row.availability), *(f"{gain:.5f}" for gain in gains))
     console.print(table)
     _print_more(len(found), limit)
+    _print_drawn(picture)
 
 
 @app.command()
-def scheme(file: ScenarioFile, overrides: Overrides = None, json: AsJson = False) -> None:
+def scheme(file: ScenarioFile, picture: Pictures = None, overrides: Overrides = None, json: AsJson = False) -> None:
     """The cheapest scheme that meets all targets, by messages per event."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
     from surecast.plan import compare_schemes
     from surecast.scenario import load_system
+    from surecast.studio.bars_advice import common_target, draw_schemes
 
+    _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
         choices = compare_schemes(system)
+    target = common_target(subscriber.reliability_target for subscriber in system.subscribers)
+    _draw(picture, lambda path: draw_schemes(choices, path, target=target))
     if json:
         print_json([asdict(choice) for choice in choices])
         return
@@ -155,6 +194,7 @@ def scheme(file: ScenarioFile, overrides: Overrides = None, json: AsJson = False
     console.print(table)
     if choices[0].targets and not any(choice.cheapest for choice in choices):
         console.print("No scheme meets all targets; see: surecast advise admission, surecast advise improve")
+    _print_drawn(picture)
 
 
 @app.command()
@@ -165,6 +205,7 @@ def deploy(
         float | None, typer.Option(min=0.000001, help="Cost of a new broker with two links; left out, none is added.")
     ] = None,
     most: Annotated[int, typer.Option(min=1, max=50, help="Most additions.")] = 5,
+    picture: Pictures = None,
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -174,10 +215,13 @@ def deploy(
     from surecast.cli.output import console, print_json
     from surecast.plan import plan_deployment
     from surecast.scenario import load_system
+    from surecast.studio.bars_advice import draw_deployment
 
+    _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
     with progress_bar("trying additions") as progress:
         plan = plan_deployment(system, link_cost=link_cost, broker_cost=broker_cost, most=most, progress=progress)
+    _draw(picture, lambda path: draw_deployment(plan, path))
     if json:
         print_json({**asdict(plan), "cost": plan.cost})
         return
@@ -191,6 +235,7 @@ def deploy(
         console.print(f"All targets are met at cost {plan.cost:g}" + (", the least possible." if plan.optimal else "."))
     else:
         console.print(f"{plan.below_target[-1]} subscribers stay below target with up to {most} additions.")
+    _print_drawn(picture)
 
 
 def _print_more(total: int, limit: int) -> None:
@@ -198,3 +243,32 @@ def _print_more(total: int, limit: int) -> None:
 
     if total > limit:
         console.print(f"... and {total - limit} more; --limit shows more, --json shows all")
+
+
+def _known(value: float) -> float | None:
+    """A number that JSON can carry; None for the reliability of who gets nothing because nobody publishes it."""
+    return None if value != value else float(value)
+
+
+def _check_pictures(paths: list[Path] | None) -> None:
+    """Refuses a file that cannot be drawn to before anything is computed."""
+    if paths:
+        from surecast.studio.files import checked_path
+
+        for path in paths:
+            checked_path(path, WIDTH_PX)
+
+
+def _draw(paths: list[Path] | None, draw: Callable[[Path], Any]) -> None:
+    from surecast.cli.output import working
+
+    for path in paths or []:
+        with working(f"drawing {path}"):
+            draw(path)
+
+
+def _print_drawn(paths: list[Path] | None) -> None:
+    from surecast.cli.output import console
+
+    for path in paths or []:
+        console.print(f"drew {path}", markup=False, soft_wrap=True)

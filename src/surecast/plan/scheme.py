@@ -15,7 +15,10 @@ __all__ = ["SchemeChoice", "compare_schemes"]
 
 @dataclass(frozen=True, slots=True)
 class SchemeChoice:
-    """One scheme: its price in messages per event, and what subscribers get. `meets_all` is None without targets."""
+    """One scheme: its price in messages per event, and what subscribers get. `meets_all` is None without targets.
+
+    `targets` counts the subscribers that have one; those whose topics nobody publishes are left aside.
+    """
 
     scheme: str
     messages_per_event: float
@@ -34,8 +37,9 @@ def compare_schemes(system: System) -> list[SchemeChoice]:
     choices: list[SchemeChoice] = []
     for scheme in sorted(SCHEMES, key=lambda name: message_price(report, name)):
         values = report.values("reliability", scope="subscriber", variant=scheme)
-        met = sum(values.get(name, 0.0) >= target for name, target in targets.items())
-        meets_all = met == len(targets) if targets else None
+        served = {name: target for name, target in targets.items() if name in values}
+        met = sum(values[name] >= target for name, target in served.items())
+        meets_all = met == len(served) if served else None
         cheapest = meets_all is True and not any(choice.cheapest for choice in choices)
         numbers = np.array(list(values.values())) if values else np.array([np.nan])
         choices.append(
@@ -44,7 +48,7 @@ def compare_schemes(system: System) -> list[SchemeChoice]:
                 message_price(report, scheme),
                 float(numbers.mean()),
                 float(numbers.min()),
-                len(targets),
+                len(served),
                 met,
                 meets_all,
                 cheapest,

@@ -1,8 +1,9 @@
-"""Pictures and pages: drawings of systems, comparisons of reports, and the HTML page that carries them.
+"""Pictures and pages: drawings of systems, comparisons of reports, bars, and the HTML page that carries them.
 
 Importing this package loads neither Matplotlib nor Plotly; each figure loads what it needs.
 """
 
+from surecast.studio.bars import BarSeries, bars
 from surecast.studio.draw import draw_system
 from surecast.studio.page import (
     Bullets,
@@ -19,6 +20,7 @@ from surecast.studio.page import (
 from surecast.studio.scatter import ScatterGroup, scatter
 
 __all__ = [
+    "BarSeries",
     "Bullets",
     "Downloads",
     "Figure",
@@ -28,6 +30,7 @@ __all__ = [
     "ScatterGroup",
     "Section",
     "Table",
+    "bars",
     "draw_system",
     "render_page",
     "scatter",

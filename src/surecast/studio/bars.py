@@ -1,0 +1,221 @@
+"""Bars: a row for each thing, with one or several values side by side, and a target to hold them against."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from surecast.errors import ConfigurationError
+from surecast.studio.files import checked_path, write_atomically
+from surecast.studio.style import clean, shorten, theme_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["BarSeries", "bars"]
+
+ROWS_MAX, BARS_MAX, SERIES_MAX = 40, 120, 6
+ROW_LABEL_LENGTH = 32
+GROUP_SHARE = 0.78
+DECIMALS_MAX = 7
+
+
+@dataclass(frozen=True)
+class BarSeries:
+    """Values under one label, such as all those before a change; `names` say what each is about.
+
+    A value that is not known is NaN: its row stays, without a bar.
+    """
+
+    label: str
+    names: Sequence[str]
+    values: Sequence[float] | NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """All that a bar chart shows: `values` has a row for each series and a column for each name, NaN for no value."""
+
+    title: str
+    value_label: str
+    unit: str
+    caption: str
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    values: NDArray[np.float64]
+    target: float | None
+    target_label: str
+
+    @property
+    def rows(self) -> int:
+        """How many rows are drawn; the others are named in `remainder`."""
+        return min(len(self.names), ROWS_MAX, BARS_MAX // len(self.labels))
+
+    @property
+    def remainder(self) -> str:
+        """What is not drawn, in words; empty where all is."""
+        left = len(self.names) - self.rows
+        return f"The first {self.rows} of {len(self.names):,} rows are drawn; {left:,} more are not." if left else ""
+
+    @property
+    def known(self) -> NDArray[np.float64]:
+        """All values there are."""
+        import numpy as np
+
+        return self.values[~np.isnan(self.values)]
+
+    @property
+    def axis(self) -> str:
+        """The label of the axis of values, with its unit."""
+        return clean(self.value_label + (f" ({self.unit})" if self.unit else ""))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest value on the axis: bars begin at zero."""
+        drawn = [0.0, *(float(v) for v in self.values[:, : self.rows].ravel() if not math.isnan(v))]
+        if self.target is not None:
+            drawn.append(self.target)
+        low, high = min(drawn), max(drawn)
+        return (low, high) if high > low else (0.0, 1.0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all values are whole numbers, such as counts."""
+        return all(float(v).is_integer() for v in self.known)
+
+    @cached_property
+    def decimals(self) -> int:
+        """Enough for a thousandth of the largest value and a twentieth of the spread, or for all values in full."""
+        largest, spread = float(abs(self.known).max()), float(self.known.max() - self.known.min())
+        steps = [step for step in (largest / 1000, spread / 20) if step > 0]
+        enough = min(DECIMALS_MAX, max(0, math.ceil(-math.log10(min(steps, default=1.0)))))
+        in_full = (n for n in range(enough) if all(round(float(v), n) == v for v in self.known))
+        return next(in_full, enough)
+
+    @property
+    def _sign(self) -> str:
+        return " %" if self.unit == "%" else ""
+
+    def written(self, value: float) -> str:
+        """A value as it stands at the end of its bar."""
+        if math.isnan(value):
+            return "none"
+        text = f"{value:.3g}" if abs(value) >= 1e9 else f"{value:,.{self.decimals}f}"
+        return text.replace("-", "\N{MINUS SIGN}") + self._sign
+
+    def target_text(self) -> str:
+        """What stands at the line of the target."""
+        if self.target is None:
+            return ""
+        number = f"{self.target:,.6g}".replace("-", "\N{MINUS SIGN}")
+        return f"{shorten(self.target_label, 30)} {number}{self._sign}"
+
+    @cached_property
+    def _one_line(self) -> bool:
+        """Whether every name and its note fit on one line."""
+        return all(
+            len(clean(n)) + len(clean(m)) + 3 <= ROW_LABEL_LENGTH for n, m in zip(self.names, self.notes, strict=True)
+        )
+
+    def row_label(self, row: int) -> list[str]:
+        """The name of a row and its note, on one line or two."""
+        name, note = clean(self.names[row]), clean(self.notes[row])
+        if note and self._one_line:
+            return [f"{name} · {note}"]
+        if note:
+            return [shorten(name, ROW_LABEL_LENGTH), shorten(note, ROW_LABEL_LENGTH)]
+        lines = textwrap.wrap(name, ROW_LABEL_LENGTH) or [""]
+        return lines if len(lines) < 3 else [lines[0], shorten(" ".join(lines[1:]), ROW_LABEL_LENGTH)]
+
+    def place(self, series: int) -> tuple[float, float]:
+        """Where a bar lies within its row, from the row's middle, and how thick it is; a row has height 1."""
+        pitch = GROUP_SHARE / len(self.labels)
+        return (series - (len(self.labels) - 1) / 2) * pitch, pitch * 0.92
+
+
+def bars(
+    series: Sequence[BarSeries],
+    path: Path | str,
+    *,
+    title: str,
+    value_label: str,
+    unit: str = "",
+    caption: str = "",
+    notes: Mapping[str, str] | None = None,
+    target: float | None = None,
+    target_label: str = "target",
+    width: int = 1280,
+    dark: bool = False,
+) -> Path:
+    """Draws horizontal bars, a row for each name in the order given, and returns the file's path.
+
+    Several series stand side by side in each row; a name that a series lacks has no bar there. `notes` say more on
+    some names, under them. `target` is a line across all rows, `target_label` what stands before its number. The
+    suffix decides the kind of file: ``.html`` is an interactive page with the numbers to save, ``.svg`` and ``.png``
+    are pictures. At most 40 rows are drawn, and what is left out is stated. `width` is that of a PNG in pixels;
+    `dark` draws on a dark ground.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> before = BarSeries("before", ["b1", "b2"], [0.81, 0.90])
+    >>> after = BarSeries("after", ["b1", "b2"], [0.92, 0.91])
+    >>> with TemporaryDirectory() as folder:
+    ...     bars([before, after], f"{folder}/a.svg", title="Brokers", value_label="reliability", target=0.85).name
+    'a.svg'
+    """
+    path = checked_path(path, width)
+    if target is not None and not math.isfinite(target):
+        raise ConfigurationError(f"a target of {target}: give a finite number, or none")
+    names, values = _checked(series)
+    remarks = tuple((notes or {}).get(name, "") for name in names)
+    labels = tuple(s.label for s in series)
+    chart = BarChart(title, value_label, unit, caption, labels, names, remarks, values, target, target_label)
+    suffix = path.suffix.lower()
+    if suffix == ".html":
+        from surecast.studio.bars_page import bars_page
+
+        return write_atomically(path, bars_page(chart, dark=dark).encode())
+    from surecast.studio.bars_picture import bars_picture
+
+    return write_atomically(path, bars_picture(chart, suffix, width, theme_for(dark)))
+
+
+def _checked(series: Sequence[BarSeries]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """The names of all rows, and the values of each series in that order."""
+    import numpy as np
+
+    _check(series)
+    rows = {name: row for row, name in enumerate(dict.fromkeys(name for s in series for name in s.names))}
+    values = np.full((len(series), len(rows)), np.nan)
+    for i, s in enumerate(series):
+        values[i, [rows[name] for name in s.names]] = s.values
+    if np.isnan(values).all():
+        raise ConfigurationError("nothing to draw: give at least one series with at least one value")
+    return tuple(rows), values
+
+
+def _check(series: Sequence[BarSeries]) -> None:
+    """Refuses what cannot be drawn, and says which series it is."""
+    if len(series) > SERIES_MAX:
+        raise ConfigurationError(f"{len(series)} series: at most {SERIES_MAX} can be told apart in a row")
+    labels = [s.label for s in series]
+    for s in series:
+        where = f"series {s.label!r}"
+        if labels.count(s.label) > 1:
+            raise ConfigurationError(f"{where} is given more than once: give each series a label of its own")
+        if len(s.names) != len(s.values):
+            raise ConfigurationError(f"{where}: {len(s.names)} names but {len(s.values)} values: give one for each")
+        seen: set[str] = set()
+        for name, value in zip(s.names, s.values, strict=True):
+            if name in seen:
+                raise ConfigurationError(f"{where}: {name} has more than one value")
+            if math.isinf(value):
+                raise ConfigurationError(f"{where}: the value of {name} is infinite; NaN says that there is none")
+            seen.add(name)
