@@ -76,7 +76,7 @@ def test_compare_a_scenario_under_two_settings(surecast: Run, tmp_path: Path) ->
         (["simulate", "s.yaml", "--duration", "soon"], "--duration"),
         (["compare", "s.yaml", "s.yaml"], "leave out the second file"),
         (["compare", "s.yaml", "--vary", "x"], "--vary LABEL:FIELD=VALUE"),
-        (["predict", "s.yaml", "--set", "workload.subscribers=[]"], "no publishers and subscribers"),
+        (["predict", "s.yaml", "--set", "workload.subscribers=[]"], "there is nothing to predict"),
         (["predict", "absent.yaml"], "no such file"),
         (["predict", "s.yaml", "--out", "p.csv"], ".parquet"),
     ],

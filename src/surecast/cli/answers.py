@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from surecast.scenario import System
 
 __all__ = [
+    "AlgorithmNames",
     "Method",
     "SchemeNames",
     "SimulationPlan",
+    "check_algorithms",
     "check_schemes",
     "predict_system",
     "progress_bar",
@@ -33,6 +35,16 @@ SchemeNames = Annotated[
         "--scheme",
         metavar="SCHEME",
         help=f"A fault-tolerance scheme: {', '.join(SCHEMES)}. May be repeated; all by default.",
+    ),
+]
+
+
+AlgorithmNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--algorithm",
+        metavar="ALGORITHM",
+        help="A routing algorithm of filter classes, such as 'peer-to-peer covering'. May be repeated; all by default.",
     ),
 ]
 
@@ -59,20 +71,34 @@ def check_schemes(names: list[str] | None) -> list[str] | None:
     return names or None
 
 
-def _check_workload(system: System) -> None:
-    if not system.publishers or not system.subscribers:
+def check_algorithms(names: list[str] | None) -> list[str] | None:
+    from surecast.predict import ALGORITHMS
+
+    for name in names or []:
+        if name not in ALGORITHMS:
+            raise ConfigurationError(f"there is no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")
+    return names or None
+
+
+def predict_system(system: System, schemes: list[str] | None, algorithms: list[str] | None = None) -> QoSReport:
+    """The report by formula: reliability for topics, capacity for filter classes, both where there are both."""
+    from surecast.predict import predict_capacity, predict_reliability
+    from surecast.report import ReportBuilder
+
+    topics = bool(system.publishers and system.subscribers)
+    if not topics and system.class_workload is None:
         raise AssumptionError(
-            f"{system.name} has no publishers and subscribers with topics, which this model needs; "
-            "filter classes and content-based routing have no model yet"
+            f"{system.name} has no publishers and subscribers with topics, and no filter classes: "
+            "there is nothing to predict; add workload.publishers and workload.subscribers"
         )
-
-
-def predict_system(system: System, schemes: list[str] | None) -> QoSReport:
-    """The report by formula."""
-    from surecast.predict import predict_reliability
-
-    _check_workload(system)
-    return predict_reliability(system, schemes)
+    if system.class_workload is None:
+        return predict_reliability(system, schemes)
+    if not topics:
+        return predict_capacity(system, algorithms)
+    builder = ReportBuilder(system.name, "predicted", seed=system.seed)
+    builder.add_report(predict_reliability(system, schemes))
+    builder.add_report(predict_capacity(system, algorithms))
+    return builder.build()
 
 
 def simulate_system(
@@ -84,7 +110,11 @@ def simulate_system(
     progress: Callable[[int, int], None] | None,
 ) -> QoSReport:
     """The report in virtual time: by the fast walk, or by running the protocol code."""
-    _check_workload(system)
+    if not system.publishers or not system.subscribers:
+        raise AssumptionError(
+            f"{system.name} has no publishers and subscribers with topics, which the simulation needs; "
+            "content-based routing with filter classes is predicted, and not simulated yet"
+        )
     if method == "protocol":
         from surecast.simulate import simulate_protocol
 

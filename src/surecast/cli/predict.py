@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from surecast.cli.answers import SchemeNames, check_schemes, predict_system, save_report
+from surecast.cli.answers import (
+    AlgorithmNames,
+    SchemeNames,
+    check_algorithms,
+    check_schemes,
+    predict_system,
+    save_report,
+)
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 
 __all__ = ["predict"]
@@ -16,6 +23,7 @@ __all__ = ["predict"]
 def predict(
     file: ScenarioFile,
     scheme: SchemeNames = None,
+    algorithm: AlgorithmNames = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 10,
     overrides: Overrides = None,
@@ -28,7 +36,7 @@ def predict(
 
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
-        report = predict_system(system, check_schemes(scheme))
+        report = predict_system(system, check_schemes(scheme), check_algorithms(algorithm))
     save_report(report, out)
     if json:
         print_json(as_dict(report))

@@ -1,5 +1,6 @@
 """Answer by formula."""
 
+from surecast.predict.capacity import ALGORITHMS, predict_capacity
 from surecast.predict.reliability import (
     SCHEMES,
     PhaseTypeDelay,
@@ -11,11 +12,13 @@ from surecast.predict.reliability import (
 )
 
 __all__ = [
+    "ALGORITHMS",
     "SCHEMES",
     "PhaseTypeDelay",
     "connection_probability",
     "disjoint_path_bound",
     "fit_phase_type",
+    "predict_capacity",
     "predict_reliability",
     "route_delay",
 ]
