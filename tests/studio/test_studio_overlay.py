@@ -102,7 +102,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
 
     monkeypatch.undo()
     monkeypatch.setattr(Path, "replace", no_room)
-    with pytest.raises(ConfigurationError, match="cannot be written: no room"):
+    with pytest.raises(UserError, match="cannot be written: no room"):
         draw_system(systems["tree"], target)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]

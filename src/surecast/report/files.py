@@ -86,7 +86,7 @@ def load(path: str | os.PathLike[str]) -> QoSReport:
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes a file so that a reader finds the old one or the whole new one: temporary file, fsync, rename."""
     final = Path(os.path.realpath(target))
-    temporary = final.with_name(f".{final.name}.{secrets.token_hex(6)}.tmp")
+    temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("xb") as file:
             write(file)

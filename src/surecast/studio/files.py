@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import uuid
 from pathlib import Path
 
 from surecast.errors import ConfigurationError
+from surecast.report.files import write_whole
 
 __all__ = ["SUFFIXES", "checked_path", "write_atomically"]
 
@@ -30,17 +28,6 @@ def checked_path(path: Path | str, width: int) -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> Path:
-    """Writes beside the target and renames, so that a reader sees the old file or the new one."""
-    temporary = path.parent / f".{path.name[:100]}.{uuid.uuid4().hex}.tmp"
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    """Writes a picture or page so that a reader sees the old file or the whole new one."""
+    write_whole(path, lambda file: file.write(content))
     return path
