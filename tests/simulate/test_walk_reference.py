@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from surecast.protocol.overlay import LinkState, LinkStateView, OverlayMap, Send
 from surecast.report import QoSReport, check_books
 from surecast.scenario import Streams, System, build, parse_text
 from surecast.simulate.walk import KINDS, SCHEMES, simulate_reliability
@@ -235,12 +236,61 @@ class Reference:
                             self.messages[scheme, "subscription"] += tree.degree(broker) - (broker != home)
 
     def count_floods(self) -> None:
-        components = [*self.names, *(link.name for link in self.system.overlay.links)]
-        changes = {t for name in components for interval in self.traces[name] for t in interval}
-        for change in changes:
-            if change > 0 and self.warm_up <= change < self.end:
+        links = {link.name: (self.names[link.a], self.names[link.b]) for link in self.system.overlay.links}
+        changes: list[tuple[float, int, bool, str]] = []
+        for i, name in enumerate([*self.names, *links]):
+            if self.traces[name][0][0] > 0:
+                changes.append((0.0, i, False, name))
+            for start, end in self.traces[name]:
+                changes += [(start, i, True, name)] if start > 0 else []
+                changes.append((end, i, False, name))
+        views = Views(self.system, links)
+        for time, together in itertools.groupby(sorted(changes), key=lambda change: change[0]):
+            sent = views.change([(name, up) for _, _, up, name in together])
+            if time > 0 and self.warm_up <= time < self.end:
                 for scheme in ("bypass", "bypass-buffering"):
-                    self.messages[scheme, "link-state"] += 2 * len(self.system.overlay.links)
+                    self.messages[scheme, "link-state"] += sent
+
+
+class Views:
+    """The protocol's own views of all brokers, with a network without latency that brings one message after another."""
+
+    def __init__(self, system: System, links: dict[str, tuple[str, str]]):
+        self.overlay = OverlayMap.of(system.overlay)
+        self.ends = links
+        self.between = {frozenset(ends): name for name, ends in links.items()}
+        self.views = {name: LinkStateView(name, self.overlay) for name in self.overlay.brokers}
+        self.down: set[str] = set()
+
+    def reach(self, a: str, b: str) -> bool:
+        return self.down.isdisjoint({a, b, self.between[frozenset({a, b})]})
+
+    def change(self, together: list[tuple[str, bool]]) -> int:
+        """What goes down or comes up at the same time is detected together; returns the messages sent."""
+        noticed: list[tuple[LinkStateView, str, bool]] = []
+        for name, up in together:
+            self.down ^= {name}
+            if name in self.ends:
+                a, b = self.ends[name]
+                pairs = [(a, b), (b, a)] if self.down.isdisjoint({a, b}) else []
+            else:
+                self.views[name] = LinkStateView(name, self.overlay, all_up=False)
+                around = self.overlay.neighbours[name]
+                near = [v for v in around if self.down.isdisjoint({v, self.between[frozenset({v, name})]})]
+                pairs = [(name, v) for v in near if up] + [(v, name) for v in near]
+            noticed += [(self.views[who], other, up) for who, other in pairs]
+        queue: deque[tuple[str, Send]] = deque()
+        for view, other, up in noticed:
+            if self.views[view.broker] is view:  # it has not crashed since
+                queue.extend((view.broker, send) for send in view.neighbour_changed(other, up))
+        sent = 0
+        while queue:
+            sender, send = queue.popleft()
+            sent += 1
+            if self.reach(sender, send.to):
+                assert isinstance(send.message, LinkState)
+                queue.extend((send.to, more) for more in self.views[send.to].receive(send.message, sender))
+        return sent
 
 
 def random_system(seed: int, *, client_failures: bool) -> tuple[System, dict[str, Trace]]:

@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from surecast.predict.reliability.floods import link_state_rate
 from surecast.predict.reliability.model import DeliveryModel
 from surecast.predict.reliability.static import route_up
 from surecast.scenario.system import Overlay
@@ -49,7 +50,7 @@ def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: 
         if scheme == "bypass-buffering":
             again = (rates * later_share(model, tails))[once].sum() / _published(model)
             price[DUPLICATE] = (float(again), "approximation")
-        price["link-state"] = (_link_states(model), "exact")
+        price["link-state"] = (link_state_rate(model.system, model.components) / _published(model), "approximation")
     if not model.is_ideal:
         price["subscription"] = (_refreshes(model), "exact")
     return price
@@ -174,14 +175,6 @@ def _refreshes(model: DeliveryModel) -> float:
         up = model.components.broker_up, model.components.link_up
         total += _flooded(first, neighbour, link, *up, np.array(sorted(starts), dtype=np.intp))
     return float(total / model.refresh_s[0] / _published(model))
-
-
-def _link_states(model: DeliveryModel) -> float:
-    """Every change of a broker or link is flooded: two messages over each overlay link."""
-    overlay = model.system.overlay
-    known = [b.failures for b in overlay.brokers] + [link.failures for link in overlay.links]
-    changes = sum(2.0 / (failures.mtbf_s + failures.mttr_s) for failures in known if failures is not None)
-    return float(changes * 2 * len(overlay.links) / _published(model))
 
 
 def _detour_hops(model: DeliveryModel) -> Array:

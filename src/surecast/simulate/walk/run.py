@@ -10,6 +10,7 @@ import numpy as np
 
 from surecast.errors import OverloadError
 from surecast.scenario import Streams
+from surecast.simulate.walk.floods import count_floods
 from surecast.simulate.walk.intervals import Intervals, first_tick, join, total_ticks
 from surecast.simulate.walk.kernels import DELIVERED, LOST, QUEUED, SHUT_OUT, component_labels, walk_events
 from surecast.simulate.walk.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
@@ -94,7 +95,9 @@ def _walking_schemes(
             hop = both(hop, traces[other])
         hops.append(hop)
     joined, joined_hops = join(traces), join(hops)
-    graph, floods = _graph(plan, settings, joined, with_labels=walking != ["buffering"])
+    with_bypass = walking != ["buffering"]
+    graph = _graph(plan, settings, joined, with_labels=with_bypass)
+    floods = count_floods(plan, joined, settings.warm_up_s, settings.end_s) if with_bypass else 0
     for scheme in walking:
         bypass, buffer = scheme != "buffering", scheme != "bypass"
         if bypass:
@@ -104,10 +107,8 @@ def _walking_schemes(
             _walk_source(source, clock, times, bypass, buffer, joined, joined_hops, graph, books[scheme])
 
 
-def _graph(
-    plan: Plan, settings: Settings, joined: tuple[Any, ...], *, with_labels: bool
-) -> tuple[tuple[Any, ...], int]:
-    """What bypassing looks up: labels of the up graph by time. Also the number of link-state messages."""
+def _graph(plan: Plan, settings: Settings, joined: tuple[Any, ...], *, with_labels: bool) -> tuple[Any, ...]:
+    """What bypassing looks up: labels of the up graph by time."""
     ends_a, ends_b = plan.link_ends()
     brokers = plan.brokers
     last = int(joined[2][brokers + len(ends_a)])
@@ -115,15 +116,14 @@ def _graph(
     changes = changes[changes <= settings.horizon_s]
     if not with_labels:
         labels, usable = np.zeros((0, brokers), dtype=np.int32), np.zeros((0, len(ends_a)), dtype=np.bool_)
-        return (ends_a, ends_b, brokers, changes, labels, usable), 0
+        return ends_a, ends_b, brokers, changes, labels, usable
     if len(changes) * (brokers + len(ends_a)) > _LABELS_MAX:
         raise OverloadError(
             f"bypass: {len(changes)} state changes of {brokers} brokers and their links in one run are too many; "
             "simulate a shorter duration in more runs"
         )
     labels, usable = component_labels(joined[0], joined[1], joined[2], ends_a, ends_b, brokers, changes)
-    within = (changes > 0) & (changes >= settings.warm_up_s) & (changes < settings.end_s)
-    return (ends_a, ends_b, brokers, changes, labels, usable), 2 * len(ends_a) * int(within.sum())
+    return ends_a, ends_b, brokers, changes, labels, usable
 
 
 def _walk_source(

@@ -1,0 +1,251 @@
+"""The index that finds the filters an event matches, without looking at the others.
+
+A filter is filed by its class, then by its equalities (hash tables, nested in the order of the attributes), then by one
+more of its constraints: an interval, a prefix or existence. What is left of it is checked when it is found. Where every
+filter has at most one constraint besides equalities, nothing is looked at in vain: the cost is that of a few look-ups,
+a search in sorted lists, and the matches. With more, filters whose filed constraint alone holds are looked at as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from math import isinf
+from typing import Generic, TypeVar
+
+from surecast.protocol.filters.constraints import Constraint, Equals, Exists, Interval, StartsWith
+from surecast.protocol.filters.event import Event, Value
+from surecast.protocol.filters.filter import Filter
+from surecast.protocol.filters.intervals import IntervalTable
+
+__all__ = ["FilterIndex"]
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _Entry(Generic[K]):
+    """One filter in the index: who wants it, and where it is filed."""
+
+    __slots__ = ("filed", "filter", "keys", "path", "rest", "serial")
+
+    def __init__(self, filter: Filter, serial: int):
+        self.filter = filter
+        self.serial = serial
+        self.keys: dict[K, None] = {}
+        self.path: list[tuple[str, Value]] = []
+        others: list[tuple[str, Constraint]] = []
+        for name, constraint in filter.constraints:
+            value = _only_value(constraint)
+            if value is None:
+                others.append((name, constraint))
+            else:
+                self.path.append((name, value))
+        others.sort(key=lambda pair: _breadth(pair[1]))  # stable: the names decide among equals
+        self.filed: tuple[str, Constraint] | None = others[0] if others else None
+        self.rest = tuple(others[1:])
+
+    def rest_holds(self, event: Event) -> bool:
+        for name, constraint in self.rest:
+            value = event.get(name)
+            if value is None or not constraint.holds(value):
+                return False
+        return True
+
+
+class _Attribute(Generic[K]):
+    """The entries of a node that are filed under one attribute."""
+
+    __slots__ = ("existing", "intervals", "lengths", "prefixes")
+
+    def __init__(self) -> None:
+        self.intervals: IntervalTable[_Entry[K]] = IntervalTable()
+        self.prefixes: dict[str, dict[int, _Entry[K]]] = {}
+        self.lengths: Counter[int] = Counter()
+        self.existing: dict[int, _Entry[K]] = {}
+
+    def add(self, constraint: Constraint, entry: _Entry[K]) -> None:
+        if isinstance(constraint, Interval):
+            self.intervals.add(constraint, entry.serial, entry)
+        elif isinstance(constraint, StartsWith):
+            if constraint.prefix not in self.prefixes:
+                self.prefixes[constraint.prefix] = {}
+                self.lengths[len(constraint.prefix)] += 1
+            self.prefixes[constraint.prefix][entry.serial] = entry
+        else:
+            self.existing[entry.serial] = entry
+
+    def remove(self, constraint: Constraint, entry: _Entry[K]) -> bool:
+        """Takes an entry out; whether that was the last one."""
+        if isinstance(constraint, Interval):
+            self.intervals.remove(constraint, entry.serial)
+        elif isinstance(constraint, StartsWith):
+            prefix = constraint.prefix
+            del self.prefixes[prefix][entry.serial]
+            if not self.prefixes[prefix]:
+                del self.prefixes[prefix]
+                self.lengths[len(prefix)] -= 1
+                if not self.lengths[len(prefix)]:
+                    del self.lengths[len(prefix)]
+        else:
+            del self.existing[entry.serial]
+        return not (len(self.intervals) or self.prefixes or self.existing)
+
+    def find(self, value: Value) -> Iterator[_Entry[K]]:
+        if self.existing:
+            yield from self.existing.values()
+        if not isinstance(value, str):
+            yield from self.intervals.holding(value)
+            return
+        for length in self.lengths:
+            if length <= len(value):
+                yield from self.prefixes.get(value[:length], {}).values()
+
+
+class _Node(Generic[K]):
+    """The filters that agree on the class and on some equalities."""
+
+    __slots__ = ("attributes", "below", "here")
+
+    def __init__(self) -> None:
+        self.here: _Entry[K] | None = None
+        self.below: dict[str, dict[Value, _Node[K]]] = {}
+        self.attributes: dict[str, _Attribute[K]] = {}
+
+    def add(self, entry: _Entry[K]) -> None:
+        node = self
+        for name, value in entry.path:
+            node = node.below.setdefault(name, {}).setdefault(value, _Node())
+        if entry.filed is None:
+            node.here = entry
+        else:
+            name, constraint = entry.filed
+            node.attributes.setdefault(name, _Attribute()).add(constraint, entry)
+
+    def remove(self, entry: _Entry[K]) -> bool:
+        """Takes an entry out, and every node that becomes empty; whether this one did."""
+        nodes = [self]
+        for name, value in entry.path:
+            nodes.append(nodes[-1].below[name][value])
+        last = nodes[-1]
+        if entry.filed is None:
+            last.here = None
+        elif last.attributes[entry.filed[0]].remove(entry.filed[1], entry):
+            del last.attributes[entry.filed[0]]
+        for (name, value), parent in zip(reversed(entry.path), reversed(nodes[:-1]), strict=True):
+            if parent.below[name][value].is_empty:
+                del parent.below[name][value]
+                if not parent.below[name]:
+                    del parent.below[name]
+        return self.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        return self.here is None and not self.below and not self.attributes
+
+    def find(self, event: Event, found: list[_Entry[K]]) -> None:
+        if self.here is not None:
+            found.append(self.here)
+        for name, value in event.attributes:
+            table = self.below.get(name)
+            child = table.get(value) if table is not None else None
+            if child is not None:
+                child.find(event, found)
+            attribute = self.attributes.get(name)
+            if attribute is not None:
+                found.extend(attribute.find(value))
+
+
+class FilterIndex(Generic[K]):
+    """Filters, each wanted by one or more keys: a client, a neighbour.
+
+    >>> from surecast.protocol.filters import parse
+    >>> index: FilterIndex[str] = FilterIndex()
+    >>> index.add(parse("Stock: price > 35"), "s1")
+    True
+    >>> index.add(parse('Stock: name startswith "F"'), "s2")
+    True
+    >>> sorted(index.match(Event("Stock", {"name": "Foo", "price": 37})))
+    ['s1', 's2']
+    >>> index.remove(parse("Stock: price > 35"), "s1"), len(index)
+    (True, 1)
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[Filter, _Entry[K]] = {}
+        self._classes: dict[str | None, _Node[K]] = {}
+        self._serial = 0
+        self._size = 0
+
+    def __len__(self) -> int:
+        """The number of pairs of a filter and a key."""
+        return self._size
+
+    def add(self, filter: Filter, key: K) -> bool:
+        """Takes a filter in for a key; False if it was there."""
+        entry = self._entries.get(filter)
+        if entry is None:
+            entry = self._entries[filter] = _Entry(filter, self._serial)
+            self._serial += 1
+            if filter.satisfiable:
+                self._classes.setdefault(filter.class_name, _Node()).add(entry)
+        elif key in entry.keys:
+            return False
+        entry.keys[key] = None
+        self._size += 1
+        return True
+
+    def remove(self, filter: Filter, key: K) -> bool:
+        """Takes a filter out for a key; False if it was not there."""
+        entry = self._entries.get(filter)
+        if entry is None or key not in entry.keys:
+            return False
+        del entry.keys[key]
+        self._size -= 1
+        if not entry.keys:
+            del self._entries[filter]
+            if filter.satisfiable and self._classes[filter.class_name].remove(entry):
+                del self._classes[filter.class_name]
+        return True
+
+    def match(self, event: Event) -> set[K]:
+        """The keys that want an event, each once."""
+        keys: set[K] = set()
+        for entry in self._found(event):
+            if not entry.rest or entry.rest_holds(event):
+                keys.update(entry.keys)
+        return keys
+
+    def filters_matching(self, event: Event) -> list[Filter]:
+        """The filters that match an event, each once.
+
+        >>> index: FilterIndex[int] = FilterIndex()
+        >>> index.add(Filter("Stock"), 1), index.add(Filter("Weather"), 2)
+        (True, True)
+        >>> [str(filter) for filter in index.filters_matching(Event("Stock"))]
+        ['Stock: true']
+        """
+        return [entry.filter for entry in self._found(event) if entry.rest_holds(event)]
+
+    def _found(self, event: Event) -> list[_Entry[K]]:
+        found: list[_Entry[K]] = []
+        for class_name in (event.class_name, None):
+            node = self._classes.get(class_name)
+            if node is not None:
+                node.find(event, found)
+        return found
+
+
+def _only_value(constraint: Constraint) -> Value | None:
+    """The one value that meets a constraint; None if there are more."""
+    if isinstance(constraint, Equals):
+        return constraint.text
+    return constraint.low if isinstance(constraint, Interval) and constraint.is_point else None
+
+
+def _breadth(constraint: Constraint) -> int:
+    """Which constraint to file a filter under: the lower, the fewer values are likely to meet it."""
+    if isinstance(constraint, Interval):
+        return 2 * isinf(constraint.low) + 2 * isinf(constraint.high)
+    if isinstance(constraint, StartsWith):
+        return 1 if constraint.prefix else 4
+    return 5 if isinstance(constraint, Exists) else 0
