@@ -33,7 +33,7 @@ workload:
     - {name: both, home: b-4, topics: [t, u]}
     - {name: idle, count: 3, home: b-5, topics: [silent]}
 delivery: {fault_tolerance: {scheme: bypass-buffering, refresh_interval: 1s}}
-targets: {reliability: 0.92}
+targets: {reliability: 0.916}
 """
 COMMANDS = ("admission", "homes", "improve", "scheme", "deploy")
 
@@ -41,7 +41,7 @@ COMMANDS = ("admission", "homes", "improve", "scheme", "deploy")
 @pytest.fixture(autouse=True)
 def scenario(tmp_path: Path) -> None:
     (tmp_path / "ring.yaml").write_text(SCENARIO)
-    without = SCENARIO.replace("targets: {reliability: 0.92}\n", "")
+    without = SCENARIO.replace("targets: {reliability: 0.916}\n", "")
     (tmp_path / "aimless.yaml").write_text(without)
 
 
@@ -91,7 +91,7 @@ def test_admission_lists_everyone_with_a_target(advise: Callable[..., str]) -> N
     assert found["easy"]["met"]
     assert found["idle-1"]["reliability"] is None
     assert not found["idle-1"]["met"]
-    assert all(p["met"] == (p["reliability"] is not None and p["reliability"] >= 0.92) for p in promises)
+    assert all(p["met"] == (p["reliability"] is not None and p["reliability"] >= 0.916) for p in promises)
 
 
 def test_homes_keep_to_the_limit_and_json_has_no_number_where_there_is_none(advise: Callable[..., str]) -> None:

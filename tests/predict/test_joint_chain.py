@@ -76,12 +76,15 @@ class JointChain:
                     matrix[row, other * self.last + then] += rate
         return matrix
 
-    def arrived(self, time_s: float) -> float:
-        """P[an event published in the stationary state arrives within a time]."""
+    def arrived(self, time_s: float, last_up: bool | None = None) -> float:
+        """P[an event published in the stationary state arrives within a time], and, where `last_up` is given, that
+        finds its last broker so."""
         start = np.zeros(2 ** len(self.rates) * self.last)
         at_once = 0.0
         for state in range(2 ** len(self.rates)):
             shares = [(s if state >> bit & 1 else f) / (f + s) for bit, (f, s) in enumerate(self.rates)]
+            if last_up is not None and bool(state >> self.route[-1] & 1) != last_up:
+                continue
             if state >> self.route[0] & 1:
                 position = self.settled(state, 0)
                 if position == self.last:
@@ -199,6 +202,55 @@ def test_attempts_at_intervals_against_their_exact_convolution() -> None:
         assert tails[1] == pytest.approx(1 - both[: n + 1].sum(), abs=0.02)
 
 
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("time_s", [0.0, 0.7, 9.0, 60.0])
+def test_the_joint_law_of_the_delay_and_the_last_broker(hops: int, time_s: float) -> None:
+    """What reliability Eq. 13 needs: P[delay <= t] of events that find their last broker down, or up, is exact."""
+    rng = np.random.default_rng(8)
+    brokers, links = random_rates(rng, hops + 1), random_rates(rng, hops)
+    chain = JointChain(brokers, [(i, i + 1, links[i]) for i in range(hops)], range(hops + 1), bypass=False)
+    nodes, edges = ([component_of("c", failures(r)) for r in rates] for rates in (brokers, links))
+    each = [spectral_hop(hop_chain(nodes[i], edges[i], nodes[i + 1])) for i in range(hops)]
+    plain = RouteTable(HopTable.of(each), np.array([0, hops]), np.arange(hops))
+    table = plain.with_excess(np.array([0]), np.array([sum(brokers[-1])]))
+    late, excess = table.tails(np.arange(2), np.full(2, time_s))[0]
+    first, last = (repair / (failure + repair) for failure, repair in (brokers[0], brokers[-1]))
+    assert late == plain.tails(np.array([0]), np.array([time_s]))[0][0]
+    found_down = first * (1 - last) * (1 - late - excess)
+    assert found_down == pytest.approx(chain.arrived(time_s, last_up=False), abs=1e-10)
+    # both laws together are that of all events
+    assert first * (1 - late) - found_down == pytest.approx(chain.arrived(time_s, last_up=True), abs=1e-10)
+
+
+def test_the_mean_of_an_excess_is_the_integral_of_its_tail() -> None:
+    rng = np.random.default_rng(10)
+    parts = [component_of("c", failures(r)) for r in random_rates(rng, 7)]
+    each = [spectral_hop(hop_chain(*parts[i : i + 3])) for i in (0, 2, 4)]
+    table = RouteTable(HopTable.of(each), np.array([0, 1, 3, 6]), np.array([0, 0, 1, 0, 1, 2])).with_excess(
+        np.array([0, 2]), np.array([0.2, 0.3])
+    )
+    for route in (3, 4):
+        one = np.array([route])
+        for time in (5.0, 900.0):
+            integral = quad(lambda t, r=one: table.tails(r, np.array([t]))[0][0], 0.0, time, limit=200)[0]
+            assert table.tails(one, np.array([time]))[1][0] == pytest.approx(integral, rel=1e-7)
+        assert table.means[route] == pytest.approx(integral, rel=1e-7)
+
+
+def test_attempts_at_intervals_when_the_last_broker_is_down() -> None:
+    """One hop is exact with attempts at intervals too."""
+    rng = np.random.default_rng(5)
+    rates = random_rates(rng, 3)
+    hop = hop_chain(*(component_of("c", failures(r)) for r in rates), 1.5)
+    assert hop.step is not None
+    table = RouteTable(HopTable.of([spectral_hop(hop, 1.5)]), np.array([0, 1]), np.array([0]))
+    table = table.with_excess(np.array([0]), np.array([sum(rates[2])]))
+    assert hop.alpha_down.sum() == pytest.approx(1.0)
+    for n in (1, 5, 20):
+        exact = float(hop.alpha_down @ np.linalg.matrix_power(hop.step, n) @ np.ones(7))
+        assert table.tails(np.arange(2), np.full(2, 1.5 * n))[0].sum() == pytest.approx(exact, abs=1e-10)
+
+
 def test_times_that_are_not_exponential() -> None:
     """Erlang phases make complex rates; the inversion then still agrees with the matrix exponential."""
     erlang = Failures(
@@ -254,9 +306,10 @@ def test_events_that_live_for_ever_are_lost_only_at_a_dead_home() -> None:
         assert report.value("reliability", name="s", variant=scheme) == pytest.approx(50 / 60)
 
 
-@pytest.mark.parametrize("deadline", [2.0, 10.0, 40.0])
+@pytest.mark.parametrize("deadline", [0.5, 2.0, 10.0, 40.0])
 def test_how_far_bypass_with_buffering_is_off(deadline: float) -> None:
-    """reliability Eq. 13 conditions on a static route that is down where the event is a partition."""
+    """reliability Eq. 13 takes events that wait to follow their static route, and a partition with the last broker up
+    to be like an outage of that route."""
     system = line_or_triangle(", [a, c]", f"{deadline}s")
     route = [0, 1, 2]
     tree = [(system.overlay.links[i].a, system.overlay.links[i].b) for i in system.overlay.trees["t"]]
@@ -269,4 +322,23 @@ def test_how_far_bypass_with_buffering_is_off(deadline: float) -> None:
     value = report.value("reliability", name="s", variant="bypass-buffering")
     at_once = arrival_probability([broker] * 3, links, route, 0.0, bypass=True)
     assert report.value("reliability", name="s", variant="bypass") == pytest.approx(at_once, abs=1e-12)
-    assert value == pytest.approx(exact, abs=0.02)
+    assert value == pytest.approx(exact, abs=0.004)
+
+
+def test_delays_of_bypass_with_buffering_fit_its_reliability() -> None:
+    """The share that arrives by a time, whatever the time, is the distribution of the delay of all events."""
+    everything = predict_reliability(
+        line_or_triangle(", [a, c]", "inf"), ["bypass-buffering"], ideal=True, delays="all", quantiles=(0.8, 0.95)
+    )
+
+    def share(time_s: float) -> float:
+        report = predict_reliability(line_or_triangle(", [a, c]", f"{time_s!r}s"), ["bypass-buffering"], ideal=True)
+        return report.value("reliability", name="s") * 60 / 50
+
+    for detail, q in (("p80", 0.8), ("p95", 0.95)):
+        time = everything.value("delay_quantile_s", name="s", detail=detail)
+        assert share(time) == pytest.approx(q, abs=1e-8)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    times = 75.0 * (nodes + 1.0)
+    mean = 75.0 * sum(w * (1.0 - share(float(t))) for t, w in zip(times, weights, strict=True))
+    assert everything.value("delay_mean_s", name="s") == pytest.approx(mean, rel=1e-4)

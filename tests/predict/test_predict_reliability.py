@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError, OverloadError
+from surecast.plan import improvements
 from surecast.predict import SCHEMES, predict_reliability, route_delay
+from surecast.predict.reliability.components import components_of
+from surecast.predict.reliability.floods import link_state_rate
 from surecast.report import QoSReport, check_books
 from surecast.scenario import System, build, load_system, parse_text
 from surecast.scenario.flows import flows_of
@@ -179,6 +182,37 @@ def test_exact_bounded_and_sampled_connections() -> None:
     assert check_books(bound, 1e-9) == check_books(sampled, 1e-9) == []
 
 
+@pytest.mark.parametrize("ideal", [True, False])
+def test_in_a_tree_bypass_adds_nothing_to_buffering(ideal: bool) -> None:
+    """reliability Eq. 13, corrected, equals Eq. 4 with a single path; delays do too."""
+    report = predict_reliability(star(), ["buffering", "bypass-buffering"], ideal=ideal)
+    for metric in ("reliability", "delay_mean_s", "delay_quantile_s"):
+        for name in ("far", "near"):
+            one, both = (f.value for f in report.figures(name=name, metric=metric))
+            assert both == pytest.approx(one, rel=1e-7, abs=1e-9)
+
+
+def test_better_links_do_no_harm() -> None:
+    """A link that fails less leaves more of the outages of a route to its brokers, and no more partitions."""
+    links = [i for i in improvements(graph_example()) if i.kind == "link"]
+    assert len(links) == 15
+    assert min(link.derivative for link in links) > -1e-6
+
+
+def test_last_brokers_with_other_times_are_named() -> None:
+    """Then reliability Eq. 13 does not tell by the state in which events find them."""
+    text = (EXAMPLES / "reliability-graph.yaml").read_text()
+    text = text.replace("period: 5d ", "period: 5d\n    down: {distribution: erlang, stages: 2} ")
+    system = build(parse_text(text))
+    report = predict_reliability(system, SCHEMES[2:], ideal=True, connection="exact")
+    assert any("home broker are not exponential" in note for note in report.info.notes)
+    assert not any("home broker are not" in n for n in predict_reliability(graph_example(), SCHEMES[2:]).info.notes)
+    assert check_books(report, 1e-9) == []
+    for name in (s.name for s in system.subscribers[:50]):
+        buffering, bypass, both = (reliability(report, name, scheme) for scheme in SCHEMES[2:])
+        assert max(buffering, bypass) <= both + 1e-9
+
+
 def test_each_scheme_does_at_least_as_well_as_the_one_it_adds_to() -> None:
     report = predict_reliability(graph_example(), ideal=True)
     for name in (s.name for s in graph_example().subscribers):
@@ -199,8 +233,8 @@ def test_the_price_of_static_routes_and_of_buffering() -> None:
     assert price["periodic-subscription", "notification"] == pytest.approx((per_p + 3 * per_q) / 4)
     used_p = a * link * a * (1 - (1 - link * a) ** 2) + 2 * a * (link * a) ** 2
     assert price["bypass", "notification"] == pytest.approx((used_p + 3 * 2 * a * (link * a) ** 2) / 4)
-    failing = 4 / 1000 + 3 / 500
-    assert price["bypass", "link-state"] == pytest.approx(2 * failing * 2 * 3 / 4)
+    floods = link_state_rate(star(), components_of(star())) / 4
+    assert price["bypass", "link-state"] == price["bypass-buffering", "link-state"] == pytest.approx(floods)
     broker, edge = star().overlay.brokers[0].failures, star().overlay.links[0].failures
     one, two = (route_delay([broker] * (n + 1), [edge] * n) for n in (1, 2))
     sent = (a + 2 * a * one.cdf(50.0) + 3 * (a + a * one.cdf(20.0))) / 4

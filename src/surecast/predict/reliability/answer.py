@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,8 +13,8 @@ from surecast.errors import ConfigurationError
 from surecast.predict.reliability.inversion import Mixtures
 from surecast.predict.reliability.model import DeliveryModel, delivery_model
 from surecast.predict.reliability.pairs import Connection, PairConnections, connect_pairs
-from surecast.predict.reliability.price import DUPLICATE, Price, flow_values, price_of
-from surecast.predict.reliability.schemes import SCHEMES, SchemeAnswer, answers
+from surecast.predict.reliability.price import DUPLICATE, Price, price_of
+from surecast.predict.reliability.schemes import SCHEMES, SchemeAnswer, Term, answers
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.system import System
 
@@ -76,20 +77,24 @@ def predict_reliability(
         parameters={"schemes": list(chosen), "connection": connection, "ideal": ideal, "delays": delays},
     )
     spread = model.spread
-    tails, means, connections = np.zeros(0), np.zeros(0), None
+    tails, means, connections, bare = np.zeros(0), np.zeros(0), None, None
     if any(scheme.endswith("buffering") for scheme in chosen):
         tails, means = model.delays(spread.path, spread.deadline_s[spread.stream])
     if any(scheme.startswith("bypass") for scheme in chosen):
         connections = _flow_connections(model, connection, samples)
-    found = answers(model, chosen, tails, connections)
+    if connections is not None and "bypass-buffering" in chosen:
+        # these only say how partitions are shared between brokers and links, so fewer samples do
+        sampled = connections.samples is not None
+        bare = _flow_connections(model.bare, "monte-carlo" if sampled else connection, max(samples // 4, 1))
+    found = answers(model, chosen, (tails, means), connections, bare)
     connected = None if connections is None else connections.value
     names = tuple(s.name for s in system.subscribers)
     for answer in found:
         _add_reliability(builder, model, answer, names)
-        if answer.waits is None:
+        if answer.late is None:
             _add_no_delay(builder, model, answer, names)
         else:
-            _add_delays(builder, model, answer, names, tails, means, delays, quantiles)
+            _add_delays(builder, model, answer, answer.late, names, delays, quantiles)
         _add_price(builder, answer.scheme, price_of(model, answer.scheme, connected, tails))
         for note in answer.notes:
             builder.note(note)
@@ -211,37 +216,34 @@ def _add_delays(
     builder: ReportBuilder,
     model: DeliveryModel,
     answer: SchemeAnswer,
+    late: tuple[Term, ...],
     names: tuple[str, ...],
-    tails: Array,
-    means: Array,
     delays: Delays,
     quantiles: Sequence[float],
 ) -> None:
     flows, scheme = model.flows, answer.scheme
-    if answer.waits is None:
-        return
+    table = model.table if len(late) == 1 else model.bypass_routes[0]
+    limit = model.full_periods(model.flow_deadline_s)
     if delays == "all":
-        limit = np.full(len(flows.route), np.inf)
-        tail, mean = np.zeros(len(limit)), model.table.means[model.flow_path]
-    else:
-        limit = model.full_periods(model.flow_deadline_s)
-        tail, mean = flow_values(model, tails), flow_values(model, means)
+        limit, none = np.full(len(flows.route), np.inf), np.zeros(len(flows.route))
+        late = tuple(replace(t, tail=none, mean=np.where(t.route >= 0, table.means[t.route], 0.0)) for t in late)
     weight = flows.rate_per_s * model.home_up
-    arrived = weight * (1.0 - answer.waits * tail)
-    expired = np.where(tail > 0, np.where(np.isfinite(limit), limit, 0.0) * tail, 0.0)
+    end = np.where(np.isfinite(limit), limit, 0.0)
+    expired = sum((term.factor * term.tail for term in late), np.zeros(len(limit)))
+    waited = sum((term.factor * (term.mean - end * term.tail) for term in late), np.zeros(len(limit)))
     count = len(flows.interests)
-    total = np.bincount(flows.interest, weights=arrived, minlength=count)
-    sums = np.bincount(flows.interest, weights=weight * answer.waits * np.maximum(mean - expired, 0.0), minlength=count)
+    total = np.bincount(flows.interest, weights=weight * (1.0 - expired), minlength=count)
+    sums = np.bincount(flows.interest, weights=weight * np.maximum(waited, 0.0), minlength=count)
     by_interest = np.divide(sums, total, out=np.full(count, np.nan), where=total > 0)
     values = flows.per_subscriber(by_interest)
     _add_many(builder, names, "delay_mean_s", values, answer.how, scheme)
     builder.add("system", "", "delay_mean_s", float(np.nanmean(values)), how=answer.how, variant=scheme)
-    mixtures, member = _mixtures(model, weight * answer.waits, limit, tail)
+    mixtures, member = _mixtures(model, late, weight, limit)
     weights = np.bincount(flows.interest, weights=weight, minlength=count)
     firsts = np.unique(member, return_index=True)[1]
     for q in quantiles:
         targets = (weights - q * total)[firsts]
-        times = model.table.quantiles(mixtures, targets)
+        times = table.quantiles(mixtures, targets)
         if model.interval_s > 0:
             times = np.ceil(times / model.interval_s * (1.0 - 1e-9)) * model.interval_s
         by_interest = np.where(total > 0, times[member], np.nan)
@@ -249,24 +251,30 @@ def _add_delays(
         _add_many(builder, names, "delay_quantile_s", values, answer.how, scheme, f"p{100 * q:.10g}")
 
 
-def _mixtures(model: DeliveryModel, factor: Array, limit: Array, tail: Array) -> tuple[Mixtures, Index]:
+def _mixtures(model: DeliveryModel, terms: Sequence[Term], weight: Array, limit: Array) -> tuple[Mixtures, Index]:
     """The distinct mixtures of routes over all interests, and which one each interest has."""
-    flows = model.flows
-    order = np.argsort(flows.interest, kind="stable")
-    starts = np.zeros(len(flows.interests) + 1, dtype=np.intp)
-    np.cumsum(np.bincount(flows.interest, minlength=len(flows.interests)), out=starts[1:])
-    columns = np.stack([model.flow_path[order].astype(np.float64), factor[order], limit[order]], axis=1)
+    count = len(model.flows.interests)
+    route, factor, tail = (
+        np.concatenate(parts) for parts in zip(*((t.route, weight * t.factor, t.tail) for t in terms), strict=True)
+    )
+    interest, limits = np.tile(model.flows.interest, len(terms)), np.tile(limit, len(terms))
+    order = np.argsort(interest, kind="stable")
+    # a flow's own route always has its entry, others only if they count
+    order = order[(order < len(limit)) | (factor[order] != 0)]
+    starts = np.zeros(count + 1, dtype=np.intp)
+    np.cumsum(np.bincount(interest[order], minlength=count), out=starts[1:])
+    columns = np.stack([route[order].astype(np.float64), factor[order], limits[order]], axis=1)
     known: dict[bytes, int] = {}
-    member = np.empty(len(flows.interests), dtype=np.intp)
+    member = np.empty(count, dtype=np.intp)
     rows: list[Index] = []
-    for i in range(len(member)):
+    for i in range(count):
         key = columns[starts[i] : starts[i + 1]].tobytes()
         member[i] = known.setdefault(key, len(known))
         if member[i] == len(rows):
             rows.append(order[starts[i] : starts[i + 1]])
     entries = np.concatenate(rows)
     ends = np.cumsum([0, *(len(row) for row in rows)]).astype(np.intp)
-    return Mixtures(ends, model.flow_path[entries], factor[entries], limit[entries], tail[entries]), member
+    return Mixtures(ends, route[entries], factor[entries], limits[entries], tail[entries]), member
 
 
 def _add_price(builder: ReportBuilder, scheme: str, price: Price) -> None:

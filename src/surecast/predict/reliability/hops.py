@@ -33,8 +33,9 @@ class Hop:
     """The waiting time of a hop: 0 with probability `atom`; else it starts in a phase drawn from `alpha` (which sums
     to 1 - atom) and follows `matrix` until absorption.
 
-    `up` says in which phases the broker that holds the event is up. `step` is the chance of still waiting one
-    retransmission interval later, between phases, where attempts are made at such intervals only.
+    `up` says in which phases the broker that holds the event is up. `alpha_down` is `alpha` for an event that is known
+    to find the next broker down. `step` is the chance of still waiting one retransmission interval later, between
+    phases, where attempts are made at such intervals only.
     """
 
     atom: float
@@ -42,6 +43,7 @@ class Hop:
     matrix: Array
     up: NDArray[np.bool_]
     weights: Array
+    alpha_down: Array
     step: Array | None = None
 
 
@@ -50,7 +52,8 @@ class SpectralHop:
     """P[delay > t] of a hop as the sum of `weights` * exp(-`rates` * t); complex ones come in conjugate pairs.
 
     With `up_weights` in place of `weights` it is P[delay > t and the holder is up at t]. `mean` is the mean delay, 0
-    included; `up_mean` the mean time of waiting with the holder up.
+    included; `up_mean` the mean time of waiting with the holder up. With `excess_weights` it is by how much
+    P[delay > t] is higher for an event that is known to find the next broker down; `excess_mean`, by how much its mean.
     """
 
     atom: float
@@ -60,6 +63,8 @@ class SpectralHop:
     mean: float
     up_mean: float
     is_real: bool
+    excess_weights: Complex
+    excess_mean: float
 
 
 def hop_chain(
@@ -79,7 +84,7 @@ def hop_chain(
     """
     parts = [part for part in (after, link, holder) if part is not None]
     if not parts:
-        return Hop(1.0, np.zeros(0), np.zeros((0, 0)), np.zeros(0, dtype=np.bool_), np.zeros(0))
+        return Hop(1.0, np.zeros(0), np.zeros((0, 0)), np.zeros(0, dtype=np.bool_), np.zeros(0), np.zeros(0))
     sizes = [len(part.generator) for part in parts]
     is_up = [np.arange(n) < part.up for n, part in zip(sizes, parts, strict=True)]
     all_up = reduce(np.logical_and.outer, is_up).ravel()
@@ -95,13 +100,24 @@ def hop_chain(
     if holder is not None:
         starts[-1] = np.where(is_up[-1], holder.stationary, 0.0) / holder.availability
         held_up = np.tile(is_up[-1], len(all_up) // sizes[-1])
-    start = _product(starts)
+    start = start_down = _product(starts)
+    if after is not None:
+        down = np.where(is_up[0], 0.0, after.stationary)
+        start_down = _product([down / down.sum(), *starts[1:]])
     keep = np.ix_(waiting, waiting)
     step = None
     if interval_s > 0:
         step = _product([part.after(interval_s) for part in parts])[keep]
     atom = float(np.prod([part.availability for part in (link, after) if part is not None]))
-    return Hop(atom, start[waiting], generator[keep], held_up[waiting], stationary[waiting], step)
+    return Hop(
+        atom,
+        start[waiting],
+        generator[keep],
+        held_up[waiting],
+        stationary[waiting],
+        start_down[waiting],
+        step,
+    )
 
 
 def _product(factors: Sequence[Array]) -> Array:
@@ -123,42 +139,57 @@ def spectral_hop(hop: Hop, interval_s: float = 0.0) -> SpectralHop:
     accurate as that of a symmetric matrix. With attempts every `interval_s` the sum is right at its multiples.
     """
     if not len(hop.alpha):
-        return SpectralHop(1.0, *(np.zeros(0, np.complex128),) * 3, 0.0, 0.0, True)
+        none = np.zeros(0, np.complex128)
+        return SpectralHop(1.0, none, none, none, 0.0, 0.0, True, none, 0.0)
     lattice = hop.step is not None and interval_s > 0
     operator = hop.step if lattice and hop.step is not None else hop.matrix
     balance = hop.weights[:, None] * operator
     is_real = bool(np.allclose(balance, balance.T, rtol=1e-9, atol=1e-14 * np.abs(balance).max()))
     ends = np.stack([np.ones(len(hop.alpha)), hop.up.astype(np.float64)], axis=1)
-    values, both = _symmetric(operator, hop, ends) if is_real else _general(operator, hop, ends)
-    weights, up_weights = both[:, 0], both[:, 1]
+    starts = np.stack([hop.alpha, hop.alpha_down - hop.alpha])
+    found = _symmetric(operator, hop.weights, starts, ends) if is_real else _general(operator, starts, ends)
+    values, left, right = found
+    weights, up_weights, excess = left[0] * right[:, 0], left[0] * right[:, 1], left[1] * right[:, 0]
     if lattice:
-        mean = float((interval_s * np.sum(weights / (1.0 - values))).real)
+        mean, excess_mean = (float((interval_s * np.sum(w / (1.0 - values))).real) for w in (weights, excess))
         values = np.asarray(np.log(values) / interval_s, dtype=np.complex128)
     else:
-        mean = float(np.linalg.solve(-hop.matrix.T, hop.alpha).sum())
+        mean, excess_mean = (float(m) for m in np.linalg.solve(-hop.matrix.T, starts.T).sum(axis=0))
     up_mean = float(np.sum(up_weights / -values).real)
-    kept = np.abs(both).max(axis=1) > _NEGLIGIBLE
-    return SpectralHop(hop.atom, weights[kept], up_weights[kept], -values[kept], mean, up_mean, is_real)
+    kept = np.abs(np.stack([weights, up_weights, excess])).max(axis=0) > _NEGLIGIBLE
+    return SpectralHop(
+        hop.atom,
+        weights[kept],
+        up_weights[kept],
+        -values[kept],
+        mean,
+        up_mean,
+        is_real,
+        excess[kept],
+        excess_mean,
+    )
 
 
-def _symmetric(operator: Array, hop: Hop, ends: Array) -> tuple[Complex, Complex]:
-    root = np.sqrt(hop.weights)
+def _symmetric(operator: Array, stationary: Array, starts: Array, ends: Array) -> tuple[Complex, Complex, Complex]:
+    """Eigenvalues, and the parts of each start and each end along their eigenvectors."""
+    root = np.sqrt(stationary)
     similar = operator * root[:, None] / root[None, :]
     values, vectors = eigh((similar + similar.T) / 2)
-    weights = ((hop.alpha / root) @ vectors)[:, None] * (vectors.T @ (root[:, None] * ends))
-    return values.astype(np.complex128), weights.astype(np.complex128)
+    left, right = (starts / root) @ vectors, vectors.T @ (root[:, None] * ends)
+    return values.astype(np.complex128), left.astype(np.complex128), right.astype(np.complex128)
 
 
-def _general(operator: Array, hop: Hop, ends: Array) -> tuple[Complex, Complex]:
-    """Eigenvalues and weights; where they are inaccurate, of slightly different rates."""
-    values, weights = _diagonalise(operator, hop.alpha, ends)
-    if np.abs(weights).sum() > 1e5:
+def _general(operator: Array, starts: Array, ends: Array) -> tuple[Complex, Complex, Complex]:
+    """As `_symmetric`, of any chain; where that is inaccurate, of one with slightly different rates."""
+    values, left, right = _diagonalise(operator, starts, ends)
+    if np.abs(left[0][:, None] * right).sum() > 1e5:
         scale = 1.0 + _SPLIT * np.linspace(-1.0, 1.0, len(operator))
-        values, weights = _diagonalise(operator * scale[:, None], hop.alpha, ends)
-    return values, weights
+        values, left, right = _diagonalise(operator * scale[:, None], starts, ends)
+    return values, left, right
 
 
-def _diagonalise(operator: Array, alpha: Array, ends: Array) -> tuple[Complex, Complex]:
+def _diagonalise(operator: Array, starts: Array, ends: Array) -> tuple[Complex, Complex, Complex]:
     found = eig(operator)
     values, vectors = np.asarray(found[0], dtype=np.complex128), np.asarray(found[1], dtype=np.complex128)
-    return values, (alpha @ vectors)[:, None] * np.linalg.solve(vectors, ends.astype(np.complex128))
+    right = np.asarray(np.linalg.solve(vectors, ends.astype(np.complex128)), dtype=np.complex128)
+    return values, starts @ vectors, right

@@ -24,6 +24,7 @@ __all__ = ["HopTable", "Mixtures", "RouteTable"]
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Index = NDArray[np.intp]
+_Paths = tuple[Index, Index, Array]
 _Hops = tuple[Array, Complex, Complex, Complex, Complex]
 
 _PARABOLA_POINTS = 28
@@ -63,6 +64,8 @@ class HopTable:
     rates: Complex
     means: Array
     up_means: Array
+    excess_weights: Complex
+    excess_means: Array
     points: Complex
     point_weights: Complex
 
@@ -70,11 +73,12 @@ class HopTable:
     def of(cls, hops: Sequence[SpectralHop]) -> HopTable:
         terms = max((len(hop.weights) for hop in hops), default=0)
         weights = np.zeros((len(hops), terms), dtype=np.complex128)
-        up_weights = np.zeros_like(weights)
+        up_weights, excess_weights = np.zeros_like(weights), np.zeros_like(weights)
         rates = np.ones((len(hops), terms), dtype=np.complex128)
         for i, hop in enumerate(hops):
             weights[i, : len(hop.weights)] = hop.weights
             up_weights[i, : len(hop.weights)] = hop.up_weights
+            excess_weights[i, : len(hop.weights)] = hop.excess_weights
             rates[i, : len(hop.rates)] = hop.rates
         points, point_weights = parabola() if all(hop.is_real for hop in hops) else euler_line()
         return cls(
@@ -84,8 +88,45 @@ class HopTable:
             rates,
             np.array([hop.mean for hop in hops], dtype=np.float64),
             np.array([hop.up_mean for hop in hops], dtype=np.float64),
+            excess_weights,
+            np.array([hop.excess_mean for hop in hops], dtype=np.float64),
             points,
             point_weights,
+        )
+
+    def with_excess(self, hop: Index, shift: Array) -> HopTable:
+        """This table, followed by the factors of excesses: the transform L(s + shift) of each `hop`, or, where `shift`
+        is NaN, that of its excess. The mean of a factor is what it brings to the mean of a product."""
+        last = np.isnan(shift)
+        by = np.where(last, 0.0, shift)[:, None]
+        rates = self.rates[hop] + by
+        weights = np.where(last[:, None], self.excess_weights[hop], self.weights[hop] * self.rates[hop] / rates)
+        atoms = np.where(last, -1.0, 1.0) * self.atoms[hop]
+        means = np.where(last, self.excess_means[hop], atoms + weights.sum(axis=1).real)
+        none, zeros = np.zeros_like(weights), np.zeros(len(hop))
+        points = self.points, self.point_weights
+        return self.joined(HopTable(atoms, weights, none, rates, means, zeros, none, zeros, *points))
+
+    def joined(self, other: HopTable) -> HopTable:
+        """The hops of this table, then those of another one; with the points of the one that has more."""
+        terms = max(self.rates.shape[1], other.rates.shape[1])
+
+        def both(a: Complex, b: Complex, value: float = 0.0) -> Complex:
+            wide = [np.pad(x, ((0, 0), (0, terms - x.shape[1])), constant_values=value) for x in (a, b)]
+            return np.concatenate(wide)
+
+        contour = max(self, other, key=lambda table: len(table.points))
+        return HopTable(
+            np.concatenate([self.atoms, other.atoms]),
+            both(self.weights, other.weights),
+            both(self.up_weights, other.up_weights),
+            both(self.rates, other.rates, 1.0),
+            np.concatenate([self.means, other.means]),
+            np.concatenate([self.up_means, other.up_means]),
+            both(self.excess_weights, other.excess_weights),
+            np.concatenate([self.excess_means, other.excess_means]),
+            contour.points,
+            contour.point_weights,
         )
 
 
@@ -103,37 +144,81 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class RouteTable:
-    """Routes as sequences of hops: route r has the hops `hop[start[r]:start[r+1]]`."""
+    """Routes as sequences of hops: route r has the hops `hop[start[r]:start[r+1]]`.
+
+    Some may be no delays but *excesses*: by how much P[delay > t] of a route is higher if its last broker is known to
+    be down at first. Such a tail starts at P[delay = 0], and its transform is a product too.
+    """
 
     hops: HopTable
     start: Index
     hop: Index
+    is_excess: NDArray[np.bool_] | None = None
 
     @property
     def atoms(self) -> Array:
-        """P[delay = 0] of each route."""
+        """P[delay = 0] of each route, with a minus for an excess."""
         return np.asarray(_products(self.start, self.hop, self.hops.atoms), dtype=np.float64)
+
+    @property
+    def totals(self) -> Array:
+        """The transform of each route at 0."""
+        totals = np.ones(len(self.start) - 1)
+        if self.is_excess is not None:
+            totals[self.is_excess] = 0.0
+        return totals
 
     @property
     def means(self) -> Array:
         """Mean delay of each route."""
-        return np.asarray(_sums(self.start, self.hop, self.hops.means), dtype=np.float64)
+        sums = np.asarray(_sums(self.start, self.hop, self.hops.means), dtype=np.float64)
+        return np.where(self.totals > 0, sums, _products(self.start, self.hop, self.hops.means))
+
+    def with_excess(self, routes: Index, shifts: Array) -> RouteTable:
+        """This table, followed by the excesses of some routes whose last brokers forget their state at rates `shifts`.
+
+        The event gets to the last but one broker after a time T that has nothing to do with the last one, and finds it
+        as if it had been down at first with probability exp(-shift T), else in its stationary state.
+        """
+        counts = self.start[routes + 1] - self.start[routes]
+        ends = np.cumsum(counts)
+        position = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.start[routes] - ends + counts, counts)
+        distinct, which = np.unique(shifts, return_inverse=True)
+        choice = np.repeat(which, counts)
+        choice[ends - 1] = len(distinct)
+        keys, back = np.unique(self.hop[position] * (len(distinct) + 1) + choice, return_inverse=True)
+        by = np.append(distinct, np.nan)[keys % (len(distinct) + 1)]
+        return RouteTable(
+            self.hops.with_excess(keys // (len(distinct) + 1), by),
+            np.concatenate([self.start, self.start[-1] + ends]),
+            np.concatenate([self.hop, len(self.hops.atoms) + back]),
+            np.concatenate([self.totals == 0, np.ones(len(routes), dtype=np.bool_)]),
+        )
+
+    def joined(self, other: RouteTable) -> RouteTable:
+        """The routes of this table, then those of another one."""
+        return RouteTable(
+            self.hops.joined(other.hops),
+            np.concatenate([self.start, self.start[-1] + other.start[1:]]),
+            np.concatenate([self.hop, len(self.hops.atoms) + other.hop]),
+            np.concatenate([self.totals == 0, other.totals == 0]),
+        )
 
     def tails(self, routes: Index, times_s: Array) -> tuple[Array, Array]:
         """P[delay > time] of each route at its time, and the mean of min(delay, time)."""
         tails, means = np.empty(len(routes)), np.empty(len(routes))
-        atoms, infinite = self.atoms, self.means
+        atoms, totals, infinite = self.atoms, self.totals, self.means
         table = self.hops
         for time in np.unique(times_s):
             chosen = np.flatnonzero(times_s == time)
             if time == math.inf:
                 tails[chosen], means[chosen] = 0.0, infinite[routes[chosen]]
             elif time <= 0:
-                tails[chosen], means[chosen] = 1.0 - atoms[routes[chosen]], 0.0
+                tails[chosen], means[chosen] = (totals - atoms)[routes[chosen]], 0.0
             else:
                 transforms = _transforms(table.points / time, table.atoms, table.weights, table.rates)
                 points, weights = table.points, table.point_weights
-                found = _invert(routes[chosen], self.start, self.hop, transforms, points, weights, time)
+                found = _invert(routes[chosen], self.start, self.hop, transforms, points, weights, time, totals)
                 tails[chosen], means[chosen] = found
         return np.clip(tails, 0.0, 1.0), np.maximum(means, 0.0)
 
@@ -159,7 +244,7 @@ class RouteTable:
         hops = (table.atoms, table.weights, table.rates, table.points, table.point_weights)
         entries = (m.route, m.factor, m.limit_s, m.tail_at_limit)
         scale = np.maximum(self.means, 1e-12)
-        found = _quantiles(m.start, entries, targets, self.atoms, scale, (self.start, self.hop), hops)
+        found = _quantiles(m.start, entries, targets, self.atoms, scale, (self.start, self.hop, self.totals), hops)
         return np.asarray(found, dtype=np.float64)
 
 
@@ -223,7 +308,14 @@ def _invert_last(
 
 @njit(cache=True)
 def _invert(
-    routes: Index, start: Index, hop: Index, transforms: Complex, points: Complex, weights: Complex, time: float
+    routes: Index,
+    start: Index,
+    hop: Index,
+    transforms: Complex,
+    points: Complex,
+    weights: Complex,
+    time: float,
+    totals: Array,
 ) -> tuple[Array, Array]:
     tails, means = np.empty(len(routes)), np.empty(len(routes))
     for i in range(len(routes)):
@@ -232,7 +324,7 @@ def _invert(
             product = 1.0 + 0.0j
             for j in range(start[routes[i]], start[routes[i] + 1]):
                 product *= transforms[hop[j], k]
-            value = weights[k] * (1.0 - product) / points[k]
+            value = weights[k] * (totals[routes[i]] - product) / points[k]
             tail += value.real
             mean += (value / points[k]).real
         tails[i], means[i] = tail, mean * time
@@ -241,11 +333,11 @@ def _invert(
 
 @njit(cache=True)
 def _log_excess(
-    time: float, goal: float, entries: tuple[Index, Array, Array, Array], paths: tuple[Index, Index], hops: _Hops
+    time: float, goal: float, entries: tuple[Index, Array, Array, Array], paths: _Paths, hops: _Hops
 ) -> float:
     """Logarithm of a mixture's tail at a time over the goal."""
     routes, factors, limits, at_limit = entries
-    start, hop = paths
+    start, hop, totals = paths
     atoms, weights, rates, points, point_weights = hops
     tail = 0.0
     for i in range(len(routes)):
@@ -261,7 +353,7 @@ def _log_excess(
                 for j in range(weights.shape[1]):
                     value += weights[h, j] * rates[h, j] / (s + rates[h, j])
                 product *= value
-            tail += factors[i] * (point_weights[k] * (1.0 - product) / points[k]).real
+            tail += factors[i] * (point_weights[k] * (totals[routes[i]] - product) / points[k]).real
     return math.log(max(tail, 1e-14 * goal) / goal)
 
 
@@ -273,7 +365,7 @@ def _root_between(
     f_high: float,
     goal: float,
     entries: tuple[Index, Array, Array, Array],
-    paths: tuple[Index, Index],
+    paths: _Paths,
     hops: _Hops,
 ) -> float:
     """Regula falsi (Illinois) between a time with too much tail and one with too little."""
@@ -305,7 +397,7 @@ def _quantiles(
     targets: Array,
     route_atoms: Array,
     scale: Array,
-    paths: tuple[Index, Index],
+    paths: _Paths,
     hops: _Hops,
 ) -> Array:
     result = np.zeros(len(targets))
@@ -317,7 +409,7 @@ def _quantiles(
         entries = (all_routes[mine], all_factors[mine], all_limits[mine], all_at_limit[mine])
         routes, factors, limits, _ = entries
         goal, low = targets[m], 0.0
-        at_zero = np.sum(factors * (1.0 - route_atoms[routes]))
+        at_zero = np.sum(factors * (paths[2][routes] - route_atoms[routes]))
         high = np.max(np.minimum(scale[routes], limits))
         last = np.max(limits)
         if at_zero <= goal * (1.0 + 1e-12):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -117,6 +117,32 @@ class DeliveryModel:
             index[i] = seen[key]
         return RouteTable(HopTable.of(hops), self.paths.parts.start, index[self.paths.hop])
 
+    @cached_property
+    def bare(self) -> DeliveryModel:
+        """The same with links that never fail."""
+        overlay = self.system.overlay
+        links = tuple(replace(link, failures=None) for link in overlay.links)
+        system = replace(self.system, overlay=replace(overlay, links=links))
+        return replace(self, system=system, components=components_of(system))
+
+    @cached_property
+    def bypass_routes(self) -> tuple[RouteTable, Index]:
+        """A table with what bypass needs, and for each path the numbers in it of: the path's delay, its excess, and
+        both with links that never fail. -1 means no excess: the path is not the whole of a route, or its last broker
+        never fails, or does so after times that are not exponential."""
+        parts, paths = self.components, self.paths
+        forgets = np.array([b is not None and b.is_exponential for b in parts.brokers], dtype=np.bool_)
+        ends = np.unique(paths.of_route)
+        chosen = ends[forgets[paths.last[ends]] & (paths.parent[ends] >= 0)]
+        shifts = (parts.broker_failure + parts.broker_repair)[paths.last[chosen]]
+        count = len(paths.parent)
+        numbers = np.full((4, count), -1, dtype=np.intp)
+        numbers[0] = np.arange(count)
+        numbers[1, chosen] = count + np.arange(len(chosen))
+        numbers[2:] = np.where(numbers[:2] >= 0, numbers[:2] + count + len(chosen), -1)
+        table = self.table.with_excess(chosen, shifts)
+        return table.joined(self.bare.table.with_excess(chosen, shifts)), numbers
+
     def full_periods(self, times_s: Array) -> Array:
         """Times rounded down to whole retransmission intervals: nothing moves in between."""
         if self.interval_s <= 0:
@@ -127,11 +153,21 @@ class DeliveryModel:
 
     def delays(self, paths: Index, deadlines_s: Array) -> tuple[Array, Array]:
         """P[delay > deadline] of paths, and the mean of min(delay, deadline)."""
+        return self._delays(self.table, paths, deadlines_s)
+
+    def bypass_delays(self, routes: Index, deadlines_s: Array) -> tuple[Array, Array]:
+        """As `delays`, for routes of the table for bypass; 0 where there is none."""
+        unique, number = np.unique(deadlines_s, return_inverse=True)
+        keys, back = np.unique(np.maximum(routes, 0) * len(unique) + number, return_inverse=True)
+        tails, means = self._delays(self.bypass_routes[0], keys // len(unique), unique[keys % len(unique)])
+        return np.where(routes >= 0, tails[back], 0.0), np.where(routes >= 0, means[back], 0.0)
+
+    def _delays(self, table: RouteTable, routes: Index, deadlines_s: Array) -> tuple[Array, Array]:
         times = self.full_periods(deadlines_s)
-        tails, means = self.table.tails(paths, times)
+        tails, means = table.tails(routes, times)
         if self.interval_s > 0:
             # the mean is a sum over attempts, not an integral: half an interval more for each event that moved late
-            late = np.maximum(1.0 - self.table.atoms[paths] - tails, 0.0)
+            late = (table.totals - table.atoms)[routes] - tails
             means = means + np.where(np.isfinite(times), 0.5 * self.interval_s * late, 0.0)
         return tails, means
 
