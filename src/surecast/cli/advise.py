@@ -70,8 +70,8 @@ def admission(
             share(p.target),
             share(p.reliability),
             share(p.best),
-            p.other_scheme or "none",
-            p.other_home or "none",
+            p.other_scheme or "no scheme",
+            p.other_home or "no home",
         )
     if rest:
         console.print(table)
@@ -234,7 +234,8 @@ def deploy(
     if plan.met:
         console.print(f"All targets are met at cost {plan.cost:g}" + (", the least possible." if plan.optimal else "."))
     else:
-        console.print(f"{plan.below_target[-1]} subscribers stay below target with up to {most} additions.")
+        tried = f"with {len(plan.additions)} additions" if plan.additions else "and no addition helps"
+        console.print(f"{plan.below_target[-1]} subscribers stay below target {tried}; see: surecast advise improve")
     _print_drawn(picture)
 
 

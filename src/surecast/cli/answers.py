@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +60,11 @@ class SimulationPlan:
             self.duration_s = system.experiment.duration if duration is None else parse_duration(duration)
         except ValueError as error:
             raise ConfigurationError(f"--duration: {error}") from None
+        if not 0 < self.duration_s < math.inf:
+            raise ConfigurationError("--duration must be above 0 and finite, such as 14d")
         self.runs = system.experiment.runs if runs is None else runs
+        if self.runs < 2:
+            raise ConfigurationError("one run gives no confidence interval; use --runs 2 or more")
         self.seed = system.seed if seed is None else seed
         self.warm_up_s = system.experiment.warm_up
 
@@ -150,6 +155,16 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield move
+
+
+def check_out(out: Path | None) -> None:
+    """Refuses a report file that cannot be written before any work is done."""
+    if out is not None:
+        from surecast.report.files import suffix_of
+
+        suffix_of(out)
+        if not out.parent.is_dir():
+            raise ConfigurationError(f"{out}: the folder {out.parent} does not exist; create it first")
 
 
 def save_report(report: QoSReport, out: Path | None) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "draw_comparison"]
 
 SCENARIO_SUFFIXES = (".yaml", ".yml")
+PICTURE_WIDTH = 1280
 
 
 def compare(
@@ -60,7 +61,10 @@ def compare(
     from surecast.cli.output import console, print_json, working
     from surecast.report import compare as compare_reports
     from surecast.report import load, render_comparison
+    from surecast.studio.files import checked_path
 
+    for path in picture or []:
+        checked_path(path, PICTURE_WIDTH)
     if a.suffix in SCENARIO_SUFFIXES:
         if b is not None:
             raise ConfigurationError(f"{b}: a scenario is compared with its own simulation; leave out the second file")
@@ -132,7 +136,10 @@ def _settings(vary: list[str]) -> dict[str, dict[str, str]]:
         label, separator, change = text.partition(":")
         if not separator or "=" not in change or not label.strip():
             raise ConfigurationError(f"--vary {text}: write --vary LABEL:FIELD=VALUE, such as --vary 'busy:seed=7'")
-        found.setdefault(label.strip(), {}).update(parse_overrides([change]))
+        fields, new = found.setdefault(label.strip(), {}), parse_overrides([change])
+        if fields.keys() & new.keys():
+            raise ConfigurationError(f"--vary {text}: {label.strip()} sets this field already; use another label")
+        fields.update(new)
     return found or {"": {}}
 
 

@@ -11,6 +11,7 @@ from surecast.cli.answers import (
     AlgorithmNames,
     SchemeNames,
     check_algorithms,
+    check_out,
     check_schemes,
     predict_system,
     save_report,
@@ -34,6 +35,7 @@ def predict(
     from surecast.report import as_dict, render
     from surecast.scenario import load_system
 
+    check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
         report = predict_system(system, check_schemes(scheme), check_algorithms(algorithm))

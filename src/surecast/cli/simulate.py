@@ -11,6 +11,7 @@ from surecast.cli.answers import (
     Method,
     SchemeNames,
     SimulationPlan,
+    check_out,
     check_schemes,
     progress_bar,
     save_report,
@@ -47,7 +48,9 @@ def simulate(
     from surecast.cli.output import console, print_json
     from surecast.report import as_dict, render
     from surecast.scenario import load_system
+    from surecast.scenario.units import format_duration
 
+    check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
     plan = SimulationPlan(system, runs, duration, seed)
     with progress_bar("simulating") as progress:
@@ -56,7 +59,9 @@ def simulate(
     if json:
         print_json(as_dict(report))
         return
-    console.print(f"seed {plan.seed}, {plan.runs} runs of {plan.duration_s:g} s; the same seed gives the same result")
+    console.print(
+        f"seed {plan.seed}, {plan.runs} runs of {format_duration(plan.duration_s)}; the same seed gives the same result"
+    )
     console.print(render(report, limit=limit))
     if out is not None:
         console.print(f"saved {out}", markup=False, soft_wrap=True)

@@ -97,6 +97,10 @@ def disagreement(columns: Columns, a: Floats, b: Floats) -> Floats:
     return np.asarray(np.abs(b - a) / np.where(scale > 0, scale, 1.0)[families.of], dtype=np.float64)
 
 
+ROUNDING = 1e-12
+"""Values that differ by no more than this, relatively, are equal but for rounding."""
+
+
 def consistent(a: Columns, b: Columns) -> NDArray[np.int8]:
     """Whether each pair of figures is consistent with what is known about its accuracy: 1 yes, 0 no, -1 unknown.
 
@@ -107,9 +111,10 @@ def consistent(a: Columns, b: Columns) -> NDArray[np.int8]:
     (a_low, a_high, a_bound), (b_low, b_high, b_bound) = _reach(a), _reach(b)
     low_a, high_a = _interval(a)
     low_b, high_b = _interval(b)
-    in_b = (low_b <= a_high) & (a_low <= high_b)
-    in_a = (low_a <= b_high) & (b_low <= high_a)
-    bounds = (a_low <= b_high) & (b_low <= a_high)
+    slack = ROUNDING * np.maximum(np.abs(a.value), np.abs(b.value))
+    in_b = (low_b <= a_high + slack) & (a_low <= high_b + slack)
+    in_a = (low_a <= b_high + slack) & (b_low <= high_a + slack)
+    bounds = (a_low <= b_high + slack) & (b_low <= a_high + slack)
     answer = np.where(has_b, in_b, np.where(has_a, in_a, bounds)).astype(np.int8)
     return np.where(has_a | has_b | a_bound | b_bound, answer, np.int8(UNKNOWN)).astype(np.int8)
 

@@ -31,14 +31,17 @@ def common_target(targets: Iterable[float | None]) -> float | None:
 
 
 def draw_admission(promises: Sequence[Promise], path: Path | str) -> Path:
-    """The share of subscribers at each home broker that can be promised their target, the least first."""
+    """The share of subscribers at each home broker that can be promised their target, the least first.
+
+    Subscribers whose topics nobody publishes are left aside.
+    """
+    promises = [promise for promise in promises if promise.reliability is not None]
     homes: dict[str, list[Promise]] = {}
     for promise in promises:
         homes.setdefault(promise.home, []).append(promise)
     share, notes = {}, {}
     for home, there in homes.items():
-        values = [p.reliability for p in there if p.reliability is not None]
-        mean = f"mean {fmean(values):.4f}" if values else "no events"
+        mean = f"mean {fmean(p.reliability or 0.0 for p in there):.4f}"
         share[home] = round(100 * fmean(p.met for p in there), 1)
         notes[home] = f"{sum(p.met for p in there)} of {len(there)} · {mean}"
     names = sorted(homes, key=lambda home: share[home])

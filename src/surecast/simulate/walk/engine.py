@@ -185,7 +185,7 @@ def _runner(plan: Plan, settings: Settings, given: Mapping[str, Intervals], work
         yield lambda start, stop: (simulate_run(plan, settings, run, given) for run in range(start, stop))
         return
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
 
@@ -193,7 +193,14 @@ def _runner(plan: Plan, settings: Settings, given: Mapping[str, Intervals], work
             futures = [pool.submit(simulate_run, plan, settings, run, given) for run in range(start, stop)]
             return (future.result() for future in futures)
 
-        yield do_runs
+        try:
+            yield do_runs
+        except BaseException:
+            # Interrupted or failed: running workers would otherwise go on to the end of their runs.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            raise
 
 
 def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> ReportBuilder:

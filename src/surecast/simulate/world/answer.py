@@ -142,7 +142,16 @@ def _add_system(builder: ReportBuilder, scheme: str, results: list[WorldResult],
         means = np.array([[result.reliability[exists].mean()] for result in results])
         value, low, high = (float(part[0]) for part in _interval(means))
         ends = (None, None) if np.isnan(low) else (max(low, 0.0), min(high, 1.0))
-        builder.add("system", "", "reliability", value, how="simulated", variant=scheme, low=ends[0], high=ends[1])
+        builder.add(
+            "system",
+            "",
+            "reliability",
+            value,
+            how="simulated",
+            variant=scheme,
+            low=ends[0],
+            high=ends[1],
+        )
     events = sum(result.events_published for result in results)
     if not events:
         return

@@ -99,7 +99,11 @@ class Network:
     def send(self, sender: str, to: str, message: Message, again: bool = False) -> None:
         """Puts a message on the link between two neighbours; `again` where it is a retransmission."""
         link = self.between[sender, to]
-        kind = _RETRANSMISSION if again else _KIND[type(message)]
+        carried = message.message if isinstance(message, Detour) else message
+        # A subscription that takes a detour is still a subscription; only events count as detours.
+        kind = _KIND[type(message if isinstance(carried, EventMessage) else carried)]
+        if again:
+            kind = _RETRANSMISSION
         self.sent[kind] += 1
         event_id = event_in(message)
         self._journal.note(self._clock.now, _SENT + kind, link.index, sender == link.a, _number(message))

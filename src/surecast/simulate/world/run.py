@@ -68,7 +68,10 @@ def _check(system: System, duration_s: float, warm_up_s: float, options: Options
             f"{system.name} has no publishers and subscribers with topics; there is nothing to deliver"
         )
     if system.client_failures is not None:
-        raise AssumptionError("links between clients and brokers that fail (availability of clients) are not simulated")
+        raise AssumptionError(
+            "the protocol simulation has no links between clients and brokers that fail (availability.clients); "
+            "use the walk (--method walk)"
+        )
     disconnecting = [s.name for s in system.subscribers if s.connectivity is not None]
     if disconnecting:
         raise AssumptionError(f"subscriber {disconnecting[0]} disconnects at times, which is not simulated here")
