@@ -12,10 +12,12 @@ from surecast.errors import AssumptionError
 from surecast.predict import predict_reliability
 from surecast.report import QoSReport
 from surecast.scenario import Subscriber, System
+from surecast.scenario.spec.delivery import SCHEMES as ALL_SCHEMES
 
 __all__ = ["SCHEMES", "Alternatives", "alternatives_of", "current_scheme", "message_price", "reliabilities"]
 
-SCHEMES = ("periodic-subscription", "buffering", "bypass", "bypass-buffering")
+SCHEMES = ALL_SCHEMES[1:]
+"""The schemes worth choosing between: without any, nothing arrives in the long run."""
 
 
 @dataclass(frozen=True)

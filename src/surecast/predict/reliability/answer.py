@@ -16,6 +16,7 @@ from surecast.predict.reliability.pairs import Connection, PairConnections, conn
 from surecast.predict.reliability.price import DUPLICATE, Price, price_of
 from surecast.predict.reliability.schemes import SCHEMES, SchemeAnswer, Term, answers
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.flows import left_out
 from surecast.scenario.system import System
 
 __all__ = ["predict_reliability"]
@@ -293,6 +294,8 @@ def _add_assumptions(builder: ReportBuilder, model: DeliveryModel) -> None:
             f"client links are up {client_up:.6g} of the time, each independently of all else: the publisher's must be "
             "up at publication and the subscriber's when the event gets to its home; nothing is stored for clients"
         )
+    for sentence in left_out(system):
+        builder.warn(sentence)
     links = system.overlay.links
     if any(link.loss > 0 for link in links):
         builder.warn("the reliability models know no loss on links that are up; the loss given is left out")

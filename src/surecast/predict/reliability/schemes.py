@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +11,13 @@ from surecast.predict.reliability.model import DeliveryModel
 from surecast.predict.reliability.pairs import PairConnections
 from surecast.predict.reliability.price import flow_values
 from surecast.predict.reliability.static import with_refresh
+from surecast.scenario.spec.delivery import SCHEMES
 
 __all__ = ["SCHEMES", "SchemeAnswer", "Term", "answers"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-SCHEMES: Final = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
 """All schemes, in the order in which reports show them."""
 _ROUNDING = 1e-12
 """Differences of probabilities below this are none."""

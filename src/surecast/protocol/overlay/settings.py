@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final
 
 from surecast.errors import ConfigurationError
-from surecast.scenario.spec.delivery import FaultTolerance
+from surecast.scenario.spec.delivery import SCHEMES, FaultTolerance
 
 __all__ = ["SCHEMES", "Settings", "settings_for"]
-
-SCHEMES: Final = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,11 @@ from pydantic_core import PydanticCustomError
 from surecast.scenario.spec.base import Int, Probability, Spec
 from surecast.scenario.units import PositiveDuration, Size
 
-__all__ = ["Coding", "Delivery", "Dropping", "FaultTolerance", "Gossip", "Replication", "Routing"]
+__all__ = ["SCHEMES", "Coding", "Delivery", "Dropping", "FaultTolerance", "Gossip", "Replication", "Routing"]
+
+
+SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
+"""The schemes of fault tolerance, as files and reports name them."""
 
 
 class Routing(Spec):

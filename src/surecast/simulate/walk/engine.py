@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
+from surecast.scenario.flows import left_out
 from surecast.simulate.walk.figures import build_report, mean_half_width
 from surecast.simulate.walk.intervals import Intervals
 from surecast.simulate.walk.outcomes import SCHEMES, RunResult, Settings
@@ -225,6 +226,8 @@ def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> Re
             "the link of a publisher must be up at publication and that of a subscriber at delivery; nothing is stored "
             "for a client"
         )
+    for sentence in left_out(system):
+        builder.warn(sentence)
     if any(link.loss > 0 for link in system.overlay.links):
         builder.warn("the loss of messages on links that are up is not simulated")
     if any(subscriber.connectivity is not None for subscriber in system.subscribers):

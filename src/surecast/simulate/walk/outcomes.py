@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
+from surecast.scenario.spec.delivery import SCHEMES
 
 __all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Books", "RunResult", "Settings", "reasons_of"]
 
-SCHEMES: Final = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
 """The schemes that can be simulated."""
 
 REASONS: Final = ("home down", "client link down", "path down", "no entry", "expired", "partitioned")

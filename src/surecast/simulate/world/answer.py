@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from surecast.errors import ConfigurationError
 from surecast.protocol.overlay import SCHEMES
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.flows import left_out
 from surecast.scenario.system import System
 from surecast.simulate.world.options import Options
 from surecast.simulate.world.result import WorldResult
@@ -61,6 +62,8 @@ def simulate_protocol(
     parameters = {"method": "protocol", "runs": runs, "duration_s": duration_s, "warm_up_s": warm_up}
     builder = ReportBuilder(system.name, "simulated", seed=seed, notes=system.notes, parameters=parameters)
     _add_notes(builder, system, chosen)
+    for sentence in left_out(system):
+        builder.warn(sentence)
     for i, scheme in enumerate(names):
         results: list[WorldResult] = []
         for run in range(runs):
