@@ -99,6 +99,7 @@ def test_the_index_finds_what_the_scan_finds(seed: int) -> None:
         assert index.remove(*pair)
     assert not index._classes, f"seed {seed}: an emptied index keeps nothing"
     assert not index._entries
+    assert not index._samples
 
 
 @pytest.mark.parametrize("number", [coarse, huge, spread])
@@ -142,3 +143,53 @@ def test_only_matching_filters_are_looked_at_where_one_constraint_is_not_an_equa
     touched: list[_Entry[int]] = index._found(event)
     assert {entry.filter for entry in touched} == {one for one in filters if one.matches(event)}
     assert 0 < len(touched) < 20
+
+
+def some_width(rng: random.Random) -> float:
+    return float(10 ** rng.uniform(-3, -0.3))
+
+
+@pytest.mark.parametrize("one_sided", [False, True])
+def test_a_filter_is_filed_under_the_constraint_that_holds_most_rarely(one_sided: bool) -> None:
+    """Entries touched among 5,000 with three intervals each: hardly more than if the best one were known."""
+    rng = random.Random(11)
+    index: FilterIndex[int] = FilterIndex()
+    filters, least, first = [], 0.0, 0.0
+    for key in range(5_000):
+        widths = {name: some_width(rng) for name in "xyz"}
+        lows = {name: 1 - width if one_sided else rng.random() * (1 - width) for name, width in widths.items()}
+        ends = {name: Interval(low, INF if one_sided else low + widths[name]) for name, low in lows.items()}
+        filters.append(Filter("A", ends))
+        index.add(filters[-1], key)
+        least, first = least + min(widths.values()), first + widths["x"]
+    events = [Event("A", {name: rng.random() for name in "xyz"}) for _ in range(300)]
+    touched = 0
+    for event in events:
+        assert index.match(event) == {key for key, one in enumerate(filters) if one.matches(event)}
+        touched += len(index._found(event))
+    assert touched / len(events) < 1.5 * least
+    assert touched / len(events) < 0.3 * first
+
+
+def test_the_scale_of_an_attribute_does_not_matter() -> None:
+    """A wide range of a large quantity may be rarer than a narrow range of a small one."""
+    rng = random.Random(3)
+    index: FilterIndex[int] = FilterIndex()
+    for key in range(2_000):
+        volume, price = rng.uniform(0, 1e6), rng.uniform(0, 1)
+        index.add(Filter("A", {"price": Interval(price, price + 0.5), "volume": Interval(volume, volume + 1e3)}), key)
+    event = Event("A", {"price": 0.7, "volume": 5e5})
+    assert len(index._found(event)) < 60
+
+
+def test_ends_that_moved_are_forgotten() -> None:
+    rng = random.Random(5)
+    index: FilterIndex[int] = FilterIndex()
+    for where in (0.0, 1e6):
+        for key in range(1_000):
+            x, y = where + rng.random(), rng.random()
+            index.add(Filter("A", {"x": Interval(x, x + 0.001), "y": Interval(y, y + 0.3)}), key)
+    sample = index._samples["A"]["x"]
+    assert len(sample.ordered) == len(sample.recent) == 256
+    assert sample.ordered == sorted(sample.recent)
+    assert min(sample.ordered) >= 1e6

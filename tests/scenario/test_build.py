@@ -9,7 +9,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from surecast.scenario import System, build, load_system, parse_text
+from surecast.scenario import Scenario, System, build, load_system, parse_text
+from surecast.scenario.system import Histogram
 
 BASE = """
 surecast: 1
@@ -248,3 +249,52 @@ def test_subscribers_without_a_publisher_are_noted() -> None:
 
 def test_root_is_central_unless_named() -> None:
     assert system(9, "{build: chain}").overlay.root == 4
+
+
+STATISTICS = """
+surecast: 1
+name: measured
+overlay:
+  brokers: [{name: a, matching: index}, {name: b, matching: {algorithm: counting, match: 3us}}]
+  links: [[a, b]]
+workload:
+  filters:
+    - {name: volume, value: [3, 1, 3, 2], interval: {centre: [1, 2], width: {edges: [0, 1, 2], weights: [1, 0]}}}
+    - {name: price, value: {edges: [0, 1, 2, 5, 7], weights: [0, 1, 3, 0]}, constrained: 80%}
+  classes: [{name: c}, {name: d, filters: []}, {name: e, filters: [{name: p, value: [1, 2], interval: {ends: values}}]}]
+  clients: [{name: x, home: a}]
+  subscriptions: {active: 10, lifetime: 10s}
+  publications: 1/s
+"""
+
+
+def test_filter_statistics_are_normalised() -> None:
+    c, d, e = build(parse_text(STATISTICS)).class_workload.classes
+    price, volume = c.filters
+    assert (price.name, volume.name) == ("price", "volume")
+    assert price.value == Histogram((1.0, 2.0, 5.0), (0.25, 0.75))
+    assert price.ends == Histogram((0.0, 7.0), (1.0,))  # uniform over the range as written
+    assert price.constrained == 0.8
+    assert volume.value == Histogram((1.0, 2.0, 3.0), (0.25, 0.25, 0.5))
+    assert (volume.ends, volume.width) == (None, Histogram((0.0, 1.0), (1.0,)))
+    assert volume.centre == Histogram((1.0, 2.0), (0.5, 0.5))
+    assert not volume.value.is_continuous
+    assert volume.width.is_continuous
+    assert d.filters is None
+    assert e.filters[0].ends == e.filters[0].value == Histogram((1.0, 2.0), (0.5, 0.5))
+
+
+def test_costs_of_matching_are_measured_unless_given() -> None:
+    a, b = (broker.matching for broker in build(parse_text(STATISTICS)).overlay.brokers)
+    assert (a.algorithm, b.algorithm) == ("index", "counting")
+    assert a.match_s > 0
+    assert b.match_s == pytest.approx(3e-6)
+    assert b.predicate_s > 0
+    assert build(parse_text(STATISTICS)).overlay.brokers[0].notification_service is None
+
+
+def test_statistics_survive_being_written_and_read() -> None:
+    scenario = parse_text(STATISTICS)
+    again = Scenario.model_validate(scenario.model_dump(mode="json", exclude_unset=True))
+    assert build(again).class_workload.classes == build(scenario).class_workload.classes
+    assert build(again).overlay.brokers == build(scenario).overlay.brokers

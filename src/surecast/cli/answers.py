@@ -88,7 +88,7 @@ def check_algorithms(names: list[str] | None) -> list[str] | None:
 
 def predict_system(system: System, schemes: list[str] | None, algorithms: list[str] | None = None) -> QoSReport:
     """The report by formula: reliability for topics, capacity for filter classes, both where there are both."""
-    from surecast.predict import predict_capacity, predict_reliability
+    from surecast.predict import predict_capacity, predict_periods, predict_reliability
     from surecast.report import ReportBuilder
 
     topics = bool(system.publishers and system.subscribers)
@@ -99,11 +99,13 @@ def predict_system(system: System, schemes: list[str] | None, algorithms: list[s
         )
     if system.class_workload is None:
         return predict_reliability(system, schemes)
+    periods = system.class_workload.periods
+    capacity = predict_periods(system, periods, algorithms) if periods else predict_capacity(system, algorithms)
     if not topics:
-        return predict_capacity(system, algorithms)
+        return capacity
     builder = ReportBuilder(system.name, "predicted", seed=system.seed)
     builder.add_report(predict_reliability(system, schemes))
-    builder.add_report(predict_capacity(system, algorithms))
+    builder.add_report(capacity)
     return builder.build()
 
 

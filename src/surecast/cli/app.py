@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from surecast import __version__
-from surecast.cli import advise, compare, demo, predict, report, scenario, simulate
+from surecast.cli import advise, compare, demo, plan, predict, report, scenario, simulate
 
 __all__ = ["app"]
 
@@ -23,6 +23,7 @@ app.command("predict")(predict.predict)
 app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
 app.add_typer(advise.app, name="advise")
+app.command("plan")(plan.plan)
 app.add_typer(report.app, name="report")
 app.command("demo")(demo.demo)
 

@@ -89,6 +89,20 @@ _DELIVERY = (
         "Join probability",
         "Probability that an event published while the subscriber is disconnected joins its queue.",
     ),
+    Metric(
+        "buffer_size",
+        "count",
+        ("subscriber",),
+        "Buffer size",
+        "Events that fit into the subscriber's queue, the one in transmission included.",
+    ),
+    Metric(
+        "event_lifetime_s",
+        "s",
+        ("subscriber",),
+        "Lifetime",
+        "Mean age at which an event for the subscriber expires.",
+    ),
 )
 
 _TIME = (
@@ -127,6 +141,16 @@ _TIME = (
         "Worst-path notification delay",
         "Largest mean delay of notifications over all paths in use.",
         "less",
+    ),
+    Metric(
+        "notification_delay_latest_s",
+        "s",
+        ("system",),
+        "Latest notification delay",
+        "Mean time from publication until the last broker with a matching subscription has processed it, of the "
+        "notifications that reach anyone.",
+        "less",
+        "approximation",
     ),
     Metric(
         "subscription_delay_mean_s",
@@ -177,6 +201,14 @@ _TIME = (
         "Mean time in the queue before service begins.",
         "less",
         "kind",
+    ),
+    Metric(
+        "waiting_averaged_s",
+        "s",
+        ("broker",),
+        "Averaged waiting time",
+        "Mean time in the queue over the sets of active subscriptions, each in its own steady state.",
+        "less",
     ),
     Metric(
         "service_mean_s", "s", _SERVERS, "Mean service time", "Mean time of service of one message.", "less", "kind"

@@ -29,6 +29,7 @@ SPLITS: Final[dict[str, str]] = {
     "reason": "why events were dropped, such as `expired`, `queue_full`, `join`, `disconnected` or `lost`",
     "table": "the part of the routing table: `local` or `remote`",
     "direction": "the direction of a link: `forward` (from its first end to its second) or `backward`",
+    "approximation": "how it was approximated, such as `worst-path` or `mean-path`; an empty detail is the best",
     "quantile": "the quantile, always given: `p50`, `p90`, `p99`, `p99.9`",
 }
 """What the detail of a metric says. Except for a quantile, an empty detail is the figure for all details together."""

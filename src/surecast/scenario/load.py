@@ -156,7 +156,8 @@ def _leave_out(data: Any, cuts: set[FieldPath], source: Source) -> None:
             place.pop(cut[-1], None)
             if len(cut) <= 2:
                 source.damaged.add(cut)
-    for path, gone in by_list.items():
+    # Inner lists first: taking entries out of an outer one renumbers it.
+    for path, gone in sorted(by_list.items(), key=lambda item: -len(item[0])):
         entries = _at(data, path)
         entries.drop(gone)
         source.kept[path] = entries.kept

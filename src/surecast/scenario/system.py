@@ -19,15 +19,19 @@ from surecast.scenario.network import Network
 if TYPE_CHECKING:
     import networkx as nx
 
+    from surecast.scenario.build.periods import Period
     from surecast.scenario.spec.delivery import Delivery
     from surecast.scenario.spec.scenario import Experiment, Targets
 
 __all__ = [
+    "AttributeStatistics",
     "Broker",
     "ClassWorkload",
     "Connectivity",
     "Failures",
     "FilterClass",
+    "Histogram",
+    "Matching",
     "Overlay",
     "OverlayLink",
     "Publisher",
@@ -59,10 +63,30 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
+class Matching:
+    """What the routing table of a broker adds to its service times, in seconds.
+
+    A notification costs `lookup_s`, and then by the algorithm. Brute force: `entry_s` for every entry of the table and
+    `predicate_s` for every entry of its class. Counting: `predicate_s` for every predicate that holds and `match_s` for
+    every entry that matches. Index: `match_s` for every entry looked at. A control message costs `update_s`, and
+    `comparison_s` for every entry it is compared with.
+    """
+
+    algorithm: str
+    lookup_s: float
+    entry_s: float
+    predicate_s: float
+    match_s: float
+    update_s: float
+    comparison_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Broker:
     """A logical broker. `router` is None without a physical network; `failures` is None if it never fails.
 
-    `notification_service` and `control_service` are None where the broker adds no queueing delay.
+    `notification_service` and `control_service` are None where the broker adds no queueing delay of a fixed length,
+    `matching` where none depends on its routing table.
     """
 
     name: str
@@ -70,6 +94,7 @@ class Broker:
     notification_service: Distribution | None = None
     control_service: Distribution | None = None
     failures: Failures | None = None
+    matching: Matching | None = None
 
     @property
     def availability(self) -> float:
@@ -182,12 +207,49 @@ class Subscriber:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """A distribution of numbers; the weights sum to 1.
+
+    With one point more than weights the points are the edges of bins and a number is uniform within its bin. With as
+    many, the points are the numbers that occur.
+    """
+
+    points: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def is_continuous(self) -> bool:
+        return len(self.points) > len(self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeStatistics:
+    """What notifications of a class carry in one attribute, and what subscriptions ask of it.
+
+    A subscription constrains it with probability `constrained`, to an interval with both ends drawn from `ends` or,
+    where that is None, to one with a centre and a width drawn from `centre` and `width`.
+    """
+
+    name: str
+    value: Histogram
+    ends: Histogram | None = None
+    centre: Histogram | None = None
+    width: Histogram | None = None
+    constrained: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class FilterClass:
-    """A class of notifications and of the subscriptions to them."""
+    """A class of notifications and of the subscriptions to them.
+
+    `filters` has an entry for each attribute, all independent of each other; None stands for one attribute where the
+    ends of the intervals and the values of the notifications are uniform.
+    """
 
     name: str
     hot_spot: str = ""
     service_factor: float = 1.0
+    filters: tuple[AttributeStatistics, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +267,7 @@ class ClassWorkload:
     publication_rate_per_s: NDArray[np.float64]
     subscription_rate_per_s: NDArray[np.float64]
     lifetime: Distribution
+    periods: tuple[Period, ...] = ()
 
     @property
     def active_subscriptions(self) -> float:

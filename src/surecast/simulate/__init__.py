@@ -1,6 +1,15 @@
 """Answer in virtual time."""
 
+from surecast.simulate.dropping import best_hybrid, simulate_dropping, simulate_dropping_until, simulate_queue
 from surecast.simulate.walk import run_until, simulate_reliability
 from surecast.simulate.world import simulate_protocol
 
-__all__ = ["run_until", "simulate_protocol", "simulate_reliability"]
+__all__ = [
+    "best_hybrid",
+    "run_until",
+    "simulate_dropping",
+    "simulate_dropping_until",
+    "simulate_protocol",
+    "simulate_queue",
+    "simulate_reliability",
+]

@@ -8,12 +8,16 @@ from surecast.predict.capacity.filters import (
     subscription_probability,
 )
 from surecast.predict.capacity.model import ALGORITHMS
+from surecast.predict.capacity.periods import predict_periods
+from surecast.predict.capacity.statistics import FilterStatistics
 
 __all__ = [
     "ALGORITHMS",
     "ROUTINGS",
+    "FilterStatistics",
     "notification_probability",
     "predict_capacity",
+    "predict_periods",
     "remote_entries",
     "subscription_probability",
 ]

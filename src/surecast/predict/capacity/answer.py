@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
-from surecast.predict.capacity.delays import Delays, delays_of, wait_spread
-from surecast.predict.capacity.filters import remote_entries
+from surecast.predict.capacity.averaging import averaged_waiting
+from surecast.predict.capacity.clients import Audience, audience_of, received_delays
+from surecast.predict.capacity.components import (
+    KINDS,
+    add_brokers,
+    add_overlay_links,
+    add_physical,
+    add_waiting,
+    queue_name,
+)
+from surecast.predict.capacity.delay_figures import add_latest, add_received, warn_of_averaging
+from surecast.predict.capacity.delays import Delays, delays_of
 from surecast.predict.capacity.headroom import headroom
-from surecast.predict.capacity.model import ALGORITHMS, CapacityModel, Loads, capacity_model
+from surecast.predict.capacity.latest import Contents, contents_of, latest_delivery
+from surecast.predict.capacity.model import ALGORITHMS, CapacityModel, Flows, Loads, capacity_model
+from surecast.predict.capacity.sojourn import Cubes, paths_of, service_cubes, sojourns_of
+from surecast.predict.capacity.statistics import FilterStatistics
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.system import System
+from surecast.scenario.system import ClassWorkload, System
 
 __all__ = ["predict_capacity"]
 
-Array = NDArray[np.float64]
-
-_KINDS = ("notification", "control")
-_SPREAD_MAX = 0.2
 _NAMED_MAX = 5
 
 
 def predict_capacity(
-    system: System, algorithms: Sequence[str] | None = None, *, shared_directions: bool = True
+    system: System,
+    algorithms: Sequence[str] | None = None,
+    *,
+    shared_directions: bool = True,
+    by_client: bool = True,
 ) -> QoSReport:
     """Routing tables, message rates, utilisation and delays of a system under each routing algorithm.
 
     Each algorithm is a variant of the report; left out, all nine of `ALGORITHMS`. The system needs filter classes and
     an overlay without cycles. Where a component is overloaded, a warning names it and the variant has no delays.
     With `shared_directions` both directions of a physical link share one queue, otherwise each has its own; a router
-    is always one queue.
+    is always one queue. Without `by_client` there are no figures by client and by class.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -57,7 +70,7 @@ def predict_capacity(
     for algorithm in chosen:
         if algorithm not in ALGORITHMS:
             raise ConfigurationError(f"unknown routing algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
-    model = capacity_model(system, shared_directions=shared_directions)
+    prepared = _prepare(system, shared_directions, by_client)
     builder = ReportBuilder(
         system.name,
         "predicted",
@@ -66,46 +79,81 @@ def predict_capacity(
         parameters={"algorithms": list(chosen), "shared_directions": shared_directions},
     )
     for algorithm in chosen:
-        _add_algorithm(builder, system, model, algorithm)
+        _add_algorithm(builder, prepared, algorithm)
     _add_assumptions(builder, system, chosen, shared_directions)
     return builder.build()
 
 
-def _add_algorithm(builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str) -> None:
+@dataclass(frozen=True)
+class _Prepared:
+    """What all algorithms share."""
+
+    system: System
+    workload: ClassWorkload
+    model: CapacityModel
+    cubes: Cubes
+    audience: Audience
+    contents: Mapping[FilterStatistics, Contents]
+    by_client: bool
+
+
+def _prepare(system: System, shared_directions: bool, by_client: bool) -> _Prepared:
+    model = capacity_model(system, shared_directions=shared_directions)
+    workload = system.class_workload
+    assert workload is not None  # else there is no model
+    audience = audience_of(workload, model.tree.brokers)
+    cubes, contents = service_cubes(system, model), contents_of(workload)
+    return _Prepared(system, workload, model, cubes, audience, contents, by_client)
+
+
+def _add_algorithm(builder: ReportBuilder, prepared: _Prepared, algorithm: str) -> None:
+    system, model = prepared.system, prepared.model
     flows = model.flows(algorithm)
     loads = model.loads(flows)
     delays = delays_of(model, algorithm, loads) if loads.stable else None
-    _add_brokers(builder, system, model, algorithm, loads, delays)
-    _add_overlay_links(builder, system, model, algorithm, loads, delays)
-    _add_physical(builder, system, model, algorithm, loads, delays)
+    add_brokers(builder, system, model, algorithm, loads, delays)
+    add_overlay_links(builder, system, model, algorithm, loads, delays)
+    add_physical(builder, system, model, algorithm, loads, delays)
     # capacity Eqs. 11, 19: what broker B's messages cause, summed over brokers, is what passes, summed over links
     by_kind = loads.link_rates[:, :, 0].sum(axis=1)
-    for detail, rate in zip(("", *_KINDS), (by_kind.sum(), *by_kind), strict=True):
+    for detail, rate in zip(("", *KINDS), (by_kind.sum(), *by_kind), strict=True):
         builder.add("system", "", "message_rate_per_s", float(rate), how="exact", detail=detail, variant=algorithm)
-    limit = headroom(model, algorithm)
-    if limit is None:
-        builder.note(f"{algorithm}: no component ever saturates, so there is no headroom figure")
-    else:
-        builder.add("system", "", "headroom_factor", limit.factor, how="exact", variant=algorithm)
-        first = _queue_name(system, model, limit.queue)
-        builder.note(f"{algorithm}: the first component to saturate is {first}, at {limit.factor:.4g} times the load")
+    _add_headroom(builder, system, model, algorithm)
     _add_targets(builder, system, algorithm, loads, delays)
     if delays is None:
         _warn_overload(builder, system, model, algorithm, loads)
+    else:
+        _add_delays(builder, prepared, algorithm, flows, loads, delays)
+
+
+def _add_headroom(builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str) -> None:
+    limit = headroom(model, algorithm)
+    if limit is None:
+        builder.note(f"{algorithm}: no component ever saturates, so there is no headroom figure")
         return
+    builder.add("system", "", "headroom_factor", limit.factor, how="exact", variant=algorithm)
+    first = queue_name(system, model, limit.queue)
+    builder.note(f"{algorithm}: the first component to saturate is {first}, at {limit.factor:.4g} times the load")
+
+
+def _add_delays(
+    builder: ReportBuilder, prepared: _Prepared, algorithm: str, flows: Flows, loads: Loads, delays: Delays
+) -> None:
+    """Delays of a stable system: worst paths, the latest delivery, what clients see, and averaged waiting times."""
+    system, model = prepared.system, prepared.model
     for metric, value in (
         ("notification_delay_worst_s", delays.notification_worst_s),
         ("subscription_delay_worst_s", delays.subscription_worst_s),
     ):
         if value is not None:
             builder.add("system", "", metric, value, how="approximation", variant=algorithm)
-    spread = wait_spread(model, flows, loads)
-    if spread.max() > _SPREAD_MAX:
-        worst = system.overlay.brokers[int(spread.argmax())].name
-        builder.warn(
-            f"{algorithm}: delays are underestimated: with so few filter classes the traffic follows the set of active "
-            f"subscriptions, which moves the spare capacity of broker {worst} by up to {spread.max():.0%}"
-        )
+    sojourns = sojourns_of(model, flows, loads, prepared.cubes)
+    add_latest(builder, latest_delivery(model, algorithm, loads, sojourns, prepared.contents), algorithm)
+    received = received_delays(prepared.audience, paths_of(model.tree, sojourns))
+    add_received(builder, prepared.workload, prepared.audience, received, algorithm, prepared.by_client)
+    averaged = averaged_waiting(model, algorithm, flows, loads)
+    add_waiting(builder, system, model, algorithm, averaged)
+    warn_of_averaging(builder, system, algorithm, delays.waiting_s[: model.tree.brokers], averaged)
 
 
 def _add_targets(builder: ReportBuilder, system: System, algorithm: str, loads: Loads, delays: Delays | None) -> None:
@@ -124,96 +172,10 @@ def _add_targets(builder: ReportBuilder, system: System, algorithm: str, loads: 
         builder.add("system", "", "targets_met_share", share, how=how, variant=algorithm)
 
 
-def _add_brokers(
-    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
-) -> None:
-    tree, names = model.tree, tuple(broker.name for broker in system.overlay.brokers)
-    # capacity Eqs. 1, 3, 5
-    local = model.lifetime_s * (model.subscriptions @ model.count)
-    remote = np.zeros(tree.brokers)
-    entries = remote_entries(algorithm.rpartition(" ")[2], model.known_behind(algorithm)) @ model.count
-    np.add.at(remote, tree.tail, entries)
-
-    def add(metric: str, values: Array, detail: str = "", how: str = "exact", where: object = True) -> None:
-        mask = np.broadcast_to(np.asarray(where, dtype=np.bool_), values.shape)
-        builder.add_many("broker", names, metric, values, how=how, detail=detail, variant=algorithm, where=mask)
-
-    for detail, values in (("", local + remote), ("local", local), ("remote", remote)):
-        add("table_entries", values, detail)
-    rates = loads.broker_rates[:, :, 0]
-    for detail, values in zip(("", *_KINDS), (rates.sum(axis=0), *rates), strict=True):
-        add("rate_in_per_s", values, detail)
-    serves = (model.notification_service[:, 0] > 0) | (model.control_service[:, 0] > 0)
-    add("utilisation", loads.utilisation[: tree.brokers], where=serves)
-    if delays is not None:
-        add("waiting_mean_s", delays.waiting_s[: tree.brokers], how="approximation", where=serves)
-
-
-def _add_overlay_links(
-    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
-) -> None:
-    links = model.tree.links
-    names = tuple(link.name for link in system.overlay.links)
-    passing = loads.link_rates[:, :, 0].sum(axis=0)
-    forward, backward = passing[:links], passing[links:]
-    both = forward + backward
-    for detail, values in (("", both), ("forward", forward), ("backward", backward)):
-        builder.add_many("overlay_link", names, "traffic_per_s", values, how="exact", detail=detail, variant=algorithm)
-    if delays is not None:
-        ways = delays.link_s[:links] * forward + delays.link_s[links:] * backward
-        mean = np.divide(ways, both, out=delays.link_s[:links].copy(), where=both > 0)
-        builder.add_many(
-            "overlay_link", names, "delay_mean_s", mean, how="approximation", variant=algorithm, where=both > 0
-        )
-
-
-def _add_physical(
-    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
-) -> None:
-    """Routers and physical links that carry traffic; those without a service time have no utilisation."""
-    network, servers = system.network, model.servers
-    if network is None:
-        return
-    utilisation = loads.utilisation[model.tree.brokers :]
-    directed = bool(servers.backward.any())
-    for scope, chosen, known in (
-        ("router", servers.is_router, [router.name for router in network.routers]),
-        ("physical_link", ~servers.is_router, [link.name for link in network.links]),
-    ):
-        rates = np.bincount(servers.component[chosen], loads.server_rates[chosen, 0], minlength=len(known))
-        carries = np.flatnonzero(rates > 0)
-        names = tuple(known[i] for i in carries)
-        builder.add_many(scope, names, "traffic_per_s", rates[carries], how="exact", variant=algorithm)
-        busy = np.flatnonzero(chosen & (loads.server_rates[:, 0] > 0) & (servers.moments[:, 0] > 0))
-        by_queue = [known[i] for i in servers.component[busy]]
-        details: str | list[str] = ""
-        if scope == "physical_link" and directed:
-            details = ["backward" if turned else "forward" for turned in servers.backward[busy]]
-        builder.add_many(
-            scope, by_queue, "utilisation", utilisation[busy], how="exact", detail=details, variant=algorithm
-        )
-        if delays is not None:
-            waiting = delays.waiting_s[model.tree.brokers :][busy]
-            builder.add_many(
-                scope, by_queue, "waiting_mean_s", waiting, how="approximation", detail=details, variant=algorithm
-            )
-
-
-def _queue_name(system: System, model: CapacityModel, queue: int) -> str:
-    network, servers, at = system.network, model.servers, queue - model.tree.brokers
-    if network is None or at < 0:
-        return f"broker {system.overlay.brokers[queue].name}"
-    component = int(servers.component[at])
-    if servers.is_router[at]:
-        return f"router {network.routers[component].name}"
-    way = " (backward)" if servers.backward[at] else ""
-    return f"physical link {network.links[component].name}{way}"
-
-
 def _warn_overload(builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads) -> None:
     """Names what is saturated, worst first (a utilisation of exactly 1 is unstable too)."""
     worst = [int(i) for i in np.argsort(-loads.utilisation, kind="stable") if loads.utilisation[i] >= 1.0]
-    named = [f"{_queue_name(system, model, i)} (utilisation {loads.utilisation[i]:.4g})" for i in worst[:_NAMED_MAX]]
+    named = [f"{queue_name(system, model, i)} (utilisation {loads.utilisation[i]:.4g})" for i in worst[:_NAMED_MAX]]
     more = f" and {len(worst) - _NAMED_MAX} more" if len(worst) > _NAMED_MAX else ""
     builder.warn(f"{algorithm}: overloaded, so there are no delays: {', '.join(named)}{more}")
 
@@ -222,8 +184,13 @@ def _add_assumptions(
     builder: ReportBuilder, system: System, algorithms: Sequence[str], shared_directions: bool
 ) -> None:
     builder.note(
-        "waiting times are those of M/G/1 queues fed with mean rates; with few filter classes the traffic follows the "
-        "set of active subscriptions and the delays are underestimated, with hundreds of equal classes they are not"
+        "waiting_mean_s and all delays are those of M/G/1 queues fed with mean rates; with few filter classes the "
+        "traffic follows the set of active subscriptions and they are underestimated, with hundreds of equal classes "
+        "they are not; waiting_averaged_s is averaged over the sets"
+    )
+    builder.note(
+        "delays of clients are those of the notifications that their own subscriptions match, until their home broker "
+        "has processed them; times in different queues are taken as independent, and a sum of them as gamma distributed"
     )
     builder.note(
         "headroom is the factor on the arrival rates of publications and subscriptions at which the first component "

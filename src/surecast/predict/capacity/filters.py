@@ -18,7 +18,7 @@ from scipy.special import dawsn
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["ROUTINGS", "notification_probability", "remote_entries", "subscription_probability"]
+__all__ = ["ROUTINGS", "checked_count", "notification_probability", "remote_entries", "subscription_probability"]
 
 Array = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ def notification_probability(routing: str, x: ArrayLike) -> Array:
     >>> notification_probability("covering", [0.0, 1.0, 1e6]).round(4).tolist()
     [0.0, 0.2752, 1.0]
     """
-    count = _checked(routing, x)
+    count = checked_count(routing, x)
     if routing == "flooding":
         return np.ones_like(count)
     if routing == "identity":
@@ -75,7 +75,7 @@ def subscription_probability(routing: str, x: ArrayLike) -> Array:
     >>> subscription_probability("covering", [0.0, 1.0, 100.0]).round(4).tolist()
     [1.0, 0.8534, 0.0587]
     """
-    count = _checked(routing, x)
+    count = checked_count(routing, x)
     if routing == "flooding":
         return np.zeros_like(count)
     if routing == "simple":
@@ -99,7 +99,7 @@ def remote_entries(routing: str, x: ArrayLike) -> Array:
     >>> remote_entries("covering", [1.0, 100.0]).round(2).tolist()
     [0.85, 5.87]
     """
-    count = _checked(routing, x)
+    count = checked_count(routing, x)
     if routing == "flooding":
         return np.zeros_like(count)
     if routing == "simple":
@@ -109,7 +109,8 @@ def remote_entries(routing: str, x: ArrayLike) -> Array:
     return -np.expm1(-count)
 
 
-def _checked(routing: str, x: ArrayLike) -> Array:
+def checked_count(routing: str, x: ArrayLike) -> Array:
+    """Numbers of subscriptions as an array; refuses an unknown routing and numbers that cannot be."""
     if routing not in ROUTINGS:
         raise ConfigurationError(f"unknown routing {routing!r}; known are {', '.join(ROUTINGS)}")
     count = np.asarray(x, dtype=np.float64)

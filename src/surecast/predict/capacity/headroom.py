@@ -45,9 +45,13 @@ def headroom(model: CapacityModel, algorithm: str) -> Headroom | None:
     most = float(model.loads(everything).utilisation.max(initial=0.0))
     none = np.zeros_like(model.active)
     least = float(model.loads(Flows(none, none, none, none)).utilisation.max(initial=0.0))
-    if most == 0.0:
+    adds = any(each is not None for each in model.matching)
+    if most == 0.0 and not adds:
         return None
-    low = -math.log(most) - 1e-9
+    low = -math.log(most) - 1e-9 if most > 0.0 else 0.0
+    # Where routing tables add to service times there is more load than that: no bound, but none at all without load.
+    while adds and low > -math.log(_FARTHEST) and excess(low) >= 0.0:
+        low -= math.log(10.0)
     high = -math.log(least) + 1e-9 if least > 0.0 else low + math.log(_FARTHEST)
     if algorithm.endswith("identity"):
         bracket = _nearest(excess, low, high)

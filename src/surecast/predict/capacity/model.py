@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.predict.capacity.filters import ROUTINGS, notification_probability, subscription_probability
+from surecast.predict.capacity.filters import ROUTINGS
+from surecast.predict.capacity.service import Services, services_of
+from surecast.predict.capacity.statistics import FilterStatistics, statistics_of
 from surecast.predict.capacity.tree import BrokerTree, broker_tree
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
-from surecast.scenario.system import ClassWorkload, System
+from surecast.scenario.system import ClassWorkload, Matching, System
 
 __all__ = ["ALGORITHMS", "CapacityModel", "Flows", "Loads", "Servers", "capacity_model"]
 
@@ -52,12 +54,14 @@ class Flows:
     """Messages of each class over each directed link under one algorithm.
 
     `notify` and `subscribe` are P_n and P_s; `notifications` and `controls` are rates per second of one class.
+    `algorithm` says what is in the routing tables; empty, nothing is.
     """
 
     notify: Array
     subscribe: Array
     notifications: Array
     controls: Array
+    algorithm: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Loads:
 
     `link_rates` has one plane for notifications and one for control messages; so has `broker_rates`. `utilisation`
     and `squares` (rate times second moment of the service time) list brokers first, then the physical queues.
+    `notification_s` and `control_s` are the mean service times of a broker (rows) for a class (columns).
     """
 
     link_rates: Array
@@ -73,6 +78,8 @@ class Loads:
     server_rates: Array
     utilisation: Array
     squares: Array
+    notification_s: Array
+    control_s: Array
 
     @property
     def stable(self) -> bool:
@@ -90,7 +97,8 @@ class CapacityModel:
 
     `count` says how many classes coincide in each column, `factor` their service factor. `active` is the mean number
     of subscriptions beyond each directed link (x_a), `publications_behind` and `subscriptions_behind` the rates of
-    the brokers on its near side (omega_a and lambda_a of the opposite direction).
+    the brokers on its near side (omega_a and lambda_a of the opposite direction). `statistics` are the filter
+    statistics of each column, `matching` what the routing table of each broker adds to its service times.
     """
 
     tree: BrokerTree
@@ -106,6 +114,25 @@ class CapacityModel:
     notification_service: Array
     control_service: Array
     servers: Servers
+    statistics: tuple[FilterStatistics, ...]
+    matching: tuple[Matching | None, ...]
+
+    @property
+    def serves(self) -> Mask:
+        """Which brokers take time for messages."""
+        adds = np.array([each is not None for each in self.matching], dtype=np.bool_)
+        return adds | (self.notification_service[:, 0] > 0) | (self.control_service[:, 0] > 0)
+
+    def by_class(self, function: Callable[[FilterStatistics, Array], Array], x: Array) -> Array:
+        """A function of the statistics and of x, by column; columns with the same statistics in one go."""
+        kinds = dict.fromkeys(self.statistics)
+        if len(kinds) == 1:
+            return function(self.statistics[0], x)
+        found = np.empty_like(x)
+        for kind in kinds:
+            columns = [i for i, each in enumerate(self.statistics) if each is kind]
+            found[:, columns] = function(kind, x[:, columns])
+        return found
 
     def passing(self, algorithm: str) -> tuple[Mask, Mask]:
         """Whether P_n and P_s are above 0, by directed link and class; told from the structure, free of underflow."""
@@ -122,12 +149,18 @@ class CapacityModel:
             return np.where(self.tree.rising[:, None], 0.0, self.active)
         return self.active
 
+    def remote_entries(self, algorithm: str, scale: float = 1.0) -> Array:
+        """Entries of one class for the neighbour that each directed link leads to (capacity Eqs. 3, 5)."""
+        routing = algorithm.rpartition(" ")[2]
+        return self.by_class(lambda kind, x: kind.remote_entries(routing, x), scale * self.known_behind(algorithm))
+
     def flows(self, algorithm: str, scale: float = 1.0) -> Flows:
         """The traffic under an algorithm when all arrivals are `scale` times as frequent, lifetimes unchanged."""
         routing = algorithm.rpartition(" ")[2]
         active = scale * self.active
-        notify = notification_probability(routing, active)
-        subscribe = subscription_probability(routing, self.tree.reverse(active))
+        notify = self.by_class(lambda kind, x: kind.notification_probability(routing, x), active)
+        back = self.tree.reverse(active)
+        subscribe = self.by_class(lambda kind, x: kind.subscription_probability(routing, x), back)
         if algorithm.startswith("hierarchical"):
             # capacity section 3.8, changes 1 and 2
             rising = self.tree.rising[:, None]
@@ -135,7 +168,7 @@ class CapacityModel:
         # capacity Eqs. 22, 25
         notifications = scale * notify * self.publications_behind
         controls = 2.0 * scale * subscribe * self.subscriptions_behind
-        return Flows(notify, subscribe, notifications, controls)
+        return Flows(notify, subscribe, notifications, controls, algorithm)
 
     def _rates(self, notifications: Array, controls: Array) -> Array:
         """Rates of both kinds over all classes: messages, and weighted by service factor and by its square."""
@@ -158,10 +191,22 @@ class CapacityModel:
         server_rates = np.zeros((len(self.servers.component), 3))
         np.add.at(server_rates, self.servers.used, link_rates.sum(axis=0)[self.servers.by])
         # capacity Eqs. 28, 34, and the second moments of Eqs. 29, 35
-        services = np.stack([self.notification_service, self.control_service])
-        by_broker = (broker_rates[:, :, 1:] * services).sum(axis=0)
-        both = np.concatenate([by_broker, server_rates[:, 1:] * self.servers.moments])
-        return Loads(link_rates, broker_rates, server_rates, both[:, 0], both[:, 1])
+        services = services_of(self, flows, scale)
+        both = np.concatenate([self._by_broker(flows, scale, services), server_rates[:, 1:] * self.servers.moments])
+        mean_s = services.first
+        return Loads(link_rates, broker_rates, server_rates, both[:, 0], both[:, 1], mean_s[0], mean_s[1])
+
+    def _by_broker(self, flows: Flows, scale: float, services: Services) -> Array:
+        """Rates times first and second moments of service times, summed over both kinds of message and all classes."""
+        found = np.zeros((self.tree.brokers, 2))
+        for kind, (own, passing) in enumerate(
+            ((self.publications, flows.notifications), (2.0 * self.subscriptions, flows.controls))
+        ):
+            rates = scale * own
+            np.add.at(rates, self.tree.head, passing)
+            for moment, values in enumerate((services.first[kind], services.second[kind])):
+                found[:, moment] += (rates * values) @ self.count
+        return found
 
 
 def capacity_model(system: System, *, shared_directions: bool = True) -> CapacityModel:
@@ -173,7 +218,7 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
             "workload.subscriptions and workload.publications"
         )
     tree = broker_tree(overlay)
-    publications, subscriptions, factor, count = _distinct_classes(workload, tree.brokers)
+    publications, subscriptions, factor, count, statistics = _distinct_classes(workload, tree.brokers)
     lifetime_s = workload.lifetime.mean_s
     beyond = tree.beyond(subscriptions)
     latency = np.array([link.latency_s for link in overlay.links], dtype=np.float64)
@@ -191,22 +236,29 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
         _moments(broker.notification_service for broker in overlay.brokers),
         _moments(broker.control_service for broker in overlay.brokers),
         _servers(system, shared_directions),
+        statistics,
+        tuple(broker.matching for broker in overlay.brokers),
     )
 
 
-def _distinct_classes(workload: ClassWorkload, brokers: int) -> tuple[Array, Array, Array, Array]:
-    """Rates by broker of the classes that differ, their service factors, and how many classes each stands for."""
+def _distinct_classes(
+    workload: ClassWorkload, brokers: int
+) -> tuple[Array, Array, Array, Array, tuple[FilterStatistics, ...]]:
+    """Rates by broker of the classes that differ, their service factors, how many each stands for, and statistics."""
+    kinds = list(dict.fromkeys(each.filters for each in workload.classes))
+    place = {kind: i for i, kind in enumerate(kinds)}
     rows = np.concatenate(
         [
             workload.by_broker(workload.publication_rate_per_s, brokers),
             workload.by_broker(workload.subscription_rate_per_s, brokers),
-            np.array([[each.service_factor] for each in workload.classes]),
+            np.array([[each.service_factor, place[each.filters]] for each in workload.classes]),
         ],
         axis=1,
     )
     distinct, count = np.unique(rows, axis=0, return_counts=True)
     columns = np.ascontiguousarray(distinct.T)
-    return columns[:brokers], columns[brokers:-1], columns[-1], count.astype(np.float64)
+    statistics = tuple(statistics_of(kinds[int(i)]) for i in columns[-1])
+    return columns[:brokers], columns[brokers:-2], columns[-2], count.astype(np.float64), statistics
 
 
 def _moments(services: Iterable[Distribution | None]) -> Array:

@@ -3,17 +3,20 @@
 A filter is filed by its class, then by its equalities (hash tables, nested in the order of the attributes), then by one
 more of its constraints: an interval, a prefix or existence. What is left of it is checked when it is found. Where every
 filter has at most one constraint besides equalities, nothing is looked at in vain: the cost is that of a few look-ups,
-a search in sorted lists, and the matches. With more, filters whose filed constraint alone holds are looked at as well.
+a search in sorted lists, and the matches. With more, filters whose filed constraint alone holds are looked at as well;
+the one to file a filter under is the one that seems to hold most rarely. How often an interval holds is guessed from a
+sample of the ends that intervals on this attribute have: where the interests are, the values are.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from math import isinf
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from surecast.protocol.filters.constraints import Constraint, Equals, Exists, Interval, StartsWith
+from surecast.protocol.filters.constraints import Constraint, Equals, Interval, StartsWith
 from surecast.protocol.filters.event import Event, Value
 from surecast.protocol.filters.filter import Filter
 from surecast.protocol.filters.intervals import IntervalTable
@@ -22,13 +25,47 @@ __all__ = ["FilterIndex"]
 
 K = TypeVar("K", bound=Hashable)
 
+_SAMPLE_MAX: Final = 256
+_SAMPLE_ENOUGH: Final = 16
+
+
+class _Sample:
+    """The last few ends of intervals on one attribute, sorted; says which share of them an interval holds."""
+
+    __slots__ = ("ordered", "recent", "turn")
+
+    def __init__(self) -> None:
+        self.ordered: list[float] = []
+        self.recent: list[float] = []
+        self.turn = 0
+
+    def add(self, interval: Interval) -> None:
+        for end in (interval.low, interval.high):
+            if isinf(end):
+                continue
+            if len(self.recent) < _SAMPLE_MAX:
+                self.recent.append(end)
+            else:
+                del self.ordered[bisect_left(self.ordered, self.recent[self.turn])]
+                self.recent[self.turn] = end
+                self.turn = (self.turn + 1) % _SAMPLE_MAX
+            insort(self.ordered, end)
+
+    def share(self, interval: Interval) -> float | None:
+        """How often the interval might hold; None with too few to tell."""
+        size = len(self.ordered)
+        if size < _SAMPLE_ENOUGH:
+            return None
+        inside = bisect_right(self.ordered, interval.high) - bisect_left(self.ordered, interval.low)
+        return (inside + 0.5) / (size + 1)
+
 
 class _Entry(Generic[K]):
     """One filter in the index: who wants it, and where it is filed."""
 
     __slots__ = ("filed", "filter", "keys", "path", "rest", "serial")
 
-    def __init__(self, filter: Filter, serial: int):
+    def __init__(self, filter: Filter, serial: int, share: Callable[[str, Constraint], float]):
         self.filter = filter
         self.serial = serial
         self.keys: dict[K, None] = {}
@@ -40,13 +77,14 @@ class _Entry(Generic[K]):
                 others.append((name, constraint))
             else:
                 self.path.append((name, value))
-        others.sort(key=lambda pair: _breadth(pair[1]))  # stable: the names decide among equals
+        if len(others) > 1:
+            others.sort(key=lambda pair: share(*pair))  # stable: the names decide among equals
         self.filed: tuple[str, Constraint] | None = others[0] if others else None
         self.rest = tuple(others[1:])
 
-    def rest_holds(self, event: Event) -> bool:
+    def rest_holds(self, values: dict[str, Value]) -> bool:
         for name, constraint in self.rest:
-            value = event.get(name)
+            value = values.get(name)
             if value is None or not constraint.holds(value):
                 return False
         return True
@@ -173,6 +211,7 @@ class FilterIndex(Generic[K]):
     def __init__(self) -> None:
         self._entries: dict[Filter, _Entry[K]] = {}
         self._classes: dict[str | None, _Node[K]] = {}
+        self._samples: dict[str | None, dict[str, _Sample]] = {}
         self._serial = 0
         self._size = 0
 
@@ -184,8 +223,7 @@ class FilterIndex(Generic[K]):
         """Takes a filter in for a key; False if it was there."""
         entry = self._entries.get(filter)
         if entry is None:
-            entry = self._entries[filter] = _Entry(filter, self._serial)
-            self._serial += 1
+            entry = self._entries[filter] = self._filed(filter)
             if filter.satisfiable:
                 self._classes.setdefault(filter.class_name, _Node()).add(entry)
         elif key in entry.keys:
@@ -205,13 +243,15 @@ class FilterIndex(Generic[K]):
             del self._entries[filter]
             if filter.satisfiable and self._classes[filter.class_name].remove(entry):
                 del self._classes[filter.class_name]
+                self._samples.pop(filter.class_name, None)
         return True
 
     def match(self, event: Event) -> set[K]:
         """The keys that want an event, each once."""
         keys: set[K] = set()
+        values = dict(event.attributes)
         for entry in self._found(event):
-            if not entry.rest or entry.rest_holds(event):
+            if not entry.rest or entry.rest_holds(values):
                 keys.update(entry.keys)
         return keys
 
@@ -224,7 +264,28 @@ class FilterIndex(Generic[K]):
         >>> [str(filter) for filter in index.filters_matching(Event("Stock"))]
         ['Stock: true']
         """
-        return [entry.filter for entry in self._found(event) if entry.rest_holds(event)]
+        values = dict(event.attributes)
+        return [entry.filter for entry in self._found(event) if entry.rest_holds(values)]
+
+    def _filed(self, filter: Filter) -> _Entry[K]:
+        """A new entry, filed under the constraint that seems to hold most rarely."""
+        samples: dict[str, _Sample] = {}
+        if len(filter.constraints) > 1:
+            samples = self._samples.setdefault(filter.class_name, {})
+
+        def share(name: str, constraint: Constraint) -> float:
+            known = None
+            if isinstance(constraint, Interval) and name in samples:
+                known = samples[name].share(constraint)
+            return _share(constraint) if known is None else known
+
+        entry: _Entry[K] = _Entry(filter, self._serial, share)
+        self._serial += 1
+        if entry.rest:
+            for name, constraint in filter.constraints:
+                if isinstance(constraint, Interval) and not constraint.is_point:
+                    samples.setdefault(name, _Sample()).add(constraint)
+        return entry
 
     def _found(self, event: Event) -> list[_Entry[K]]:
         found: list[_Entry[K]] = []
@@ -242,10 +303,10 @@ def _only_value(constraint: Constraint) -> Value | None:
     return constraint.low if isinstance(constraint, Interval) and constraint.is_point else None
 
 
-def _breadth(constraint: Constraint) -> int:
-    """Which constraint to file a filter under: the lower, the fewer values are likely to meet it."""
+def _share(constraint: Constraint) -> float:
+    """How often a constraint might hold, by its kind alone."""
     if isinstance(constraint, Interval):
-        return 2 * isinf(constraint.low) + 2 * isinf(constraint.high)
+        return (0.2, 0.5, 1.0)[isinf(constraint.low) + isinf(constraint.high)]
     if isinstance(constraint, StartsWith):
-        return 1 if constraint.prefix else 4
-    return 5 if isinstance(constraint, Exists) else 0
+        return 0.5 ** len(constraint.prefix)
+    return 1.0

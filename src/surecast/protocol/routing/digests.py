@@ -8,14 +8,15 @@ alone, not on the order in which they came; with exact merging only the events i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from surecast.protocol.filters import Filter, hull, merge
 from surecast.protocol.routing.messages import Update
 
 __all__ = ["DIGESTS", "Digest"]
+
+_Key = TypeVar("_Key")
 
 
 class Digest(ABC):
@@ -33,13 +34,13 @@ class Digest(ABC):
     """
 
     def __init__(self) -> None:
-        self._announced: Counter[Filter] = Counter()
-        self._net: Counter[Filter] = Counter()
+        self._announced: dict[Filter, int] = {}
+        self._net: dict[Filter, int] = {}
 
     @property
     def announced(self) -> list[Filter]:
         """What the neighbour was told and not told to forget; repeated where it has more than one entry."""
-        return list(self._announced.elements())
+        return [one for one, number in self._announced.items() for _ in range(number)]
 
     def change(self, removed: Iterable[Filter] = (), added: Iterable[Filter] = ()) -> Update | None:
         """Takes in a change behind the link; the one message it takes to pass it on, None if none is needed."""
@@ -48,8 +49,11 @@ class Digest(ABC):
             self._add(one)
         for one in removed:
             self._remove(one)
-        gone, new = tuple((-self._net).elements()), tuple((+self._net).elements())
-        return Update(gone, new) if gone or new else None
+        gone: list[Filter] = []
+        new: list[Filter] = []
+        for one, number in self._net.items():
+            (new if number > 0 else gone).extend([one] * abs(number))
+        return Update(tuple(gone), tuple(new)) if gone or new else None
 
     @abstractmethod
     def _add(self, filter: Filter) -> None:
@@ -60,14 +64,12 @@ class Digest(ABC):
         """Takes in that one filter is gone."""
 
     def _announce(self, filter: Filter) -> None:
-        self._announced[filter] += 1
-        self._net[filter] += 1
+        self._announced[filter] = self._announced.get(filter, 0) + 1
+        self._net[filter] = self._net.get(filter, 0) + 1
 
     def _revoke(self, filter: Filter) -> None:
-        self._announced[filter] -= 1
-        if not self._announced[filter]:
-            del self._announced[filter]
-        self._net[filter] -= 1
+        _take(self._announced, filter)
+        self._net[filter] = self._net.get(filter, 0) - 1
 
 
 class _Simple(Digest):
@@ -85,28 +87,31 @@ class _IdentityExact(Digest):
 
     def __init__(self) -> None:
         super().__init__()
-        self._counts: Counter[Filter] = Counter()
+        self._counts: dict[Filter, int] = {}
 
     def _add(self, filter: Filter) -> None:
-        self._counts[filter] += 1
-        if self._counts[filter] == 1:
+        if _put(self._counts, filter):
             self._announce(filter)
 
     def _remove(self, filter: Filter) -> None:
-        self._counts[filter] -= 1
-        if not self._counts[filter]:
-            del self._counts[filter]
+        if _take(self._counts, filter):
             self._revoke(filter)
 
 
-class _Identity(_IdentityExact):
+class _Identity(Digest):
     """Announces every class once, without constraints (*capacity* section 3.1.1)."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[str | None, int] = {}
+
     def _add(self, filter: Filter) -> None:
-        super()._add(Filter(filter.class_name))
+        if _put(self._counts, filter.class_name):
+            self._announce(Filter(filter.class_name))
 
     def _remove(self, filter: Filter) -> None:
-        super()._remove(Filter(filter.class_name))
+        if _take(self._counts, filter.class_name):
+            self._revoke(Filter(filter.class_name))
 
 
 class _ByClass(Digest):
@@ -114,19 +119,15 @@ class _ByClass(Digest):
 
     def __init__(self) -> None:
         super().__init__()
-        self._classes: dict[str | None, Counter[Filter]] = {}
+        self._classes: dict[str | None, dict[Filter, int]] = {}
 
     def _add(self, filter: Filter) -> None:
-        counts = self._classes.setdefault(filter.class_name, Counter())
-        counts[filter] += 1
-        if counts[filter] == 1:
+        if _put(self._classes.setdefault(filter.class_name, {}), filter):
             self._came(filter)
 
     def _remove(self, filter: Filter) -> None:
         counts = self._classes[filter.class_name]
-        counts[filter] -= 1
-        if not counts[filter]:
-            del counts[filter]
+        if _take(counts, filter):
             if not counts:
                 del self._classes[filter.class_name]
             self._went(filter)
@@ -259,9 +260,24 @@ class _MergingExact(_ByClass):
                     self._revoke(one)
 
 
-def _within(
-    classes: dict[str | None, Counter[Filter]] | dict[str | None, dict[Filter, None]], class_name: str | None
-) -> Iterator[Filter]:
+def _put(counts: dict[_Key, int], key: _Key) -> bool:
+    """Counts one more; whether it is the first."""
+    number = counts.get(key, 0) + 1
+    counts[key] = number
+    return number == 1
+
+
+def _take(counts: dict[_Key, int], key: _Key) -> bool:
+    """Counts one less; whether it was the last."""
+    number = counts[key] - 1
+    if number:
+        counts[key] = number
+        return False
+    del counts[key]
+    return True
+
+
+def _within(classes: Mapping[str | None, Mapping[Filter, object]], class_name: str | None) -> Iterator[Filter]:
     """The filters that one of this class could cover."""
     if class_name is not None:
         yield from classes.get(class_name, ())

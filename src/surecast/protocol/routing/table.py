@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from surecast.errors import PeerError
 from surecast.protocol.filters import Event, Filter, FilterIndex
 from surecast.protocol.routing.messages import Update
@@ -27,7 +25,8 @@ class ContentTable:
     def __init__(self, neighbours: list[str]):
         self._local: FilterIndex[str] = FilterIndex()
         self._remote: FilterIndex[str] = FilterIndex()
-        self._counts: dict[str, Counter[Filter]] = {name: Counter() for name in neighbours}
+        self._counts: dict[str, dict[Filter, int]] = {name: {} for name in neighbours}
+        self._remote_entries = 0
 
     @property
     def local_entries(self) -> int:
@@ -37,11 +36,11 @@ class ContentTable:
     @property
     def remote_entries(self) -> int:
         """The number of entries for neighbours, all together."""
-        return sum(counts.total() for counts in self._counts.values())
+        return self._remote_entries
 
     def entries_for(self, neighbour: str) -> list[Filter]:
         """The entries for one neighbour; under simple routing an equal filter may be there more than once."""
-        return list(self._counts[neighbour].elements())
+        return [one for one, number in self._counts[neighbour].items() for _ in range(number)]
 
     def add_local(self, client: str, filter: Filter) -> bool:
         """Takes in an entry for a client; False if it was there."""
@@ -54,18 +53,23 @@ class ContentTable:
     def apply(self, neighbour: str, update: Update) -> None:
         """Takes in what a neighbour announced and revoked, all of it or, if it is wrong, nothing."""
         counts = self._counts[neighbour]
-        net = Counter(update.added)
-        net.subtract(update.removed)
+        net: dict[Filter, int] = {}
+        for change, filters in ((1, update.added), (-1, update.removed)):
+            for one in filters:
+                net[one] = net.get(one, 0) + change
         for one, number in net.items():
             if not one.satisfiable:
                 raise PeerError(f"{neighbour} announced a filter that no event can match; such filters stay local")
-            if counts[one] + number < 0:
+            if counts.get(one, 0) + number < 0:
                 raise PeerError(f"{neighbour} revoked the filter {one}, which it has not announced")
         for one, number in net.items():
-            counts[one] += number
-            if counts[one]:
-                self._remote.add(one, neighbour)
-            else:
+            before = counts.get(one, 0)
+            self._remote_entries += number
+            if before + number:
+                counts[one] = before + number
+                if not before:
+                    self._remote.add(one, neighbour)
+            elif before:
                 del counts[one]
                 self._remote.remove(one, neighbour)
 

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from surecast.scenario.build.clients import Surroundings, locate, popularity
 from surecast.scenario.build.collect import expand, unique_names
+from surecast.scenario.build.periods import build_periods
 from surecast.scenario.source import FieldPath
-from surecast.scenario.spec.workload import ClassSpec, WorkloadSpec
-from surecast.scenario.system import ClassWorkload, FilterClass
+from surecast.scenario.spec.workload import AttributeSpec, ClassSpec, HistogramSpec, WorkloadSpec
+from surecast.scenario.system import AttributeStatistics, ClassWorkload, FilterClass, Histogram
 
 __all__ = ["build_class_workload"]
 
@@ -33,6 +34,8 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
     unique_names([((*CLASSES, entry), name) for name, entry, _ in shares], "class", where.collect)
     domains = _client_domains([router for _, router in places], where)
     hot_spots = _hot_spots([(name, spec.classes[entry], entry) for name, entry, _ in shares], domains, where)
+    names = [(name, spec.classes[entry].name) for name, entry, _ in shares]
+    periods = build_periods(spec.periods, names, where.collect)
     if len(where.collect.problems) > before or not clients:
         return None
     spread = _spread([spec.classes[entry] for _, entry, _ in shares], hot_spots, domains, len(clients))
@@ -41,8 +44,9 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
     arrivals = spec.subscriptions.rate
     if arrivals is None:
         arrivals = (spec.subscriptions.active or 0.0) / lifetime.mean_s
+    filters = [_statistics(spec.filters if each.filters is None else each.filters) for each in spec.classes]
     classes = [
-        FilterClass(name, hot_spot, spec.classes[entry].service_factor)
+        FilterClass(name, hot_spot, spec.classes[entry].service_factor, filters[entry])
         for (name, entry, _), hot_spot in zip(shares, hot_spots, strict=True)
     ]
     return ClassWorkload(
@@ -53,6 +57,7 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
         by_class * spec.publications,
         by_class * arrivals,
         lifetime,
+        periods,
     )
 
 
@@ -69,6 +74,38 @@ def _clients(spec: WorkloadSpec, where: Surroundings) -> tuple[list[str], list[t
         named += [((*CLIENTS, entry), name) for name in names]
     unique_names(named, "client", where.collect)
     return clients, places
+
+
+def _statistics(attributes: list[AttributeSpec]) -> tuple[AttributeStatistics, ...] | None:
+    """The attributes of a class in the order of their names; None where there are none."""
+    found = []
+    for spec in sorted(attributes, key=lambda each: each.name):
+        value, interval = _histogram(spec.value), spec.interval
+        if interval.centre is not None and interval.width is not None:
+            centre, width = _histogram(interval.centre), _histogram(interval.width)
+            found.append(AttributeStatistics(spec.name, value, None, centre, width, spec.constrained))
+            continue
+        ends = value
+        if interval.ends == "uniform":
+            ends = Histogram(spec.value.range, (1.0,))
+        elif interval.ends != "values":
+            ends = _histogram(interval.ends)
+        found.append(AttributeStatistics(spec.name, value, ends, constrained=spec.constrained))
+    return tuple(found) or None
+
+
+def _histogram(spec: HistogramSpec) -> Histogram:
+    """A measured distribution with weights that sum to 1; equal numbers are one, and what never occurs is left out."""
+    if spec.edges is not None:
+        weights = np.array(spec.weights, dtype=np.float64)
+        used = np.flatnonzero(weights)
+        first, last = int(used[0]), int(used[-1]) + 1
+        shares = weights[first:last] / weights.sum()
+        return Histogram(tuple(spec.edges[first : last + 1]), tuple(shares.tolist()))
+    values, at = np.unique(np.array(spec.values, dtype=np.float64), return_inverse=True)
+    counts = np.bincount(at, spec.weights, minlength=len(values))
+    kept = counts > 0
+    return Histogram(tuple(values[kept].tolist()), tuple((counts[kept] / counts.sum()).tolist()))
 
 
 def _client_domains(routers: list[int | None], where: Surroundings) -> list[str]:

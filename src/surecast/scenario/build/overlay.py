@@ -13,9 +13,9 @@ from surecast.scenario.build.failures import FailureTable
 from surecast.scenario.build.network import service_time
 from surecast.scenario.network import Network
 from surecast.scenario.source import FieldPath
-from surecast.scenario.spec.overlay import BuiltLinks, CandidatesSpec, LinkSpec, OverlaySpec
+from surecast.scenario.spec.overlay import BuiltLinks, CandidatesSpec, LinkSpec, MatchingSpec, OverlaySpec
 from surecast.scenario.streams import Streams
-from surecast.scenario.system import Broker, Overlay, OverlayLink
+from surecast.scenario.system import Broker, Matching, Overlay, OverlayLink
 
 __all__ = ["build_overlay"]
 
@@ -24,6 +24,12 @@ LINKS: FieldPath = ("overlay", "links")
 Pair = tuple[int, int]
 MOST_COMPLETE = 500
 MOST_CENTRAL = 2000
+MEASURED = {
+    "brute-force": Matching("brute-force", 0.0, 0.08e-6, 0.27e-6, 0.0, 7.5e-6, 1.3e-6),
+    "counting": Matching("counting", 0.6e-6, 0.0, 0.24e-6, 0.0, 7.5e-6, 1.3e-6),
+    "index": Matching("index", 2.9e-6, 0.0, 0.0, 0.18e-6, 7.5e-6, 1.3e-6),
+}
+"""What matching costs in this software, from `benchmarks/matching_costs.py`."""
 
 
 def build_overlay(
@@ -123,9 +129,17 @@ def _brokers(
                 where = (*path, "control_service")
                 capacity = None if entry.control_service.mean is not None else entry.capacity
                 control = service_time(capacity, entry.control_service, streams, purpose, name, collect, where)
-            brokers.append(Broker(name, router, notify, control, failures.broker(name)))
+            matching = None if entry.matching is None else _matching(entry.matching)
+            brokers.append(Broker(name, router, notify, control, failures.broker(name), matching))
     unique_names(named, "broker", collect)
     return None if len(collect.problems) > before or not collect.intact(BROKERS) else brokers
+
+
+def _matching(spec: MatchingSpec) -> Matching:
+    """The costs given, and for the others those measured."""
+    names = ("lookup", "entry", "predicate", "match", "update", "comparison")
+    given = {f"{name}_s": getattr(spec, name) for name in names if getattr(spec, name) is not None}
+    return replace(MEASURED[spec.algorithm], **given)
 
 
 def _routers(

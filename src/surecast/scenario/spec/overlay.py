@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.distributions import DistributionSpec, Exponential
@@ -19,6 +19,7 @@ from surecast.scenario.spec.base import (
     ShareRange,
     Spec,
 )
+from surecast.scenario.units import AlsoAs, Duration
 
 __all__ = [
     "AvailabilitySpec",
@@ -27,9 +28,37 @@ __all__ = [
     "CandidatesSpec",
     "ComponentAvailability",
     "LinkSpec",
+    "MatchingSpec",
     "OverlaySpec",
     "TopicTreesSpec",
 ]
+
+
+class MatchingSpec(Spec):
+    """How a broker finds the entries that a notification matches, and how long each step takes.
+
+    A time left out is that of this software, as `benchmarks/matching_costs.py` measures it. The algorithm alone may
+    stand for the mapping.
+    """
+
+    algorithm: Literal["brute-force", "counting", "index"]
+    """Scan of the whole table, counting of the predicates that hold, or the index of this software."""
+    lookup: Duration | None = None
+    """Time per notification, whatever the size of the table."""
+    entry: Duration | None = None
+    """Time per entry of the table, of any class (brute force)."""
+    predicate: Duration | None = None
+    """Time per entry of the notification's class (brute force), or per predicate that holds (counting)."""
+    match: Duration | None = None
+    """Time per entry that matches (counting), or that is looked at (index)."""
+    update: Duration | None = None
+    """Time per control message, whatever the size of the table."""
+    comparison: Duration | None = None
+    """Time per entry that a subscription is compared with, under covering and merging."""
+
+
+def _algorithm(value: Any) -> Any:
+    return {"algorithm": value} if isinstance(value, str) else value
 
 
 class BrokerSpec(Spec):
@@ -47,6 +76,8 @@ class BrokerSpec(Spec):
     """Service time of a notification; its mean comes from the capacity unless given here."""
     control_service: DistributionSpec | None = None
     """Service time of a control message; left out, as for notifications."""
+    matching: Annotated[MatchingSpec, BeforeValidator(_algorithm), AlsoAs({"type": "string"})] | None = None
+    """What the size of the routing table adds to both service times; left out, nothing."""
 
 
 class LinkSpec(Spec):

@@ -6,9 +6,10 @@ come and go. A scenario may have either or both.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.distributions import DistributionSpec
@@ -24,12 +25,16 @@ from surecast.scenario.spec.base import (
     Share,
     Spec,
 )
-from surecast.scenario.units import Lifetime, Rate
+from surecast.scenario.spec.periods import Periods
+from surecast.scenario.units import AlsoAs, Lifetime, Rate
 
 __all__ = [
+    "AttributeSpec",
     "ClassSpec",
     "ClientSpec",
     "ConnectivitySpec",
+    "HistogramSpec",
+    "IntervalSpec",
     "PublisherSpec",
     "SubscriberSpec",
     "SubscriptionsSpec",
@@ -38,6 +43,12 @@ __all__ = [
 ]
 
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+MAX_BINS = 1000
+
+
+def _name_or_histogram(value: Any) -> str:
+    return "name" if isinstance(value, str) else "histogram"
 
 
 class TopicSpec(Spec):
@@ -124,6 +135,109 @@ class SubscriberSpec(_Client):
         return self
 
 
+class HistogramSpec(Spec):
+    """A measured distribution of numbers: bins with their weights, or the numbers themselves.
+
+    A list alone stands for `values`.
+    """
+
+    edges: list[Number] | None = Field(default=None, min_length=2, max_length=MAX_BINS)
+    """Edges of the bins, ascending; numbers are uniform within a bin."""
+    values: list[Number] | None = Field(default=None, min_length=1, max_length=MAX_BINS)
+    """Numbers that occur, in any order; one that is given twice occurs twice as often."""
+    weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
+    """How often each bin or each number occurs, relative to the others; left out for `values`, all alike."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.edges is None) == (self.values is None) or (self.edges is not None and self.weights is None):
+            raise PydanticCustomError("histogram", "a histogram has either edges and weights or values; write one")
+        if self.edges is not None and any(a >= b for a, b in pairwise(self.edges)):
+            raise PydanticCustomError("histogram", "the edges do not ascend; write each larger than the one before")
+        if self.weights is not None:
+            wanted = len(self.edges) - 1 if self.edges is not None else len(self.values or ())
+            if len(self.weights) != wanted:
+                raise PydanticCustomError(
+                    "histogram",
+                    "there are {given} weights; {wanted} are needed, one for each {what}",
+                    {"given": len(self.weights), "wanted": wanted, "what": "value" if self.values else "bin"},
+                )
+            if not sum(self.weights) > 0:
+                raise PydanticCustomError("histogram", "the weights are all 0; at least one must be above 0")
+        return self
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest number."""
+        numbers = self.edges or self.values or [0.0]
+        return min(numbers), max(numbers)
+
+
+def _listed(value: Any) -> Any:
+    return {"values": value} if isinstance(value, list) else value
+
+
+HistogramOrList = Annotated[
+    HistogramSpec, BeforeValidator(_listed), AlsoAs({"type": "array", "items": {"type": "number"}})
+]
+
+
+class IntervalSpec(Spec):
+    """The interval that a subscription asks for: two ends alike, or a centre and a width."""
+
+    ends: Annotated[
+        Annotated[Literal["uniform", "values"], Tag("name")] | Annotated[HistogramOrList, Tag("histogram")],
+        Discriminator(_name_or_histogram),
+    ] = "uniform"
+    """Both ends are drawn from this: a histogram, `uniform` over the range of the attribute's values, or `values` (as
+    the values are distributed)."""
+    centre: HistogramOrList | None = None
+    """Distribution of the middle of an interval."""
+    width: HistogramOrList | None = None
+    """Distribution of the width of an interval, independent of its middle."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.centre is None) != (self.width is None):
+            raise PydanticCustomError("interval", "centre and width go together")
+        if self.centre is not None and "ends" in self.model_fields_set:
+            raise PydanticCustomError("interval", "an interval has either ends or centre and width; leave out one")
+        if self.width is not None and self.width.range[0] < 0:
+            raise PydanticCustomError("interval", "a width is negative; write numbers of 0 or more")
+        return self
+
+
+class AttributeSpec(Spec):
+    """One attribute of notifications, and what subscriptions ask of it."""
+
+    name: Name
+    """Name of the attribute."""
+    value: HistogramOrList
+    """Distribution of its value in notifications."""
+    interval: IntervalSpec = IntervalSpec()
+    """The interval that a subscription asks for; left out, with ends uniform over the range of the values."""
+    constrained: Probability = 1.0
+    """Probability that a subscription asks anything of this attribute."""
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        low, high = self.value.range
+        if self.interval.centre is None and self.interval.ends == "uniform" and low == high:
+            raise PydanticCustomError("attribute", "uniform ends need values that differ; write ends as a histogram")
+        return self
+
+
+def _different(attributes: list[AttributeSpec]) -> list[AttributeSpec]:
+    names = [attribute.name for attribute in attributes]
+    for name in names:
+        if names.count(name) > 1:
+            raise PydanticCustomError("attributes", "the attribute {name} is given twice; keep one", {"name": name})
+    return attributes
+
+
+Attributes = Annotated[list[AttributeSpec], AfterValidator(_different), Field(max_length=8)]
+
+
 class ClassSpec(Spec):
     """One filter class, or `count` classes named name-1, name-2 and so on."""
 
@@ -139,6 +253,8 @@ class ClassSpec(Spec):
     """Share of its publications and subscriptions that come from its hot spot."""
     service_factor: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Its service times relative to the others'."""
+    filters: Attributes | None = None
+    """Its attributes, in place of the workload's; an empty list for one attribute with everything uniform."""
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -188,12 +304,16 @@ class WorkloadSpec(Spec):
     """Lifetime of events: what arrives later is late. Left out, events live for ever."""
     classes: list[NameAlone[ClassSpec]] = Field(default_factory=list)
     """Filter classes, each a name or a mapping."""
+    filters: Attributes = Field(default_factory=list)
+    """Attributes of every class that has none of its own; left out, one with uniform values and intervals."""
     clients: list[ClientSpec] = Field(default_factory=list)
     """Clients of the filter classes."""
     subscriptions: SubscriptionsSpec | None = None
     """How subscriptions to the filter classes come and go."""
     publications: Rate | None = None
     """Publications per second in all filter classes together."""
+    periods: Periods = Field(default_factory=list)
+    """Parts of the day with rates of their own; left out, the rates are always the same."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

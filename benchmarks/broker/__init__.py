@@ -1,0 +1,1 @@
+"""Surecast beside other brokers: processor time, throughput, latency, durability and memory."""

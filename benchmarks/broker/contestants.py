@@ -1,0 +1,165 @@
+"""The brokers, each started as a process of its own, pinned to one core, with what it promises."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.broker.dialects import Dialect, Mqtt, Nats
+from benchmarks.broker.load import TOPIC_BYTES
+from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
+
+__all__ = ["Contestant", "UnavailableError", "free_port", "pinned", "processor_s", "start", "start_process"]
+
+HOST = "127.0.0.1"
+NAMES = ("surecast", "mosquitto", "nats", "amqtt")
+
+PROMISES = {
+    "surecast": "QoS 1 acknowledged once every persistent session has the message on disk (fsync); access rules are checked",
+    "mosquitto": "QoS 1 acknowledged once it is in memory; no persistence; anonymous, no access rules",
+    "nats": "at most once, nothing is acknowledged; anonymous, no access rules",
+    "amqtt": "QoS 1 acknowledged once it is in memory; anonymous, no access rules",
+}
+
+_MOSQUITTO = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+max_inflight_messages 0
+max_queued_messages 0
+set_tcp_nodelay true
+persistence false
+log_dest none
+"""
+
+_NATS = """\
+host: 127.0.0.1
+port: {port}
+ping_interval: "1h"
+"""
+
+_AMQTT = """\
+listeners:
+  default:
+    type: tcp
+    bind: 127.0.0.1:{port}
+plugins:
+  amqtt.plugins.authentication.AnonymousAuthPlugin:
+    allow_anonymous: true
+"""
+
+
+class UnavailableError(Exception):
+    """A contestant cannot take part; the message says why."""
+
+
+@dataclass
+class Contestant:
+    """A broker that is up."""
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def dialect(self, cell: Cell) -> Dialect | None:
+        """How to talk to it in a cell; None if it has no such thing."""
+        if self.name == "nats":
+            return None if cell.qos else Nats(TOPIC_BYTES, PAYLOAD_BYTES)
+        return Mqtt(cell.qos, TOPIC_BYTES, PAYLOAD_BYTES)
+
+    def processor_s(self) -> float:
+        """Its processor time so far."""
+        return processor_s(self.process.pid)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.process.terminate()
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(name: str, folder: Path, core: int | None, nats: str | None = None) -> Contestant:
+    """Starts a broker and waits until it answers; UnavailableError if it is not installed."""
+    port = free_port()
+    if name == "surecast":
+        command = [sys.executable, "-m", "benchmarks.broker.serve", str(port)]
+    elif name == "mosquitto":
+        command = [_program("mosquitto"), "-c", _write(folder / "mosquitto.conf", _MOSQUITTO, port)]
+    elif name == "nats":
+        command = [nats or _program("nats-server"), "-c", _write(folder / "nats.conf", _NATS, port)]
+    else:
+        if importlib.util.find_spec("amqtt") is None:
+            raise UnavailableError("the Python package amqtt is not installed")
+        script = "import sys; from amqtt.scripts.broker_script import main; sys.argv = ['amqtt', *sys.argv[1:]]; main()"
+        command = [sys.executable, "-c", script, "-c", _write(folder / "amqtt.yaml", _AMQTT, port)]
+    return Contestant(name, port, start_process(command, port, core, folder / f"{name}.log"))
+
+
+def start_process(command: list[str], port: int, core: int | None, log: Path) -> subprocess.Popen[bytes]:
+    """Starts a process on a core and waits until its port takes connections."""
+    with log.open("wb") as output, pinned(core):
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        except OSError as error:
+            raise UnavailableError(f"{command[0]}: {error.strerror}") from None
+    until = time.perf_counter() + 20.0
+    while time.perf_counter() < until:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
+            return process
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    raise UnavailableError(f"it did not start: {log.read_text(errors='replace')[-400:].strip()}")
+
+
+@contextlib.contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """Processes started inside run on one core only."""
+    before = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of all threads of a process, from the scheduler, in seconds."""
+    total_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            total_ns += int((thread / "schedstat").read_text().split()[0])
+    return total_ns / 1e9
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise UnavailableError(f"{name} is not on the path")
+    return found
+
+
+def _write(path: Path, text: str, port: int) -> str:
+    path.write_text(text.format(port=port), encoding="utf-8")
+    return str(path)

@@ -1,0 +1,154 @@
+"""What clients say to a broker, encoded beforehand: MQTT 3.1.1, and the text protocol of NATS.
+
+All messages of one cell have the same length, so that a stream of deliveries is taken apart by slices with a step.
+The first byte of a payload is its publisher, the second counts its messages; the rest is filler.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Protocol
+
+__all__ = ["RING", "Dialect", "Mqtt", "Nats"]
+
+RING = 1_024
+"""Messages that a publisher has ready; it sends them again and again. Packet identifiers are 1 to RING."""
+
+
+class Dialect(Protocol):
+    """A protocol as the load generator needs it; the offsets count from the first byte of a delivery."""
+
+    acknowledges: bool
+    delivery_bytes: int
+    payload_at: int
+    id_at: int
+    first_byte: bytes
+
+    def connect(self, address: tuple[str, int], name: str) -> socket.socket:
+        """A connection that the broker has accepted."""
+
+    def subscribe(self, client: socket.socket, topic: str) -> None:
+        """Subscribes and waits until the broker has said yes."""
+
+    def publication(self, topic: str, payload: bytes, identifier: int) -> bytes:
+        """The bytes that publish a message."""
+
+
+def dial(address: tuple[str, int]) -> socket.socket:
+    client = socket.create_connection(address, timeout=10.0)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def read_until(client: socket.socket, end: bytes) -> bytes:
+    data = b""
+    while end not in data:
+        more = client.recv(4_096)
+        if not more:
+            raise ConnectionError(f"the broker has closed the connection after {data!r}")
+        data += more
+    return data
+
+
+def read_exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = client.recv(size - len(data))
+        if not more:
+            raise ConnectionError(f"the broker has closed the connection after {data!r}")
+        data += more
+    return data
+
+
+class Mqtt:
+    """MQTT 3.1.1; `user` and `password` are sent if given, and sessions are clean unless `persistent`."""
+
+    first_byte = b""
+
+    def __init__(self, qos: int, topic_bytes: int, payload_bytes: int, user: str = "", password: str = ""):
+        self.qos = qos
+        self.acknowledges = qos > 0
+        self._user, self._password = user, password
+        self.id_at = 4 + topic_bytes
+        self.payload_at = self.id_at + 2 * (qos > 0)
+        self.delivery_bytes = self.payload_at + payload_bytes
+
+    def connect(self, address: tuple[str, int], name: str, persistent: bool = False) -> socket.socket:
+        """A connection that the broker has accepted."""
+        client = dial(address)
+        flags = (0 if persistent else 0x02) | (0xC0 if self._user else 0)
+        body = b"\0\4MQTT\4" + bytes((flags,)) + b"\0\0" + _text(name)
+        if self._user:
+            body += _text(self._user) + _text(self._password)
+        client.sendall(_packet(0x10, body))
+        answer = read_exactly(client, 4)
+        if answer[0] != 0x20 or answer[3]:
+            raise ConnectionError(f"{name} was not accepted: {answer.hex()}")
+        return client
+
+    def subscribe(self, client: socket.socket, topic: str) -> None:
+        """Subscribes and waits until the broker has said yes."""
+        client.sendall(_packet(0x82, b"\0\1" + _text(topic) + bytes((self.qos,))))
+        answer = read_exactly(client, 5)
+        if answer[0] != 0x90 or answer[4] != self.qos:
+            raise ConnectionError(f"the subscription to {topic} was not granted: {answer.hex()}")
+
+    def publication(self, topic: str, payload: bytes, identifier: int) -> bytes:
+        """The bytes that publish a message.
+
+        >>> Mqtt(1, 1, 1).publication("t", b"x", 7).hex(" ")
+        '32 06 00 01 74 00 07 78'
+        """
+        middle = identifier.to_bytes(2, "big") if self.qos else b""
+        return _packet(0x30 | self.qos << 1, _text(topic) + middle + payload)
+
+
+class Nats:
+    """Core NATS: at most once, nothing is acknowledged."""
+
+    acknowledges = False
+    first_byte = b"M"
+
+    def __init__(self, topic_bytes: int, payload_bytes: int):
+        self._payload_bytes = payload_bytes
+        self.id_at = 0
+        self.payload_at = len("MSG  1 \r\n") + topic_bytes + len(str(payload_bytes))
+        self.delivery_bytes = self.payload_at + payload_bytes + 2
+
+    def connect(self, address: tuple[str, int], name: str) -> socket.socket:
+        """A connection that the broker has accepted."""
+        client = dial(address)
+        read_until(client, b"\r\n")
+        options = {"verbose": False, "pedantic": False, "name": name, "lang": "none", "version": "1", "protocol": 1}
+        client.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
+        read_until(client, b"PONG\r\n")
+        return client
+
+    def subscribe(self, client: socket.socket, topic: str) -> None:
+        """Subscribes and waits until the broker has said yes."""
+        client.sendall(f"SUB {_subject(topic)} 1\r\nPING\r\n".encode())
+        read_until(client, b"PONG\r\n")
+
+    def publication(self, topic: str, payload: bytes, identifier: int) -> bytes:
+        """The bytes that publish a message.
+
+        >>> Nats(1, 1).publication("t", b"x", 7)
+        b'PUB t 1\\r\\nx\\r\\n'
+        """
+        return f"PUB {_subject(topic)} {self._payload_bytes}\r\n".encode() + payload + b"\r\n"
+
+
+def _subject(topic: str) -> str:
+    return topic.replace("/", ".")
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes(2, "big") + data
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    if len(body) > 127:
+        return bytes((first, len(body) & 127 | 128, len(body) >> 7)) + body
+    return bytes((first, len(body))) + body

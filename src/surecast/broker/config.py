@@ -1,0 +1,304 @@
+"""From a configuration file and flags to a checked configuration: all that is wrong is found at once, with its line."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import ipaddress
+import json
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from surecast.broker.config_models import BrokerConfig, ListenerSpec
+from surecast.broker.security import read_users
+from surecast.broker.security_acl import Rule, parse_rule, read_rules
+from surecast.errors import ConfigurationError, FileError, Problem, ScenarioError
+from surecast.scenario.load import WORDS
+from surecast.scenario.source import FieldPath, Source, field_name, has_part, parse_field, read_source
+
+__all__ = [
+    "BrokerConfigError",
+    "access_rules",
+    "admin_socket_path",
+    "is_loopback",
+    "load_config",
+    "tls_context",
+]
+
+COMMAND_LINE = "command line"
+_SOCKET_PATH_MAX = 100  # the operating system allows little more
+
+
+class BrokerConfigError(ScenarioError, ConfigurationError):
+    """A broker's configuration is wrong in one or more places; `problems` lists them all."""
+
+
+def load_config(path: Path | None = None, flags: Mapping[str, Any] | None = None) -> BrokerConfig:
+    """Reads and checks a configuration. `flags` are fields by name that go before those of the file.
+
+    Raises BrokerConfigError with every problem found.
+
+    >>> load_config(None, {"listeners[0].port": 1884}).listeners[0].port
+    1884
+    >>> load_config(None, {"listeners[0].host": "0.0.0.0"})
+    Traceback (most recent call last):
+        ...
+    surecast.broker.config.BrokerConfigError: command line: listeners[0].host: 0.0.0.0 would let anybody in ...
+    """
+    source = Source(COMMAND_LINE, Path(), {}) if path is None else _read(path)
+    given = _apply(source, flags or {})
+    try:
+        config = BrokerConfig.model_validate(source.data, context={"folder": source.folder})
+    except ValidationError as error:
+        problems = [_problem(source, given, detail) for detail in error.errors(include_url=False)]
+        raise BrokerConfigError(dict.fromkeys(problems)) from None
+    problems = [_located(source, given, where, message, hint) for where, message, hint in _findings(config)]
+    if problems:
+        raise BrokerConfigError(problems)
+    return config
+
+
+def access_rules(config: BrokerConfig) -> list[Rule]:
+    """All access rules, those of the configuration first."""
+    security = config.security
+    return [*map(parse_rule, security.rules), *(read_rules(security.acl) if security.acl else [])]
+
+
+def admin_socket_path(config: BrokerConfig) -> Path:
+    """The local socket of a broker's administration."""
+    if config.admin_socket is not None:
+        return config.admin_socket
+    return default_admin_socket(config.state.folder, config.listeners[0].wanted_port)
+
+
+def default_admin_socket(folder: Path | None, port: int) -> Path:
+    """Where the socket is unless the configuration names a place: in the state's folder, or by the first port."""
+    if folder is not None:
+        path = Path(os.path.realpath(folder)) / "admin.sock"
+        if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
+            return path
+        name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    else:
+        name = f"port-{port}"
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(base) / f"surecast-{os.getuid()}" / f"{name}.sock"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("*")
+    (True, True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host != "*" else []
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+
+def tls_context(listener: ListenerSpec) -> ssl.SSLContext:
+    """The TLS settings of a listener; ConfigurationError says which file is wrong."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate, key = listener.certificate, listener.key or listener.certificate
+    for file in (certificate, key, listener.ca):
+        if file is not None and not os.access(file, os.R_OK):
+            raise ConfigurationError(f"{file} is not there, or cannot be read")
+    if certificate is None:
+        raise ConfigurationError("a TLS listener needs a certificate")
+    try:
+        # The password callback keeps OpenSSL from asking at the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(f"{certificate} and {key} are no certificate with its key: {_reason(error)}") from None
+    if listener.ca is not None:
+        try:
+            context.load_verify_locations(listener.ca)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigurationError(f"{listener.ca} holds no certificates: {_reason(error)}") from None
+        context.verify_mode = ssl.CERT_REQUIRED if listener.require_client_certificate else ssl.CERT_OPTIONAL
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error.strerror or error).lower().replace("_", " ")
+
+
+def _read(path: Path) -> Source:
+    try:
+        source = read_source(path)
+    except ScenarioError as error:
+        hint = "docs/guides/run-a-broker.md has one to start from"
+        raise BrokerConfigError(
+            Problem(p.file, p.line, p.field, p.message.replace("scenario", "configuration"), hint if p.hint else "")
+            for p in error.problems
+        ) from None
+    if not isinstance(source.data, dict):
+        hint = "write fields such as listeners: and state:"
+        raise BrokerConfigError([source.problem((), "a configuration is a mapping of fields", hint)])
+    return source
+
+
+def _apply(source: Source, flags: Mapping[str, Any]) -> set[FieldPath]:
+    """Sets fields from the command line; returns their paths."""
+    given: set[FieldPath] = set()
+    for name, value in flags.items():
+        path = parse_field(name)
+        place: Any = source.data
+        for at, step in enumerate(path[:-1]):
+            if isinstance(place, list) and isinstance(step, int) and step == len(place):
+                place.append({})
+            elif isinstance(place, dict) and not isinstance(place.get(str(step)), (dict, list)):
+                place[str(step)] = [] if isinstance(path[at + 1], int) else {}
+            place = place[step]
+        # A path on the command line starts where the command runs, not where the file is.
+        place[path[-1]] = str(value.absolute()) if isinstance(value, Path) else value
+        given.add(path)
+    return given
+
+
+def _located(source: Source, given: set[FieldPath], path: FieldPath, message: str, hint: str) -> Problem:
+    if any(path[: len(flag)] == flag for flag in given):
+        return Problem(COMMAND_LINE, None, field_name(path), message, hint)
+    return source.problem(path, message, hint)
+
+
+def _problem(source: Source, given: set[FieldPath], detail: ErrorDetails) -> Problem:
+    """One validation error in words: what is wrong and what would be right."""
+    kind, context = detail["type"], detail.get("ctx") or {}
+    path = _data_path(source.data, detail["loc"], kind)
+    text = json.dumps(detail["input"], default=str)[:60]
+    message, hint = "", ""
+    if kind == "missing":
+        message, hint = "is missing", "add it"
+    elif kind == "extra_forbidden":
+        allowed = sorted(_fields_at(path[:-1]))
+        near = difflib.get_close_matches(str(path[-1]), allowed, n=1)
+        message = "is not a field of a configuration at this place"
+        hint = f"did you mean {near[0]}?" if near else f"allowed here: {', '.join(allowed)}"
+    elif kind == "literal_error":
+        message, hint = f"{text} is not known here", f"write {context['expected']}"
+    elif kind == "string_pattern_mismatch" and path[-1:] == ("path",):
+        message = f"{text} should begin with /"
+    elif kind in WORDS:
+        message = f"{text} {WORDS[kind].format(**context)}"
+    else:
+        message, _, hint = str(detail["msg"]).partition("; ")
+    return _located(source, given, path, message, hint)
+
+
+def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
+    path: list[str | int] = []
+    for step in loc:
+        if has_part(data, step):
+            data = data[step]
+            path.append(step)
+    if kind == "missing":
+        path.append(loc[-1])
+    return tuple(path)
+
+
+def _fields_at(path: FieldPath) -> set[str]:
+    """Names of the fields at a place."""
+    model: Any = BrokerConfig
+    for step in path:
+        if isinstance(step, str) and step in model.model_fields:
+            found = str(model.model_fields[step].annotation)
+            model = next((m for m in _MODELS if m.__name__ in found), model)
+    return set(model.model_fields)
+
+
+_MODELS = [ListenerSpec] + [
+    type_
+    for field in BrokerConfig.model_fields.values()
+    for type_ in (*getattr(field.annotation, "__args__", ()), field.annotation)
+    if hasattr(type_, "model_fields") and type_ is not ListenerSpec
+]
+
+_Finding = tuple[FieldPath, str, str]
+
+
+def _findings(config: BrokerConfig) -> Iterator[_Finding]:
+    """What is wrong though each field by itself is right."""
+    for at, listener in enumerate(config.listeners):
+        for path, message, hint in _listener_findings(config, listener):
+            yield ("listeners", at, *path), message, hint
+    seen: dict[str, int] = {}
+    for at, listener in enumerate(config.listeners):
+        if listener.label in seen and (listener.name or listener.wanted_port):
+            yield ("listeners", at), f"has the name {listener.label}, as listeners[{seen[listener.label]}]", "rename it"
+        seen.setdefault(listener.label, at)
+    if config.state.chosen != "memory" and config.state.folder is None:
+        yield ("state", "durability"), f"{config.state.chosen} needs a folder", "name one as state.folder"
+    yield from _security_findings(config)
+    try:
+        _ = config.settings
+    except ConfigurationError as error:
+        yield ("limits",), str(error), ""
+
+
+def _listener_findings(config: BrokerConfig, listener: ListenerSpec) -> Iterator[_Finding]:
+    if listener.secure:
+        try:
+            tls_context(listener)
+        except ConfigurationError as error:
+            yield ("certificate",), str(error), "name PEM files as certificate: and key:"
+    else:
+        for name in ("certificate", "key", "ca"):
+            if getattr(listener, name) is not None:
+                yield (name,), f"means nothing for the kind {listener.kind}", "write kind: tls or secure-websocket"
+    for name in ("require_client_certificate", "use_certificate_name"):
+        if getattr(listener, name) and (listener.ca is None or not listener.secure):
+            yield (name,), "needs TLS and the authorities to trust", "name their file as ca:"
+    if (
+        config.anonymous_at(listener)
+        and not listener.require_client_certificate
+        and not config.security.allow_anonymous_remote
+        and not is_loopback(listener.host)
+    ):
+        hint = (
+            "name a users file (security.users, --users), set anonymous: false, or say that this is wanted with "
+            "security.allow_anonymous_remote: true (--allow-anonymous-remote)"
+        )
+        yield ("host",), f"{listener.host} would let anybody in the network connect without a user name", hint
+    elif (
+        not config.anonymous_at(listener)
+        and config.security.users is None
+        and not (listener.use_certificate_name or listener.require_client_certificate)
+    ):
+        hint = "name a users file as security.users, or use certificates"
+        yield ("anonymous",), "nobody could connect here: there are no users", hint
+
+
+def _security_findings(config: BrokerConfig) -> Iterator[_Finding]:
+    security = config.security
+    for name, read in (("users", read_users), ("acl", read_rules)):
+        file = getattr(security, name)
+        if file is not None:
+            try:
+                read(file)
+            except FileError as error:
+                yield ("security", name), str(error), ""
+    for at, text in enumerate(security.rules):
+        try:
+            parse_rule(text)
+        except ConfigurationError as error:
+            message, _, hint = str(error).partition("; ")
+            yield ("security", "rules", at), message, hint
+    if config.http is not None and config.http.log_readers and security.users is None:
+        yield ("http", "log_readers"), "there are no users", "name their file as security.users"

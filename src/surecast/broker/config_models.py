@@ -1,0 +1,278 @@
+"""What a broker's configuration file may say. docs/reference/broker-configuration.md is written from here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema
+
+from surecast.broker.store_base import Durability
+from surecast.protocol.broker import BrokerSettings, Overflow
+from surecast.scenario.spec.base import Name, Spec
+from surecast.scenario.units import Duration, PositiveDuration, Rate, Size
+
+__all__ = [
+    "BrokerConfig",
+    "EventLogSpec",
+    "FilePath",
+    "HttpSpec",
+    "LimitsSpec",
+    "ListenerSpec",
+    "LogSpec",
+    "SecuritySpec",
+    "StateSpec",
+]
+
+ListenerKind = Literal["tcp", "tls", "websocket", "secure-websocket"]
+_PORTS: dict[str, int] = {"tcp": 1883, "tls": 8883, "websocket": 8083, "secure-websocket": 8084}
+_DEFAULTS = BrokerSettings()
+
+
+def _path(value: object, info: ValidationInfo) -> object:
+    """Relative paths start at the folder of the configuration file."""
+    if isinstance(value, str) and value:
+        return Path((info.context or {}).get("folder", Path())) / Path(value).expanduser()
+    return value
+
+
+FilePath = Annotated[
+    Path, BeforeValidator(_path), PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"})
+]
+Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Word = Annotated[int, Field(strict=True, ge=1, le=65_535)]
+
+
+class ListenerSpec(Spec):
+    """Where clients connect."""
+
+    name: Name | None = None
+    """A name for log lines and metrics; the kind and the port if it is left out."""
+    kind: ListenerKind = "tcp"
+    """How MQTT travels: on TCP, on TLS, in WebSocket frames, or in WebSocket frames on TLS."""
+    host: Name = "127.0.0.1"
+    """Address or name to listen at; `*` is every address of the machine, IPv4 and IPv6."""
+    port: Port | None = None
+    """Port; 1883, 8883, 8083 or 8084 by kind if it is left out. 0 takes any that is free."""
+    path: Annotated[str, Field(pattern="^/")] = "/mqtt"
+    """Path that WebSocket clients ask for."""
+    origins: tuple[Name, ...] | None = None
+    """Web pages that may connect by WebSocket, such as `https://example.org`; all if it is left out."""
+    certificate: FilePath | None = None
+    """File of the certificate chain, PEM; needed for TLS."""
+    key: FilePath | None = None
+    """File of the private key, PEM; the certificate's file if it is left out."""
+    ca: FilePath | None = None
+    """File of the authorities whose client certificates are trusted, PEM."""
+    require_client_certificate: bool = False
+    """Whether a client must show a certificate of one of these authorities."""
+    use_certificate_name: bool = False
+    """Whether the common name of a client's certificate is its user name; it needs no password then."""
+    anonymous: bool | None = None
+    """Whether clients without a user name may connect; if it is left out, they may where there is no users \
+file."""
+    connections_max: Count = 100_000
+    """Connections at the same time."""
+    address_connections_max: Count | None = None
+    """Connections at the same time from one address; no limit of its own if it is left out."""
+    connection_rate_max: Rate | None = None
+    """New connections, such as `500/s`; what is above is closed at once. No limit if it is left out."""
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.kind in ("tls", "secure-websocket")
+
+    @property
+    def websocket(self) -> bool:
+        """Whether it speaks WebSocket."""
+        return self.kind in ("websocket", "secure-websocket")
+
+    @property
+    def wanted_port(self) -> int:
+        """The port that was asked for."""
+        return _PORTS[self.kind] if self.port is None else self.port
+
+    @property
+    def label(self) -> str:
+        """The name, given or made."""
+        return self.name or f"{self.kind}-{self.wanted_port}"
+
+
+class StateSpec(Spec):
+    """What is kept for the next start."""
+
+    folder: FilePath | None = None
+    """Folder of the broker's state; without one everything is in memory."""
+    durability: Durability | None = None
+    """What an acknowledged message survives: `full` a loss of power, `os` the end of the broker, `memory` neither; \
+`full` where there is a folder, `memory` where there is none."""
+
+    @property
+    def chosen(self) -> Durability:
+        """The durability, given or by default."""
+        return self.durability or ("full" if self.folder is not None else "memory")
+
+
+class SecuritySpec(Spec):
+    """Who may connect and what they may do."""
+
+    users: FilePath | None = None
+    """File of users and password hashes, made by `surecast passwd`."""
+    acl: FilePath | None = None
+    """File of access rules."""
+    rules: tuple[str, ...] = ()
+    """Access rules, written as in the file; they go before those of the file."""
+    allow_anonymous_remote: bool = False
+    """Whether anybody in the network may connect without a user name; otherwise such listeners are on loopback only."""
+    failures_max: Count = 20
+    """Wrong passwords from one address before it has to wait,"""
+    failures_window: PositiveDuration = 60.0
+    """and the time in which they are counted."""
+
+
+class LimitsSpec(Spec):
+    """The bounds of every queue, table and waiting time."""
+
+    queue_messages: Count = _DEFAULTS.queue_messages_max
+    """Messages of QoS 1 and 2 that wait for one session, those in flight included."""
+    queue_size: Size = float(_DEFAULTS.queue_bytes_max)
+    """Payload and topic bytes that wait for one session."""
+    overflow: Overflow = _DEFAULTS.overflow
+    """What happens to a message that finds the queue full."""
+    inflight: Word = _DEFAULTS.inflight_max
+    """Unacknowledged messages towards a client; a client's own receive maximum may be lower."""
+    receive_maximum: Word = _DEFAULTS.receive_maximum
+    """Unacknowledged QoS 1 and 2 messages that a client may send."""
+    unsent_size: Size = float(_DEFAULTS.unsent_bytes_max)
+    """Bytes that wait for a slow connection before its QoS 0 messages are dropped."""
+    packet_size: Size = float(_DEFAULTS.packet_bytes_max)
+    """Largest packet a client may send."""
+    first_packet_size: Size = float(_DEFAULTS.first_packet_bytes_max)
+    """Largest packet before a connection is accepted."""
+    connect_timeout: PositiveDuration = float(_DEFAULTS.connect_timeout_s)
+    """Time a new connection has for its handshake and its CONNECT."""
+    keep_alive: Duration = float(_DEFAULTS.keep_alive_max_s)
+    """Longest keep-alive; 0 leaves it to the client."""
+    session_expiry: Duration = float(_DEFAULTS.session_expiry_max_s)
+    """Longest time a session outlives its connection; 0 leaves it to the client."""
+    topic_aliases: Annotated[int, Field(strict=True, ge=0, le=65_535)] = _DEFAULTS.topic_alias_max
+    """Topic aliases in each direction of a connection."""
+    topic_levels: Count = _DEFAULTS.topic_levels_max
+    """Levels of a topic or a filter."""
+    subscriptions: Count = _DEFAULTS.subscriptions_max
+    """Subscriptions of one session."""
+    sessions: Count = _DEFAULTS.sessions_max
+    """Sessions, connected or not."""
+    retained: Count = _DEFAULTS.retained_max
+    """Retained messages."""
+    connections: Count = 100_000
+    """Connections at the same time, all listeners together."""
+
+    def settings(self, system_interval_s: float) -> BrokerSettings:
+        """The same for the core, which counts whole seconds and bytes."""
+        return BrokerSettings(
+            queue_messages_max=self.queue_messages,
+            queue_bytes_max=int(self.queue_size),
+            overflow=self.overflow,
+            inflight_max=self.inflight,
+            receive_maximum=self.receive_maximum,
+            unsent_bytes_max=int(self.unsent_size),
+            packet_bytes_max=int(self.packet_size),
+            first_packet_bytes_max=int(self.first_packet_size),
+            connect_timeout_s=_whole(self.connect_timeout),
+            keep_alive_max_s=_whole(self.keep_alive),
+            session_expiry_max_s=_whole(self.session_expiry),
+            topic_alias_max=self.topic_aliases,
+            topic_levels_max=self.topic_levels,
+            subscriptions_max=self.subscriptions,
+            sessions_max=self.sessions,
+            retained_max=self.retained,
+            system_interval_s=_whole(system_interval_s),
+        )
+
+
+def _whole(duration_s: float) -> int:
+    """Whole seconds; a part of one counts as one, because 0 means no limit."""
+    return int(-(-duration_s // 1))
+
+
+class EventLogSpec(Spec):
+    """The log of everything that happens to clients and messages; docs/logs.md describes it."""
+
+    folder: FilePath
+    """Folder of the log."""
+    segment_size: Size = float(64 << 20)
+    """Size at which a new file is begun,"""
+    segment_age: PositiveDuration = 3600.0
+    """and age."""
+    retention_size: Size | None = None
+    """Size above which the oldest files are deleted; all are kept if both limits are left out."""
+    retention_age: PositiveDuration | None = None
+    """Age above which files are deleted."""
+    sync: bool = False
+    """Whether to wait for the disk after every write."""
+    alive_interval: PositiveDuration = 10.0
+    """Time between two records that say that the broker is up."""
+
+
+class HttpSpec(Spec):
+    """Metrics, health, administration and the event log over HTTP."""
+
+    host: Name = "127.0.0.1"
+    """Address to listen at."""
+    port: Port = 9883
+    """Port; 0 takes any that is free."""
+    token_file: FilePath | None = None
+    """File whose only line is the token that administration and the event log ask for (`Authorization: Bearer ...`). \
+It is made where it does not exist. Without one, administration is at the local socket only."""
+    log_readers: tuple[Name, ...] = ()
+    """Users who may read the event log with their name and password."""
+
+
+class LogSpec(Spec):
+    """The broker's own log lines, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is written."""
+    format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object for each line."""
+
+
+class BrokerConfig(Spec):
+    """A broker: where it listens, what it keeps, whom it trusts."""
+
+    name: Name = "surecast"
+    """Name of the broker in its logs and metrics."""
+    listeners: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)] = (ListenerSpec(),)
+    """Where clients connect."""
+    state: StateSpec = StateSpec()
+    """What is kept for the next start."""
+    security: SecuritySpec = SecuritySpec()
+    """Who may connect and what they may do."""
+    limits: LimitsSpec = LimitsSpec()
+    """The bounds of every queue, table and waiting time."""
+    event_log: EventLogSpec | None = None
+    """The log of everything that happens; there is none if it is left out."""
+    http: HttpSpec | None = None
+    """Metrics, health and administration over HTTP; there is no such listener if it is left out."""
+    admin_socket: FilePath | None = None
+    """Local socket of `surecast broker status` and the like; chosen by the folder or the first port if left out."""
+    log: LogSpec = LogSpec()
+    """The broker's own log lines."""
+    system_interval: Duration = 10.0
+    """Time between two publications of the `$SYS` topics; 0 switches them off."""
+    drain: Duration = 5.0
+    """Time that clients have to take what is unsent when the broker stops."""
+
+    def anonymous_at(self, listener: ListenerSpec) -> bool:
+        """Whether clients without a user name may connect at a listener."""
+        if listener.anonymous is not None:
+            return listener.anonymous
+        return self.security.users is None
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The limits for the core."""
+        return self.limits.settings(self.system_interval)

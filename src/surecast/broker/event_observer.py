@@ -1,0 +1,133 @@
+"""Writes what the core tells of clients and messages into the event log."""
+
+from __future__ import annotations
+
+from surecast.broker.event_log import (
+    Connected,
+    Delivered,
+    Disconnected,
+    Dropped,
+    EventLog,
+    Expired,
+    Published,
+    Subscribed,
+    Unsubscribed,
+)
+from surecast.protocol.broker import Broker, Message, Session, Subscription
+from surecast.protocol.broker.content import event_of, wants
+
+__all__ = ["DEADLINE_PROPERTY", "PUBLICATION_PROPERTY", "EventObserver"]
+
+DEADLINE_PROPERTY = "deadline-ms"
+"""User property of a PUBLISH: how long the message is of use, in milliseconds."""
+PUBLICATION_PROPERTY = "publication-time"
+"""User property of a PUBLISH: when the publisher published, in seconds since 1970."""
+
+_Timing = tuple[float | None, float | None]
+
+
+class EventObserver:
+    """An observer that appends records; whoever runs the broker flushes the log at the end of each turn.
+
+    `broker` is set once the core is made: it knows who the publisher of a message is and who will get it. Messages that
+    the broker publishes itself, those under `$SYS`, are not logged.
+    """
+
+    broker: Broker
+
+    def __init__(self, log: EventLog):
+        self._append = log.append
+        self._timed: tuple[Message | None, _Timing] = (None, (None, None))
+
+    def published(self, message: Message, now: float) -> None:
+        """A message was taken over from a client."""
+        if not message.number:
+            return
+        publisher = self.broker.sessions.by_client.get(message.publisher)
+        publication_time, deadline_s = self._timing(message)
+        self._append(
+            Published(
+                now,
+                message.publisher,
+                message.topic,
+                message.number,
+                message.qos,
+                len(message.payload),
+                self._receivers(message),
+                (publisher.user or None) if publisher is not None else None,
+                publication_time,
+                deadline_s,
+            )
+        )
+
+    def delivered(self, session: Session, message: Message, qos: int, now: float) -> None:
+        """A message was written to a client (QoS 0) or acknowledged by it."""
+        if message.number:
+            self._append(
+                Delivered(
+                    now,
+                    session.client,
+                    message.topic,
+                    message.number,
+                    qos,
+                    len(message.payload),
+                    session.queued,
+                    session.user or None,
+                    *self._timing(message),
+                )
+            )
+
+    def dropped(self, session: Session, message: Message, reason: str, now: float) -> None:
+        """A message will not reach a session."""
+        if not message.number:
+            return
+        fate = (now, session.client, message.topic, message.number, message.qos, len(message.payload), session.queued)
+        user = session.user or None
+        if reason == "expired":
+            self._append(Expired(*fate, user, *self._timing(message)))
+        else:
+            self._append(Dropped(*fate, reason, user, *self._timing(message)))
+
+    def connected(self, session: Session, now: float) -> None:
+        """A client was accepted."""
+        address = session.connection.origin.peer if session.connection is not None else None
+        self._append(Connected(now, session.client, session.user or None, address or None, session.queued))
+
+    def disconnected(self, session: Session, reason: str, now: float) -> None:
+        """A client's connection ended."""
+        said = "client" if reason == "disconnected" else reason
+        self._append(Disconnected(now, session.client, said, session.user or None, session.queued))
+
+    def subscribed(self, session: Session, subscription: Subscription, now: float) -> None:
+        """A client subscribed."""
+        self._append(Subscribed(now, session.client, subscription.key, subscription.qos, session.user or None))
+
+    def unsubscribed(self, session: Session, subscription: Subscription, now: float) -> None:
+        """A client took a subscription back."""
+        self._append(Unsubscribed(now, session.client, subscription.key, "client", session.user or None))
+
+    def _receivers(self, message: Message) -> int:
+        """How many sessions the core is about to give a message to."""
+        route = self.broker.routes.find(message.topic)
+        count = sum(1 for target in route.targets if target.plain or target.chosen(message, wants) is not None)
+        for share in route.shares:
+            count += any(wants(subscription, message) for subscription in share.members.values())
+        return count
+
+    def _timing(self, message: Message) -> _Timing:
+        """Publication time and deadline as the publisher gave them; the last message's are kept for its fates."""
+        if not message.properties:
+            return None, None
+        if self._timed[0] is not message:
+            if message.event is None:
+                message.event = event_of(message)
+            given = dict(message.event.attributes)
+            time, deadline_ms = given.get(PUBLICATION_PROPERTY), given.get(DEADLINE_PROPERTY)
+            self._timed = (
+                message,
+                (
+                    time if isinstance(time, float) else None,
+                    deadline_ms / 1000.0 if isinstance(deadline_ms, float) else None,
+                ),
+            )
+        return self._timed[1]

@@ -1,0 +1,236 @@
+"""Where connections come in. Every limit is checked before anything is made for a new connection, TLS included."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from surecast.broker.config import tls_context
+from surecast.broker.config_models import ListenerSpec
+from surecast.broker.security import address_of
+from surecast.broker.server import Server, TcpChannel, peer_name
+from surecast.broker.websocket import WebSocketChannel
+from surecast.errors import ConfigurationError
+
+__all__ = ["Gate", "Listener", "bind", "certificate_name"]
+
+_BACKLOG = 1_024
+_ACCEPT_MAX = 64  # in one turn, so that a flood of connections does not keep the others waiting
+_PAUSE_S = 0.5
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+@dataclass(slots=True)
+class Gate:
+    """Counts connections against a limit, and those that were turned away by reason.
+
+    >>> gate = Gate(connections_max=1)
+    >>> gate.connections += 1
+    >>> gate.is_full()
+    True
+    """
+
+    connections_max: int
+    connections: int = 0
+    turned_away: Counter[str] = field(default_factory=Counter)
+
+    def is_full(self) -> bool:
+        """Whether no more may come in."""
+        return self.connections >= self.connections_max
+
+
+class Listener:
+    """One way in: its sockets, its limits and its TLS settings."""
+
+    def __init__(self, spec: ListenerSpec, server: Server, gate: Gate, warn: Callable[[str], None]):
+        self.spec = spec
+        self.gate = Gate(spec.connections_max)
+        self.addresses: list[str] = []
+        self._server = server
+        self._all = gate
+        self._warn = warn
+        self._sockets: list[socket.socket] = []
+        self._by_address: Counter[str] = Counter()
+        self._context: ssl.SSLContext | None = tls_context(spec) if spec.secure else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tokens = self._burst = max(1.0, spec.connection_rate_max or 0.0)
+        self._tokens_at = time.monotonic()
+
+    @property
+    def port(self) -> int:
+        """The port it has got."""
+        return int(self._sockets[0].getsockname()[1]) if self._sockets else self.spec.wanted_port
+
+    @property
+    def name(self) -> str:
+        """Its name, with the port it has got."""
+        return self.spec.name or f"{self.spec.kind}-{self.port}"
+
+    def start(self) -> None:
+        """Binds and begins to accept; ConfigurationError says what is in the way."""
+        self._sockets = bind(self.spec.host, self.spec.wanted_port)
+        self.addresses = [peer_name(sock.getsockname()) for sock in self._sockets]
+        for sock in self._sockets:
+            self._server.loop.add_reader(sock, self._accept, sock)
+
+    def stop(self) -> None:
+        """Takes no more connections; those that are there stay."""
+        for sock in self._sockets:
+            self._server.loop.remove_reader(sock)
+            sock.close()
+        self._sockets = []
+        for task in self._tasks:
+            task.cancel()
+
+    def reload(self) -> None:
+        """Reads the certificates again, for connections from now on."""
+        if self.spec.secure:
+            self._context = tls_context(self.spec)
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(_ACCEPT_MAX):
+            try:
+                accepted, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                # The connection stays in the queue of the system, which would call again at once.
+                self._warn(f"listener {self.name}: no connection can be accepted: {error.strerror}")
+                self._server.loop.remove_reader(sock)
+                self._server.loop.call_later(_PAUSE_S, self._resume, sock)
+                return
+            host = address_of(peer_name(address))
+            reason = self._refusal(host)
+            if reason:
+                self.gate.turned_away[reason] += 1
+                accepted.close()
+                continue
+            self._admit(accepted, host)
+
+    def _resume(self, sock: socket.socket) -> None:
+        if sock in self._sockets:
+            self._server.loop.add_reader(sock, self._accept, sock)
+
+    def _refusal(self, host: str) -> str:
+        """Why a connection from an address cannot be taken; empty if it can."""
+        spec = self.spec
+        if self._all.is_full() or self.gate.is_full():
+            return "too-many"
+        if spec.address_connections_max is not None and self._by_address[host] >= spec.address_connections_max:
+            return "too-many-from-address"
+        if spec.connection_rate_max is not None:
+            now = time.monotonic()
+            self._tokens = min(self._burst, self._tokens + (now - self._tokens_at) * spec.connection_rate_max)
+            self._tokens_at = now
+            if self._tokens < 1.0:
+                return "too-fast"
+            self._tokens -= 1.0
+        return ""
+
+    def _admit(self, accepted: socket.socket, host: str) -> None:
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._all.connections += 1
+        self.gate.connections += 1
+        self._by_address[host] += 1
+        is_over = False
+
+        def over() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._all.connections -= 1
+                self.gate.connections -= 1
+                self._by_address[host] -= 1
+                if not self._by_address[host]:
+                    del self._by_address[host]
+
+        task = self._server.loop.create_task(self._connect(accepted, over))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, accepted: socket.socket, over: Callable[[], None]) -> None:
+        try:
+            if self._context is None:
+                await self._server.loop.connect_accepted_socket(lambda: self._channel(over), accepted)
+            else:
+                timeout_s = self._server.broker.settings.connect_timeout_s
+                await self._server.loop.connect_accepted_socket(
+                    lambda: self._channel(over), accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
+                )
+        except (OSError, asyncio.CancelledError) as error:  # SSLError is an OSError
+            over()
+            accepted.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            self.gate.turned_away["handshake"] += 1
+
+    def _channel(self, over: Callable[[], None]) -> asyncio.Protocol:
+        spec = self.spec
+        identify = certificate_name if spec.use_certificate_name else None
+        if spec.websocket:
+            return WebSocketChannel(self._server, self.name, spec.path, spec.origins, identify, over)
+        return TcpChannel(self._server, self.name, identify, over)
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets at every address of a host, all with the same port.
+
+    >>> sockets = bind("127.0.0.1", 0)
+    >>> [sock.getsockname()[0] for sock in sockets]
+    ['127.0.0.1']
+    >>> for sock in sockets:
+    ...     sock.close()
+    """
+    try:
+        found = socket.getaddrinfo(
+            None if host == "*" else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise ConfigurationError(f"{host} is no address to listen at: {error.strerror or error}") from None
+    sockets: list[socket.socket] = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        sock = None
+        try:
+            sock = socket.socket(family, kind, protocol)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if not port and sockets:
+                address = (address[0], sockets[0].getsockname()[1], *address[2:])
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+            sockets.append(sock)
+        except OSError as error:
+            if sock is not None:
+                sock.close()
+            # A machine without IPv6 still resolves names to it.
+            if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL) and len(found) > 1:
+                continue
+            for other in sockets:
+                other.close()
+            raise ConfigurationError(
+                f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another port or host"
+            ) from None
+    if not sockets:
+        raise ConfigurationError(f"cannot listen at {host}, port {port}: this machine has no such address")
+    return sockets
+
+
+def certificate_name(transport: asyncio.BaseTransport) -> str:
+    """The common name in the client's certificate; empty if it showed none."""
+    certificate = transport.get_extra_info("peercert") or {}
+    for part in certificate.get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    return ""

@@ -1,0 +1,168 @@
+"""Figures of a running broker for Prometheus, read when they are asked for: they cost nothing in between."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from surecast import __version__
+from surecast.broker.listeners import Gate, Listener
+from surecast.broker.server import Server
+from surecast.broker.store import Durability, Operation, Store, StoreStatistics
+from surecast.protocol.broker import REASONS
+
+__all__ = ["BrokerCollector", "MeasuredStore", "metrics_text"]
+
+BOUNDS_S = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class MeasuredStore:
+    """A store that measures how long its commits take.
+
+    >>> from surecast.broker.store import MemoryStore
+    >>> store = MeasuredStore(MemoryStore())
+    >>> store.commit([(b"key", b"value")])
+    >>> sum(store.counts)
+    1
+    """
+
+    def __init__(self, store: Store):
+        self._store = store
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.total_s = 0.0
+
+    @property
+    def durability(self) -> Durability:
+        """What a commit that returned survives."""
+        return self._store.durability
+
+    def commit(self, operations: Iterable[Operation]) -> None:
+        """Commits, and takes the time."""
+        begun = time.perf_counter()
+        self._store.commit(operations)
+        took_s = time.perf_counter() - begun
+        self.counts[bisect_left(BOUNDS_S, took_s)] += 1
+        self.total_s += took_s
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every live pair once."""
+        return self._store.items()
+
+    def statistics(self) -> StoreStatistics:
+        """The present size."""
+        return self._store.statistics()
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        self._store.close()
+
+
+class BrokerCollector(Collector):
+    """Reads a broker's counts into the families of Prometheus."""
+
+    def __init__(self, server: Server, store: MeasuredStore, listeners: list[Listener], gate: Gate):
+        self._server = server
+        self._store = store
+        self._listeners = listeners
+        self._gate = gate
+        self.events_lost = 0
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        yield from self._traffic()
+        yield from self._books()
+        yield from self._sizes()
+        yield from self._store_figures()
+
+    def _traffic(self) -> Iterator[Metric]:
+        tally = self._server.broker.tally
+        for name, text, count in (
+            ("packets_received", "MQTT packets that clients sent.", tally.packets_in),
+            ("bytes_received", "Bytes that clients sent.", tally.bytes_in),
+            ("bytes_sent", "Bytes handed to connections.", tally.bytes_out),
+            ("messages_published", "PUBLISH packets from clients.", tally.published),
+            ("unauthorised", "Publications and subscriptions that access rules refused.", tally.unauthorised),
+            ("protocol_errors", "Connections that broke the protocol.", tally.protocol_errors),
+            ("connections_opened", "Connections accepted by listeners.", tally.connections),
+            ("connections_refused", "CONNECT packets that were refused.", tally.refused),
+            ("event_log_lost", "Times the event log could not be written.", self.events_lost),
+        ):
+            yield CounterMetricFamily(f"surecast_{name}", text, value=count)
+        turned = CounterMetricFamily(
+            "surecast_connections_turned_away", "Connections closed before MQTT.", labels=["listener", "reason"]
+        )
+        current = GaugeMetricFamily("surecast_connections", "Open connections.", labels=["listener"])
+        for listener in self._listeners:
+            current.add_metric([listener.name], listener.gate.connections)
+            for reason, count in sorted(listener.gate.turned_away.items()):
+                turned.add_metric([listener.name, reason], count)
+        yield turned
+        yield current
+
+    def _books(self) -> Iterator[Metric]:
+        books = self._server.broker.books()
+        for name, text, count in (
+            ("matched", "Messages routed to sessions, one for each.", books.matched),
+            ("delivered", "Messages delivered: sent at QoS 0, acknowledged at QoS 1 and 2.", books.delivered),
+            ("expired", "Messages that expired while they waited.", books.expired),
+        ):
+            yield CounterMetricFamily(f"surecast_messages_{name}", text, value=count)
+        dropped = CounterMetricFamily("surecast_messages_dropped", "Messages dropped.", labels=["reason"])
+        for reason in REASONS:
+            dropped.add_metric([reason], books.dropped.get(reason, 0))
+        yield dropped
+        yield GaugeMetricFamily("surecast_messages_queued", "Messages that wait or are in flight.", value=books.queued)
+
+    def _sizes(self) -> Iterator[Metric]:
+        broker = self._server.broker
+        sessions = list(broker.sessions.by_client.values())
+        now = time.time()
+        for name, text, value in (
+            ("sessions", "Sessions, connected or not.", len(sessions)),
+            (
+                "sessions_connected",
+                "Sessions whose client is connected.",
+                sum(s.connection is not None for s in sessions),
+            ),
+            ("queue_messages_longest", "Messages in the longest queue.", max((s.queued for s in sessions), default=0)),
+            ("queue_bytes", "Bytes in all queues.", sum(s.bytes_queued for s in sessions)),
+            ("subscriptions", "Subscriptions.", broker.routes.count),
+            ("retained", "Retained messages.", len(broker.retained)),
+            ("uptime_seconds", "Time since the start.", now - (broker.started_at or now)),
+        ):
+            yield GaugeMetricFamily(f"surecast_{name}", text, value=value)
+        info = GaugeMetricFamily("surecast_info", "The version.", labels=["version", "durability"])
+        info.add_metric([__version__, self._store.durability], 1)
+        yield info
+
+    def _store_figures(self) -> Iterator[Metric]:
+        statistics = self._store.statistics()
+        for name, text, value in (
+            ("keys", "Records that are live.", statistics.live_keys),
+            ("live_bytes", "Bytes of live records.", statistics.live_bytes),
+            ("log_bytes", "Bytes that the store takes.", statistics.log_bytes),
+        ):
+            yield GaugeMetricFamily(f"surecast_store_{name}", text, value=value)
+        buckets: list[tuple[str, float]] = []
+        so_far = 0
+        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._store.counts, strict=True):
+            so_far += count
+            buckets.append((bound, so_far))
+        yield HistogramMetricFamily(
+            "surecast_commit_seconds",
+            "Time until a commit was durable.",
+            buckets=buckets,
+            sum_value=self._store.total_s,
+        )
+
+
+def metrics_text(collector: BrokerCollector) -> bytes:
+    """The figures in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return generate_latest(registry)

@@ -1,0 +1,188 @@
+"""Who may publish and subscribe to what: rules, in the order in which they are written.
+
+A rule is a line:
+
+    allow|deny  publish|subscribe|all  FILTER  [user=NAME] [client=ID] [anonymous]
+
+`user=` and `client=` take a `*` for any characters; `anonymous` means clients without a user name. In the filter, `%u`
+stands for the user's name and `%c` for the client identifier. A filter with spaces goes in quotes. A line that begins
+with `#` is a comment.
+
+The first rule that says something about a topic decides, and what no rule allows is denied. A subscription to many
+topics is allowed only if one rule allows all of them and no rule before it denies any.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from surecast.errors import ConfigurationError, FileError
+from surecast.protocol.mqtt import TopicError, validate_filter
+
+__all__ = ["AccessFileError", "AccessRules", "Rule", "covers", "overlaps", "parse_rule", "read_rules"]
+
+_ACTIONS = ("publish", "subscribe", "all")
+_FORM = "write: allow|deny publish|subscribe|all FILTER [user=NAME] [client=ID] [anonymous]"
+
+
+class AccessFileError(FileError):
+    """A file of access rules is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `user` and `client` are patterns; `anonymous` asks for clients without a user name."""
+
+    allows: bool
+    action: Literal["publish", "subscribe", "all"]
+    filter: str
+    user: str | None = None
+    client: str | None = None
+    anonymous: bool = False
+
+    def concerns(self, user: str, client: str, action: str) -> bool:
+        """Whether it speaks of this client and this action."""
+        if self.action not in ("all", action) or (self.anonymous and user):
+            return False
+        if self.user is not None and not (user and fnmatchcase(user, self.user)):
+            return False
+        return self.client is None or fnmatchcase(client, self.client)
+
+    def filter_for(self, user: str, client: str) -> str | None:
+        """The filter with its placeholders filled in; None where the names would change its meaning."""
+        found = self.filter
+        if "%" not in found:
+            return found
+        for mark, name in (("%u", user), ("%c", client)):
+            if mark in found and (not name or any(character in name for character in "+#/%\0")):
+                return None
+        return found.replace("%u", user).replace("%c", client)
+
+
+def parse_rule(text: str) -> Rule:
+    """A rule from its line.
+
+    >>> parse_rule("allow publish plant/%u/# user=*")
+    Rule(allows=True, action='publish', filter='plant/%u/#', user='*', client=None, anonymous=False)
+    >>> parse_rule("permit all #")
+    Traceback (most recent call last):
+        ...
+    surecast.errors.ConfigurationError: 'permit' is not known here; write: allow|deny publish|subscribe|all FILTER ...
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigurationError(f"the quotes are wrong ({str(error).lower()}); {_FORM}") from None
+    if len(words) < 3:
+        raise ConfigurationError(f"a rule has three words or more; {_FORM}")
+    verb, action, topic_filter, *rest = words
+    if verb not in ("allow", "deny"):
+        raise ConfigurationError(f"{verb!r} is not known here; {_FORM}")
+    if action not in _ACTIONS:
+        raise ConfigurationError(f"{action!r} is not an action; {_FORM}")
+    try:
+        validate_filter(topic_filter.replace("%u", "u").replace("%c", "c"))
+    except TopicError as error:
+        raise ConfigurationError(str(error)) from None
+    who: dict[str, str | bool] = {}
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word == "anonymous":
+            who["anonymous"] = True
+        elif name in ("user", "client") and equals and value and name not in who:
+            who[name] = value
+        else:
+            raise ConfigurationError(f"{word!r} is not known here; {_FORM}")
+    if "user" in who and "anonymous" in who:
+        raise ConfigurationError("an anonymous client has no user; write one of the two, or two rules")
+    return Rule(verb == "allow", action, topic_filter, **who)  # type: ignore[arg-type]
+
+
+def read_rules(path: Path) -> list[Rule]:
+    """The rules of a file; AccessFileError names the line of the first that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise AccessFileError(f"cannot be read: {error.strerror}", str(path)) from None
+    except UnicodeDecodeError:
+        raise AccessFileError("is not UTF-8 text", str(path)) from None
+    rules = []
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                rules.append(parse_rule(line))
+            except ConfigurationError as error:
+                raise AccessFileError(str(error), str(path), number) from None
+    return rules
+
+
+class AccessRules:
+    """Answers whether a client may do something.
+
+    >>> rules = AccessRules(map(parse_rule, ["deny all plant/secret/#", "allow subscribe plant/# user=ann"]))
+    >>> rules.allows("ann", "c1", "subscribe", "plant/hall/+"), rules.allows("ann", "c1", "publish", "plant/hall")
+    (True, False)
+    >>> rules.allows("ann", "c1", "subscribe", "plant/#")  # would include plant/secret
+    False
+    """
+
+    def __init__(self, rules: Iterable[Rule]):
+        self.rules = tuple(rules)
+
+    def allows(self, user: str, client: str, action: str, topic: str) -> bool:
+        """Whether a client may publish to a topic, or subscribe to a filter."""
+        for rule in self.rules:
+            if not rule.concerns(user, client, action):
+                continue
+            own = rule.filter_for(user, client)
+            if own is None:
+                # A denial whose meaning is unclear for this client must not be skipped.
+                if not rule.allows:
+                    return False
+            elif rule.allows:
+                if covers(own, topic):
+                    return True
+            elif overlaps(own, topic):
+                return False
+        return False
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether a filter matches every topic that another matches; a topic is a filter too.
+
+    >>> covers("a/#", "a/+/c"), covers("a/+", "a/#"), covers("#", "$SYS/uptime"), covers("+/#", "#"), covers("a/#", "a")
+    (True, False, False, False, True)
+    """
+    if wide[:1] in ("+", "#") and narrow[:1] == "$":
+        return False
+    wanted, levels = wide.split("/"), narrow.split("/")
+    for at, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if at >= len(levels) or levels[at] == "#" or level not in ("+", levels[at]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether some topic matches both filters.
+
+    >>> overlaps("a/+", "+/b"), overlaps("a/b", "a/c"), overlaps("a/b/#", "#"), overlaps("a/b", "a/b/#")
+    (True, False, True, True)
+    """
+    if "$" in (one[:1], other[:1]) and {one[:1], other[:1]} & {"+", "#"}:
+        return False
+    left, right = one.split("/"), other.split("/")
+    for at in range(max(len(left), len(right))):
+        a = left[at] if at < len(left) else None
+        b = right[at] if at < len(right) else None
+        if "#" in (a, b):
+            return True
+        if a is None or b is None or ("+" not in (a, b) and a != b):
+            return False
+    return True

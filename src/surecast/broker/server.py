@@ -1,0 +1,352 @@
+"""The broker on real sockets: one event loop, one core, one commit and one write per connection and turn.
+
+A turn of the loop: whatever has arrived goes into the core, which collects what is to be sent. At the end of the turn
+the journal is committed, and only then is everything sent. So no acknowledgement leaves before what it promises is
+durable, and a thousand messages that arrive together cost one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from surecast.broker.store import MemoryStore, Store
+from surecast.errors import SurecastError
+from surecast.protocol.broker import Authorise, Broker, BrokerSettings, Connection, Observer, Origin, Phase, everyone
+from surecast.protocol.mqtt import Connect, ReasonCode
+
+__all__ = ["Authenticate", "Channel", "Hooks", "Server", "TcpChannel", "peer_name"]
+
+Authenticate = Callable[[Connect, Origin], str | None]
+"""The user that a CONNECT proves to be, None if it proves nothing. It may take its time: it runs in a thread."""
+
+_SWEEP_S = 5.0
+
+
+def _nothing(*arguments: object) -> None:
+    """What is done where nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the shell is told, beside what an observer of the core would be. None of it may raise."""
+
+    connected: Callable[[Connection], None] = _nothing
+    """A client was accepted."""
+    closed: Callable[[Connection, str, str], None] = _nothing
+    """A connection is over: the connection, its client, and why."""
+    failed: Callable[[Exception], None] = _nothing
+    """The store failed; nothing is sent any more."""
+    turn: Callable[[], None] = _nothing
+    """A turn is over: everything was committed and handed to the transports."""
+
+
+class Channel(Protocol):
+    """A connection's way to its client: TCP, TLS or WebSocket."""
+
+    connection: Connection
+
+    def send(self, data: bytes) -> None:
+        """Hands bytes to the transport."""
+
+    def close(self) -> None:
+        """Closes after what was handed over is sent."""
+
+    def abort(self) -> None:
+        """Closes at once."""
+
+
+class _Core(Broker):
+    """The core, with a word to the shell when connections begin and end; the fast ways stay as they are."""
+
+    hooks = Hooks()
+
+    def _accept(self, connection: Connection, connect: Connect, now: float) -> None:
+        super()._accept(connection, connect, now)
+        if connection.phase is Phase.OPEN:
+            self.hooks.connected(connection)
+
+    def _close(self, connection: Connection, now: float, reason: str, with_will: bool) -> None:
+        client = connection.session.client if connection.session is not None else ""
+        super()._close(connection, now, reason, with_will)
+        self.hooks.closed(connection, client, reason)
+
+
+class Server:
+    """Runs a core: gives it bytes and time, commits its journal and sends its answers."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        store: Store | None = None,
+        *,
+        authorise: Authorise = everyone,
+        authenticate: Authenticate | None = None,
+        observer: Observer | None = None,
+        hooks: Hooks | None = None,
+        executor: Executor | None = None,
+    ):
+        self.store: Store = store or MemoryStore()
+        self.broker = _Core(
+            settings,
+            authorise=authorise,
+            authenticates=authenticate is not None,
+            observer=observer,
+            new_identifier=lambda: f"auto-{secrets.token_hex(10)}",
+        )
+        self._authenticate = authenticate
+        self._executor = executor
+        self._hooks = self.broker.hooks = hooks or Hooks()
+        self._channels: dict[Connection, Channel] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn_planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._next_sweep = 0.0
+        self._failed = False
+        self._stopped = False
+        self._checks: set[asyncio.Task[None]] = set()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop it runs on."""
+        assert self._loop is not None, "start it first"
+        return self._loop
+
+    def start(self) -> None:
+        """Takes the durable state back; call it on the running loop, before any listener."""
+        self._loop = asyncio.get_running_loop()
+        now = time.time()
+        self.broker.started_at = now
+        self.broker.restore(self.store.items(), now)
+        self.turn()
+
+    def stop(self) -> None:
+        """Says goodbye to all clients and commits what is left; their transports close when all is sent."""
+        self._stopped = True
+        now = time.time()
+        for connection in list(self._channels):
+            self.broker.disconnect(connection, ReasonCode.SERVER_SHUTTING_DOWN, now)
+        self._end_turn()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def drain(self, timeout_s: float) -> int:
+        """Waits until all transports are closed; returns how many had to be cut off after the time."""
+        ends = self.loop.time() + timeout_s
+        while self._channels and self.loop.time() < ends:
+            await asyncio.sleep(min(0.02, timeout_s))
+        late = list(self._channels.values())
+        for channel in late:
+            channel.abort()
+        while self._channels and self.loop.time() < ends + 1.0:
+            await asyncio.sleep(0)
+        return len(late)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has begun to say goodbye."""
+        return self._stopped
+
+    @property
+    def transports(self) -> int:
+        """Connections that are not closed yet."""
+        return len(self._channels)
+
+    def revoke(self, authorise: Authorise) -> int:
+        """Forgets what clients were allowed, and ends subscriptions that they may not have any more."""
+        now = time.time()
+        ended = 0
+        for connection in self.broker.connections.values():
+            connection.allowed.clear()
+        for session in self.broker.sessions.by_client.values():
+            for key, subscription in list(session.subscriptions.items()):
+                if not authorise(session.user, session.client, "subscribe", subscription.filter):
+                    ended += self.broker._subscribing.remove(session, key, now)
+        self.turn()
+        return ended
+
+    # What channels call.
+
+    def connected(self, channel: Channel, origin: Origin) -> None:
+        """A transport is up."""
+        channel.connection = self.broker.open(origin, time.time())
+        self._channels[channel.connection] = channel
+        self.turn()
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Bytes have arrived."""
+        self.broker.receive(connection, data, time.time())
+        if not self._turn_planned:
+            self.turn()
+
+    def lost(self, connection: Connection, reason: str = "connection lost") -> None:
+        """A transport is gone."""
+        if self._channels.pop(connection, None) is not None:
+            self.broker.lost(connection, time.time(), reason)
+            self.turn()
+
+    # The turn.
+
+    def turn(self) -> None:
+        """Makes sure that this turn of the loop ends with a commit and with sending."""
+        if not self._turn_planned:
+            self._turn_planned = True
+            self.loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_planned = False
+        if self._failed:
+            return
+        broker = self.broker
+        if broker.journal.records:
+            try:
+                self.store.commit(broker.take_journal())
+            except SurecastError as error:
+                self._fail(error)
+                return
+        if broker.dirty:
+            self._send()
+        if broker.checking:
+            self._check_credentials()
+        self._hooks.turn()
+        if not self._stopped:
+            self._plan_timer()
+
+    def _send(self) -> None:
+        dirty = self.broker.dirty
+        channels = self._channels
+        sent = 0
+        for connection in dirty:
+            out = connection.out
+            channel = channels.get(connection)
+            if channel is None:
+                out.clear()
+                continue
+            if out:
+                data = out[0] if len(out) == 1 else b"".join(out)
+                out.clear()
+                sent += len(data)
+                channel.send(data)
+            if connection.is_closed():
+                channel.close()
+        dirty.clear()
+        self.broker.tally.bytes_out += sent
+
+    def _fail(self, error: Exception) -> None:
+        """What cannot be made durable must not be acknowledged: nothing is sent any more, and the broker ends."""
+        self._failed = True
+        for channel in list(self._channels.values()):
+            channel.connection.out.clear()
+            channel.close()
+        self._hooks.failed(error)
+
+    def _check_credentials(self) -> None:
+        waiting, self.broker.checking = self.broker.checking, []
+        for connection in waiting:
+            task = self.loop.create_task(self._check(connection))
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+
+    async def _check(self, connection: Connection) -> None:
+        assert self._authenticate is not None
+        assert connection.connect is not None
+        user = await self.loop.run_in_executor(
+            self._executor, self._authenticate, connection.connect, connection.origin
+        )
+        if user is None:
+            self.broker.refuse(connection, time.time())
+        else:
+            self.broker.admit(connection, user, time.time())
+        self.turn()
+
+    def _plan_timer(self) -> None:
+        at = min(self.broker.next_timer(), self._next_sweep)
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self.loop.call_later(max(0.0, at - time.time()), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = time.time()
+        self.broker.tick(now)
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP_S
+            self.broker.sweep(now)
+        self.turn()
+
+
+class TcpChannel(asyncio.Protocol):
+    """MQTT straight on a TCP or TLS connection."""
+
+    connection: Connection
+
+    def __init__(
+        self,
+        server: Server,
+        listener: str,
+        identify: Callable[[asyncio.BaseTransport], str] | None = None,
+        on_lost: Callable[[], None] = _nothing,
+    ):
+        self._server = server
+        self._listener = listener
+        self._identify = identify
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up."""
+        # uvloop has transports of its own kind, so this is not checked.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._server.broker.settings.unsent_bytes_max)
+        identity = self._identify(transport) if self._identify is not None else ""
+        self._server.connected(self, Origin(self._listener, peer_name(transport.get_extra_info("peername")), identity))
+        self._receive = self._server.received
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        self._receive(self.connection, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is over."""
+        self._on_lost()
+        self._server.lost(self.connection, str(error) if error is not None else "connection lost")
+
+    def pause_writing(self) -> None:
+        """The client is too slow."""
+        self._server.broker.set_congested(self.connection, True)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._server.broker.set_congested(self.connection, False)
+
+    def send(self, data: bytes) -> None:
+        """Hands bytes to the transport."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Closes after what was handed over is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def peer_name(address: Any) -> str:
+    """An address and a port as people write them."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
+        return f"{host}:{address[1]}"
+    return str(address or "")

@@ -1,0 +1,96 @@
+"""What a store is: a durable map of keys to values that changes in whole commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from surecast.errors import SurecastError
+
+__all__ = ["DURABILITIES", "Durability", "MemoryStore", "Operation", "Store", "StoreError", "StoreStatistics"]
+
+Durability: TypeAlias = Literal["full", "os", "memory"]
+"""What a commit that returned survives.
+
+- `full`: loss of power. The disk has confirmed the data before `commit` returns.
+- `os`: the end of the broker process, even by `kill -9`. The data is with the operating system; a loss of power may
+  take the last commits, and always the last ones only.
+- `memory`: nothing. The state is gone when the broker ends.
+"""
+DURABILITIES: tuple[Durability, ...] = ("full", "os", "memory")
+
+Operation: TypeAlias = tuple[bytes, bytes | None]
+"""A key and its new value, or None to delete the key."""
+
+
+class StoreError(SurecastError):
+    """The store cannot be opened, read or written; the message names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """How large a store is: what is live, and what it takes."""
+
+    live_keys: int
+    live_bytes: int
+    log_bytes: int
+    rows: int
+
+
+class Store(Protocol):
+    """A durable map that changes in whole commits. One caller at a time."""
+
+    @property
+    def durability(self) -> Durability:
+        """What a commit that returned survives."""
+
+    def commit(self, operations: Iterable[Operation]) -> None:
+        """Applies all operations or none, the later ones over the earlier ones, and returns when they are durable.
+
+        A commit that raises StoreError has changed nothing; the same operations may be committed again.
+        """
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every live pair once, in no promised order. Meant for the start: commit nothing while it runs."""
+
+    def statistics(self) -> StoreStatistics:
+        """The present size."""
+
+    def close(self) -> None:
+        """Lets go of the files. Closing twice is harmless."""
+
+
+class MemoryStore:
+    """A store that lasts as long as the object.
+
+    >>> store = MemoryStore()
+    >>> store.commit([(b"a", b"1"), (b"b", b"2"), (b"a", None)])
+    >>> list(store.items())
+    [(b'b', b'2')]
+    """
+
+    durability: Durability = "memory"
+
+    def __init__(self) -> None:
+        self._pairs: dict[bytes, bytes] = {}
+
+    def commit(self, operations: Iterable[Operation]) -> None:
+        """Applies the operations; nothing is written anywhere."""
+        for key, value in operations:
+            if value is None:
+                self._pairs.pop(key, None)
+            else:
+                self._pairs[key] = value
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every live pair once."""
+        return iter(self._pairs.items())
+
+    def statistics(self) -> StoreStatistics:
+        """The present size; there is no log."""
+        return StoreStatistics(len(self._pairs), sum(len(k) + len(v) for k, v in self._pairs.items()), 0, 0)
+
+    def close(self) -> None:
+        """Forgets everything."""
+        self._pairs.clear()

@@ -1,0 +1,29 @@
+"""Search for the best placement of brokers for content-based routing."""
+
+from surecast.plan.placement.evaluate import Evaluation, evaluate
+from surecast.plan.placement.exhaustive import CASES_MAX, count_placements, plan_placement
+from surecast.plan.placement.goals import OBJECTIVES, Constraints, pareto_front
+from surecast.plan.placement.local import search_placement
+from surecast.plan.placement.place import placed_scenario
+from surecast.plan.placement.plan import FRONT, PlacementCase, PlacementPlan
+from surecast.plan.placement.problem import PlacementProblem, placement_problem
+from surecast.plan.placement.reliability import PlacementReliability
+
+__all__ = [
+    "CASES_MAX",
+    "FRONT",
+    "OBJECTIVES",
+    "Constraints",
+    "Evaluation",
+    "PlacementCase",
+    "PlacementPlan",
+    "PlacementProblem",
+    "PlacementReliability",
+    "count_placements",
+    "evaluate",
+    "pareto_front",
+    "placed_scenario",
+    "placement_problem",
+    "plan_placement",
+    "search_placement",
+]

@@ -1,0 +1,34 @@
+"""The MQTT broker without sockets, clocks and disks: sessions, queues, routing, retained messages, wills and books."""
+
+from surecast.protocol.broker.books import REASONS, Books
+from surecast.protocol.broker.connection import Connection, Origin, Phase
+from surecast.protocol.broker.core import Broker, everyone
+from surecast.protocol.broker.durable import Record
+from surecast.protocol.broker.incoming import Authorise
+from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.broker.settings import OVERFLOWS, BrokerSettings, Overflow
+from surecast.protocol.broker.system_topics import publish_system_topics, system_values
+
+__all__ = [
+    "OVERFLOWS",
+    "REASONS",
+    "Authorise",
+    "Books",
+    "Broker",
+    "BrokerSettings",
+    "Connection",
+    "Message",
+    "Observer",
+    "Origin",
+    "Overflow",
+    "Phase",
+    "Record",
+    "Session",
+    "Subscription",
+    "Tally",
+    "everyone",
+    "publish_system_topics",
+    "system_values",
+]

@@ -1,0 +1,68 @@
+"""The books of a session: every message that was routed to it is accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["REASONS", "Books"]
+
+REASONS: Final[tuple[str, ...]] = (
+    "queue-full",
+    "offline-qos0",
+    "slow-qos0",
+    "too-large",
+    "rejected",
+    "session-ended",
+)
+"""Why a message is dropped; docs/semantics.md explains each."""
+
+
+@dataclass(slots=True)
+class Books:
+    """Counts of one session, or of a broker. What is neither delivered, dropped nor expired is still queued.
+
+    >>> books = Books()
+    >>> books.matched += 3
+    >>> books.delivered += 1
+    >>> books.drop("queue-full")
+    >>> books.queued
+    1
+    """
+
+    matched: int = 0
+    delivered: int = 0
+    expired: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Counts messages dropped for a reason."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    @property
+    def dropped_total(self) -> int:
+        """Messages dropped, whatever the reason."""
+        return sum(self.dropped.values())
+
+    @property
+    def queued(self) -> int:
+        """What must still be there: the books say so; a session's queue must agree."""
+        return self.matched - self.delivered - self.expired - self.dropped_total
+
+    def add(self, other: Books) -> None:
+        """Adds the counts of another."""
+        self.matched += other.matched
+        self.delivered += other.delivered
+        self.expired += other.expired
+        for reason, count in other.dropped.items():
+            self.drop(reason, count)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for status answers."""
+        return {
+            "matched": self.matched,
+            "delivered": self.delivered,
+            "expired": self.expired,
+            "dropped": dict(sorted(self.dropped.items())),
+            "queued": self.queued,
+        }

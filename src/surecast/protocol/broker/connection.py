@@ -1,0 +1,99 @@
+"""One client's connection, as the broker sees it: bytes come in, bytes to send are collected, nothing is sent here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from surecast.protocol.mqtt import AckRun, Connect, Decoder, Packet, PublishRun
+
+if TYPE_CHECKING:
+    from surecast.protocol.broker.session import Session
+
+__all__ = ["Connection", "Origin", "Phase"]
+
+
+class Phase(Enum):
+    """How far a connection has come."""
+
+    NEW = "waiting for CONNECT"
+    CHECKING = "waiting for the credentials to be checked"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a connection came from: a listener and an address; `identity` if a certificate has named the client."""
+
+    listener: str = "default"
+    peer: str = ""
+    identity: str = ""
+
+
+class Connection:
+    """The state that ends with a connection. `out` holds what is to be sent, in order.
+
+    `packet_bytes_max` is the largest packet the client takes; `aliases_max` the number of topic aliases it allows.
+    `held` are packets that came before the client's credentials were checked. `congested` is set while too much is
+    unsent. `allowed` remembers what the client may publish to.
+    """
+
+    __slots__ = (
+        "aliases",
+        "aliases_max",
+        "allowed",
+        "congested",
+        "connect",
+        "connected_at",
+        "decoder",
+        "explains",
+        "heard_at",
+        "held",
+        "held_bytes",
+        "known_aliases",
+        "number",
+        "opened_at",
+        "origin",
+        "out",
+        "packet_bytes_max",
+        "phase",
+        "session",
+        "silence_max_s",
+        "user",
+        "version_5",
+    )
+
+    def __init__(self, number: int, origin: Origin, decoder: Decoder, now: float):
+        self.number = number
+        self.origin = origin
+        self.decoder = decoder
+        self.out: list[bytes] = []
+        self.phase = Phase.NEW
+        self.session: Session | None = None
+        self.connect: Connect | None = None
+        self.user = ""
+        self.version_5 = False
+        self.explains = True
+        self.packet_bytes_max = 1 << 62
+        self.aliases_max = 0
+        self.aliases: dict[str, int] = {}
+        self.known_aliases: dict[int, str] = {}
+        self.allowed: dict[str, bool] = {}
+        self.congested = False
+        self.held: list[Packet | PublishRun | AckRun] = []
+        self.held_bytes = 0
+        self.opened_at = now
+        self.connected_at = now
+        self.heard_at = now
+        self.silence_max_s = 0.0
+
+    def is_closed(self) -> bool:
+        """Whether it is over; what is in `out` is still to be sent."""
+        return self.phase is Phase.CLOSED
+
+    @property
+    def name(self) -> str:
+        """For log lines: the client, or the address of one that has not said who it is."""
+        return self.session.client if self.session is not None else self.origin.peer

@@ -1,0 +1,439 @@
+"""The broker as a plain object: bytes and the time go in, bytes and what must be durable first come out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.connection import Connection, Origin, Phase
+from surecast.protocol.broker.durable import Journal, Record
+from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
+from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.restore import Restorer
+from surecast.protocol.broker.retained import Retained
+from surecast.protocol.broker.routes import Routes
+from surecast.protocol.broker.session import Session
+from surecast.protocol.broker.sessions import RefusalError, Sessions
+from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.subscribing import Subscribing
+from surecast.protocol.broker.timers import Timers
+from surecast.protocol.mqtt import (
+    ALLOWED_REASONS,
+    V5,
+    V311,
+    AckRun,
+    Auth,
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    PacketError,
+    Pingreq,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    PublishRun,
+    Pubrec,
+    Pubrel,
+    ReasonCode,
+    Subscribe,
+    Unsubscribe,
+    encode,
+)
+
+__all__ = ["Broker", "everyone"]
+
+_PINGRESP = b"\xd0\x00"
+_HELD_MAX = 1 << 20
+_TEXT_MAX = 1_000
+
+
+def everyone(user: str, client: str, action: str, topic: str) -> bool:
+    """Anybody may do anything."""
+    return True
+
+
+class Broker:
+    """A broker without sockets, clocks and disks.
+
+    The shell opens connections, hands in what arrives, and after each turn commits `journal` and then sends the `out`
+    of every connection in `dirty`; a connection whose phase is CLOSED is to be closed after that. Connections that
+    wait in `checking` have given a name and a password: the shell looks at them and calls `admit` or `refuse`.
+
+    >>> broker = Broker()
+    >>> ann = broker.open(Origin(peer="test"), 0.0)
+    >>> broker.receive(ann, encode(Connect("ann"), V5), 0.0)
+    >>> ann.phase.value, len(ann.out)
+    ('open', 1)
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        authorise: Authorise = everyone,
+        authenticates: bool = False,
+        observer: Observer | None = None,
+        new_identifier: Callable[[], str] | None = None,
+    ):
+        self.settings = settings or BrokerSettings()
+        self.authenticates = authenticates
+        self.journal = Journal()
+        self.dirty: set[Connection] = set()
+        self.checking: list[Connection] = []
+        self.connections: dict[int, Connection] = {}
+        self.tally = Tally()
+        self.observer = observer
+        self.timers = Timers()
+        self.started_at: float | None = None
+        self._next_connection = 0
+        numbers = itertools.count(1)
+        levels = self.settings.topic_levels_max
+        self.routes = Routes(levels)
+        self.retained = Retained(self.journal, levels, self.settings.retained_max)
+        self.outgoing = Outgoing(self.settings, self.journal, self.dirty, self.tally, observer)
+        self.incoming = Incoming(
+            self.settings,
+            self.journal,
+            self.routes,
+            self.outgoing,
+            self.retained,
+            self.dirty,
+            self.tally,
+            observer,
+            authorise,
+        )
+        self._subscribing = Subscribing(
+            self.settings, self.journal, self.routes, self.outgoing, self.retained, self.tally, observer, authorise
+        )
+        self.sessions = Sessions(
+            self.settings,
+            self.journal,
+            self.routes,
+            self.outgoing,
+            self.incoming,
+            self.timers,
+            self.tally,
+            observer,
+            authorise,
+            new_identifier or (lambda: f"auto-{next(numbers):08x}"),
+        )
+        self._handlers: Mapping[type, Callable[..., None]] = {
+            Publish: self._publish,
+            PublishRun: self._publish_run,
+            Puback: self._puback,
+            AckRun: self._puback_run,
+            Pubrec: self._pubrec,
+            Pubrel: self._pubrel,
+            Pubcomp: self._pubcomp,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Pingreq: self._ping,
+            Disconnect: self._disconnect,
+            Auth: self._auth,
+        }
+
+    # What the shell calls.
+
+    def restore(self, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
+        """Takes the durable state back, once, before anything else."""
+        restorer = Restorer(
+            self.journal, self.sessions, self.routes, self.retained, self.incoming, self.outgoing, self.timers
+        )
+        restorer.run(records, now)
+
+    def open(self, origin: Origin, now: float) -> Connection:
+        """A new connection."""
+        self._next_connection += 1
+        settings = self.settings
+        decoder = Decoder(
+            settings.packet_bytes_max,
+            max_connect_size=settings.first_packet_bytes_max,
+            max_levels=settings.topic_levels_max,
+        )
+        connection = Connection(self._next_connection, origin, decoder, now)
+        self.connections[connection.number] = connection
+        self.tally.connections += 1
+        self.timers.add(now + settings.connect_timeout_s, "connect", connection.number)
+        return connection
+
+    def receive(self, connection: Connection, data: bytes, now: float) -> None:
+        """Takes what a client sent."""
+        if connection.is_closed():
+            return
+        connection.heard_at = now
+        self.tally.bytes_in += len(data)
+        if connection.phase is Phase.CHECKING:
+            connection.held_bytes += len(data)
+            if connection.held_bytes > _HELD_MAX:
+                self._refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too much was sent before the CONNACK", now)
+                return
+        try:
+            packets = connection.decoder.feed_runs(data)
+        except PacketError as error:
+            if self._handle_all(connection, error.packets, now):
+                self._malformed(connection, error, now)
+            return
+        self._handle_all(connection, packets, now)
+
+    def lost(self, connection: Connection, now: float, reason: str = "connection lost") -> None:
+        """The transport is gone; nothing can be sent any more."""
+        if not connection.is_closed():
+            self._close(connection, now, reason, with_will=True)
+        self.connections.pop(connection.number, None)
+        self.timers.cancel("connect", connection.number)
+        self.timers.cancel("silence", connection.number)
+        self.dirty.discard(connection)
+
+    def admit(self, connection: Connection, user: str, now: float) -> None:
+        """The credentials of a connection are right."""
+        if connection.phase is not Phase.CHECKING or connection.connect is None:
+            return
+        connection.user = user
+        held, connection.held = connection.held, []
+        self._accept(connection, connection.connect, now)
+        self._handle_all(connection, held, now)
+
+    def refuse(
+        self, connection: Connection, now: float, reason: ReasonCode = ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    ) -> None:
+        """The credentials of a connection are wrong."""
+        if connection.phase in (Phase.CHECKING, Phase.NEW):
+            self._refuse(connection, reason, "", now)
+
+    def disconnect(self, connection: Connection, reason: ReasonCode, now: float, text: str = "") -> None:
+        """The broker ends a connection and says why, where the protocol has a word for it."""
+        if connection.is_closed():
+            return
+        if connection.phase is Phase.OPEN and connection.version_5:
+            packet = encode(Disconnect(reason), V5)
+            if text and connection.explains:
+                longer = encode(Disconnect(reason, Properties(reason_string=text[:_TEXT_MAX])), V5)
+                packet = longer if len(longer) <= connection.packet_bytes_max else packet
+            connection.out.append(packet)
+        self._close(connection, now, text or reason.name.lower().replace("_", " "), with_will=True)
+
+    def set_congested(self, connection: Connection, congested: bool) -> None:
+        """The shell says that a connection has too much unsent, or no longer."""
+        if connection.congested != congested:
+            connection.congested = congested
+            if connection.session is not None:
+                self.routes.changed(connection.session)
+
+    def end_session(self, client: str, now: float) -> bool:
+        """Removes a session and its connection; False if there is none."""
+        session = self.sessions.by_client.get(client)
+        if session is None:
+            return False
+        if session.connection is not None:
+            self.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
+        if self.sessions.by_client.get(client) is session:
+            self.sessions.end(session, now)
+        return True
+
+    def tick(self, now: float) -> None:
+        """Does what is due."""
+        for kind, key in self.timers.due(now):
+            if kind == "session":
+                self.sessions.expire(str(key), now)
+            elif kind == "will":
+                self.sessions.will_due(str(key), now)
+            elif kind in ("connect", "silence"):
+                connection = self.connections.get(int(key))
+                if connection is not None:
+                    self._check_silence(connection, kind, now)
+
+    def sweep(self, now: float) -> None:
+        """Takes out what has expired while it waited; the shell calls it now and then."""
+        self.retained.expire(now)
+        for session in self.sessions.by_client.values():
+            if session.waiting:
+                self.outgoing.expire(session, now)
+
+    def books(self) -> Books:
+        """The books of all sessions there are and were."""
+        self.routes.settle()
+        total = Books()
+        total.add(self.sessions.past)
+        for session in self.sessions.by_client.values():
+            total.add(session.books)
+        return total
+
+    def take_journal(self) -> list[Record]:
+        """What must be durable before anything is sent."""
+        return self.journal.take()
+
+    # What packets do.
+
+    def _handle_all(self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], now: float) -> bool:
+        """Handles packets in order; False if the connection did not survive one of them.
+
+        Only a connection whose credentials are being checked has no session and gets packets: they are held.
+        """
+        if connection.is_closed():
+            return False
+        handlers = self._handlers
+        tally = self.tally
+        for packet in packets:
+            tally.packets_in += 1
+            session = connection.session
+            if session is not None:
+                try:
+                    handlers[packet.__class__](connection, session, packet, now)
+                except ViolationError as violation:
+                    tally.protocol_errors += 1
+                    self.disconnect(connection, violation.reason, now, str(violation))
+            elif isinstance(packet, Connect):
+                self._connect(connection, packet, now)
+            else:
+                connection.held.append(packet)
+            if connection.is_closed():
+                return False
+        return True
+
+    def _connect(self, connection: Connection, connect: Connect, now: float) -> None:
+        connection.version_5 = connect.version == V5
+        connection.connect = connect
+        if connect.properties.authentication_method is not None:
+            self._refuse(
+                connection, ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported", now
+            )
+        elif self.authenticates:
+            connection.phase = Phase.CHECKING
+            self.checking.append(connection)
+        else:
+            connection.user = connection.origin.identity
+            self._accept(connection, connect, now)
+
+    def _accept(self, connection: Connection, connect: Connect, now: float) -> None:
+        present = self.sessions.by_client.get(connect.client_id) if connect.client_id else None
+        if present is not None and present.connection is not None and present.user in ("", connection.user):
+            self.disconnect(present.connection, ReasonCode.SESSION_TAKEN_OVER, now)
+        try:
+            session, was_there, assigned = self.sessions.open(connection, connect, now)
+        except RefusalError as refusal:
+            self._refuse(connection, refusal.reason, str(refusal), now)
+            return
+        self.sessions.accept(connection, connect, now)
+        # Groups of routes were made before the connection's limits were known.
+        self.routes.changed(session)
+        welcome = self.sessions.welcome(connection, connect, was_there, assigned)
+        self.dirty.add(connection)
+        if len(welcome) > connection.packet_bytes_max:
+            # Without it the client would not know what holds for it.
+            self._close(connection, now, "the client takes no packet as large as the CONNACK", with_will=False)
+            return
+        connection.out.append(welcome)
+        if connection.silence_max_s:
+            self.timers.add(now + connection.silence_max_s, "silence", connection.number)
+        if self.observer is not None:
+            self.observer.connected(session, now)
+        self.outgoing.resume(session, now)
+
+    def _publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
+        self.incoming.publish(connection, session, packet, now)
+
+    def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
+        self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now)
+
+    def _publish_run(self, connection: Connection, session: Session, packet: PublishRun, now: float) -> None:
+        self.tally.packets_in += packet.count - 1
+        self.incoming.publish_run(connection, session, packet, now)
+
+    def _puback_run(self, connection: Connection, session: Session, packet: AckRun, now: float) -> None:
+        self.tally.packets_in += len(packet.packet_ids) - 1
+        self.outgoing.acknowledge_run(session, packet.packet_ids, now)
+
+    def _pubrec(self, connection: Connection, session: Session, packet: Pubrec, now: float) -> None:
+        self.outgoing.received(session, packet.packet_id, packet.reason, now)
+
+    def _pubrel(self, connection: Connection, session: Session, packet: Pubrel, now: float) -> None:
+        self.incoming.release(connection, session, packet.packet_id)
+
+    def _pubcomp(self, connection: Connection, session: Session, packet: Pubcomp, now: float) -> None:
+        self.outgoing.completed(session, packet.packet_id, now)
+
+    def _subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
+        self.dirty.add(connection)
+        self._subscribing.subscribe(connection, session, packet, now)
+
+    def _unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe, now: float) -> None:
+        self.dirty.add(connection)
+        self._subscribing.unsubscribe(connection, session, packet, now)
+
+    def _ping(self, connection: Connection, session: Session, packet: Pingreq, now: float) -> None:
+        connection.out.append(_PINGRESP)
+        self.dirty.add(connection)
+
+    def _disconnect(self, connection: Connection, session: Session, packet: Disconnect, now: float) -> None:
+        expiry_s = packet.properties.session_expiry_s
+        if expiry_s is not None:
+            if expiry_s and not session.persistent:
+                raise ViolationError(ReasonCode.PROTOCOL_ERROR, "a session without expiry gets none at its end")
+            self.sessions.set_lifetime(session, expiry_s)
+        self._close(connection, now, "disconnected", with_will=packet.reason != ReasonCode.SUCCESS)
+
+    def _auth(self, connection: Connection, session: Session, packet: Auth, now: float) -> None:
+        raise ViolationError(ReasonCode.PROTOCOL_ERROR, "AUTH without an authentication method")
+
+    # How connections end.
+
+    def _malformed(self, connection: Connection, error: PacketError, now: float) -> None:
+        self.tally.protocol_errors += 1
+        self.tally.notice(f"{connection.name}: {error}")
+        if connection.phase is Phase.OPEN:
+            self.disconnect(connection, error.reason_code, now, str(error))
+            return
+        version = error.version
+        reason = error.reason_code
+        if version is not None and (version == V5 or reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION):
+            if reason not in ALLOWED_REASONS["CONNACK"]:
+                # A packet behind the CONNECT broke the protocol before the CONNECT was answered.
+                reason = ReasonCode.PROTOCOL_ERROR
+            connection.out.append(encode(Connack(False, reason), V5 if version >= V5 else V311))
+        self._close(connection, now, str(error), with_will=False)
+
+    def _refuse(self, connection: Connection, reason: ReasonCode, text: str, now: float) -> None:
+        self.tally.refused += 1
+        version = V5 if connection.version_5 else V311
+        packet = encode(Connack(False, reason), version)
+        limit = connection.packet_bytes_max
+        if connection.connect is not None:
+            limit = connection.connect.properties.maximum_packet_size or limit
+        if text and version == V5:
+            longer = encode(Connack(False, reason, Properties(reason_string=text[:_TEXT_MAX])), V5)
+            packet = longer if len(longer) <= limit else packet
+        if len(packet) <= limit:
+            connection.out.append(packet)
+        name = connection.connect.client_id if connection.connect is not None else ""
+        self.tally.notice(f"{name or connection.origin.peer} refused: {text or reason.name.lower()}")
+        self._close(connection, now, text or reason.name.lower(), with_will=False)
+
+    def _close(self, connection: Connection, now: float, reason: str, with_will: bool) -> None:
+        connection.phase = Phase.CLOSED
+        connection.held = []
+        self.dirty.add(connection)
+        self.sessions.close(connection, now, reason, with_will)
+
+    def _check_silence(self, connection: Connection, kind: str, now: float) -> None:
+        if kind == "connect":
+            if connection.phase is Phase.NEW:
+                self._close(connection, now, "no CONNECT in time", with_will=False)
+            return
+        if connection.phase is not Phase.OPEN:
+            return
+        due_at = connection.heard_at + connection.silence_max_s
+        if due_at <= now:
+            self.disconnect(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, now)
+        else:
+            self.timers.add(due_at, "silence", connection.number)
+
+    def next_timer(self) -> float:
+        """When `tick` should be called next; infinite if nothing is planned."""
+        at = self.timers.next_at
+        return math.inf if at is None else at

@@ -1,0 +1,234 @@
+"""The broker's durable state as keys and values, and the journal of its changes.
+
+    m NUMBER            a message
+    s CLIENT            a session
+    f CLIENT FILTER     a subscription of it
+    q CLIENT SEQUENCE   a message queued for it
+    p CLIENT IDENTIFIER a QoS 2 message that it sent and did not release
+    w CLIENT            its will, while the delay runs
+    r TOPIC             a retained message
+
+Numbers have eight bytes, texts two bytes of length in front. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.broker.session import Session, Subscription, Will
+from surecast.protocol.filters import parse
+
+__all__ = [
+    "Journal",
+    "Record",
+    "StoredDelivery",
+    "read_message",
+    "read_queued",
+    "read_received",
+    "read_retained",
+    "read_session",
+    "read_subscription",
+    "read_will",
+]
+
+Record = tuple[bytes, bytes | None]
+
+_MESSAGE: Final = struct.Struct(">BBddd")
+_SESSION: Final = struct.Struct(">ddH")
+_QUEUED: Final = struct.Struct(">QBBBH")
+_FLAGS: Final = struct.Struct(">BBBI")
+_WILL: Final = struct.Struct(">dIdd")
+
+
+def _take_text(data: bytes, at: int) -> tuple[str, int]:
+    end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+    return data[at + 2 : end].decode(), end
+
+
+class StoredDelivery:
+    """A queue entry as it was read; its message may be read later."""
+
+    __slots__ = ("client", "delivery_flags", "identifier", "identifiers", "number", "sequence")
+
+    def __init__(self, client: str, sequence: int, value: bytes):
+        self.client = client
+        self.sequence = sequence
+        self.number, qos, retain, released, self.identifier = _QUEUED.unpack_from(value)
+        self.delivery_flags = (qos, bool(retain), bool(released))
+        rest = value[_QUEUED.size :]
+        self.identifiers = tuple(int.from_bytes(rest[at : at + 4], "big") for at in range(0, len(rest), 4))
+
+
+class Journal:
+    """Collects changes of the durable state, in order; the shell commits `records` before anything is sent."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def take(self) -> list[Record]:
+        """The changes since the last call."""
+        records, self.records = self.records, []
+        return records
+
+    def keep(self, message: Message) -> None:
+        """One more durable reference to a message; the first writes it."""
+        if message.references == 0:
+            value = _MESSAGE.pack(
+                message.qos, message.retain, message.expires_at, message.published_at, message.interval_end
+            )
+            value += message.topic_field + text_field(message.publisher)
+            value += len(message.properties).to_bytes(4, "big") + message.properties + message.payload
+            self.records.append((b"m" + message.number.to_bytes(8, "big"), value))
+        message.references += 1
+
+    def release(self, message: Message) -> None:
+        """One durable reference less; the last deletes the message."""
+        message.references -= 1
+        if message.references == 0:
+            self.records.append((b"m" + message.number.to_bytes(8, "big"), None))
+
+    def session(self, session: Session) -> None:
+        """Writes a session as it is."""
+        value = _SESSION.pack(session.lifetime_s, session.ends_at, session.next_identifier) + text_field(session.user)
+        self.records.append((b"s" + session.client_field, value))
+
+    def forget_session(self, session: Session) -> None:
+        """Deletes a session; its queue and its subscriptions are deleted one by one."""
+        self.records.append((b"s" + session.client_field, None))
+
+    def subscription(self, session: Session, subscription: Subscription) -> None:
+        """Writes a subscription."""
+        flags = subscription.no_local | subscription.retain_as_published << 1
+        value = _FLAGS.pack(subscription.qos, flags, 0, subscription.identifier)
+        value += text_field(subscription.share) + text_field(subscription.filter) + subscription.content_text.encode()
+        self.records.append((self._subscription_key(session, subscription), value))
+
+    def forget_subscription(self, session: Session, subscription: Subscription) -> None:
+        """Deletes a subscription."""
+        self.records.append((self._subscription_key(session, subscription), None))
+
+    def queued(self, session: Session, delivery: Delivery) -> None:
+        """Writes a queue entry as it is."""
+        value = _QUEUED.pack(
+            delivery.message.number, delivery.qos, delivery.retain, delivery.released, delivery.identifier
+        )
+        for identifier in delivery.identifiers:
+            value += identifier.to_bytes(4, "big")
+        self.records.append((self._queue_key(session, delivery), value))
+
+    def forget_queued(self, session: Session, delivery: Delivery) -> None:
+        """Deletes a queue entry and its reference to the message."""
+        self.records.append((self._queue_key(session, delivery), None))
+        self.release(delivery.message)
+
+    def received(self, session: Session, identifier: int) -> None:
+        """Remembers the identifier of a QoS 2 message."""
+        self.records.append((b"p" + session.client_field + identifier.to_bytes(2, "big"), b""))
+
+    def forget_received(self, session: Session, identifier: int) -> None:
+        """Frees such an identifier."""
+        self.records.append((b"p" + session.client_field + identifier.to_bytes(2, "big"), None))
+
+    def will(self, session: Session, will: Will) -> None:
+        """Writes the will of a session whose delay runs; a will has a reference to its message."""
+        value = will.message.number.to_bytes(8, "big") + _WILL.pack(
+            will.due_at, will.delay_s, will.lifetime_s, will.interval_s
+        )
+        self.keep(will.message)
+        self.records.append((b"w" + session.client_field, value))
+
+    def forget_will(self, session: Session, will: Will) -> None:
+        """Deletes a written will."""
+        self.records.append((b"w" + session.client_field, None))
+        self.release(will.message)
+
+    def retained(self, message: Message) -> None:
+        """Writes that a message is the retained one of its topic."""
+        self.keep(message)
+        self.records.append((b"r" + message.topic_field[2:], message.number.to_bytes(8, "big")))
+
+    def forget_retained(self, message: Message) -> None:
+        """Deletes the retained message of a topic."""
+        self.records.append((b"r" + message.topic_field[2:], None))
+        self.release(message)
+
+    @staticmethod
+    def _queue_key(session: Session, delivery: Delivery) -> bytes:
+        return b"q" + session.client_field + delivery.sequence.to_bytes(8, "big")
+
+    @staticmethod
+    def _subscription_key(session: Session, subscription: Subscription) -> bytes:
+        return b"f" + session.client_field + subscription.key.encode()
+
+
+def read_message(key: bytes, value: bytes) -> Message:
+    """A message as it was written."""
+    qos, retain, expires_at, published_at, interval_end = _MESSAGE.unpack_from(value)
+    at = _MESSAGE.size
+    topic, end = _take_text(value, at)
+    topic_field = value[at:end]
+    publisher, end = _take_text(value, end)
+    size = int.from_bytes(value[end : end + 4], "big")
+    properties, payload = value[end + 4 : end + 4 + size], value[end + 4 + size :]
+    number = int.from_bytes(key[1:], "big")
+    return Message(
+        number,
+        topic,
+        topic_field,
+        payload,
+        qos,
+        bool(retain),
+        properties,
+        expires_at,
+        published_at,
+        publisher,
+        interval_end,
+    )
+
+
+def read_session(key: bytes, value: bytes, serial: int) -> Session:
+    """A session as it was written, without its queue and its subscriptions."""
+    client, _ = _take_text(key, 1)
+    lifetime_s, ends_at, next_identifier = _SESSION.unpack_from(value)
+    session = Session(client, serial, lifetime_s)
+    session.ends_at, session.next_identifier = ends_at, next_identifier
+    session.user, _ = _take_text(value, _SESSION.size)
+    return session
+
+
+def read_subscription(key: bytes, value: bytes) -> tuple[str, Subscription]:
+    """A client and one of its subscriptions."""
+    client, _ = _take_text(key, 1)
+    qos, flags, _, identifier = _FLAGS.unpack_from(value)
+    share, at = _take_text(value, _FLAGS.size)
+    topic_filter, at = _take_text(value, at)
+    text = value[at:].decode()
+    content = parse(text) if text else None
+    return client, Subscription(topic_filter, qos, bool(flags & 1), bool(flags & 2), identifier, share, content, text)
+
+
+def read_queued(key: bytes, value: bytes) -> StoredDelivery:
+    """A queue entry as it was written."""
+    client, at = _take_text(key, 1)
+    return StoredDelivery(client, int.from_bytes(key[at:], "big"), value)
+
+
+def read_received(key: bytes) -> tuple[str, int]:
+    """A client and the identifier of a QoS 2 message."""
+    client, at = _take_text(key, 1)
+    return client, int.from_bytes(key[at:], "big")
+
+
+def read_will(key: bytes, value: bytes, messages: Mapping[int, Message]) -> tuple[str, Will]:
+    """A client and its will, whose message is one of those read before."""
+    client, _ = _take_text(key, 1)
+    due_at, delay_s, lifetime_s, interval_s = _WILL.unpack_from(value, 8)
+    return client, Will(messages[int.from_bytes(value[:8], "big")], delay_s, lifetime_s, due_at, interval_s)
+
+
+def read_retained(key: bytes, value: bytes) -> tuple[str, int]:
+    """A topic and the number of its retained message."""
+    return key[1:].decode(), int.from_bytes(value, "big")

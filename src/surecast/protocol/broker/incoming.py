@@ -1,0 +1,390 @@
+"""Messages from clients: who may publish, where they go, how they are acknowledged (MQTT 5.0, sections 3.3, 4.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from surecast.errors import PeerError
+from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.content import wants
+from surecast.protocol.broker.durable import Journal
+from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.retained import Retained
+from surecast.protocol.broker.routes import Route, Routes, Target
+from surecast.protocol.broker.session import Session
+from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, PublishRun, ReasonCode, passed_on_properties
+
+__all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]
+
+Authorise = Callable[[str, str, str, str], bool]
+"""Whether a user (with a client identifier) may `publish` or `subscribe` to a topic or filter."""
+
+_DEADLINE = "deadline-ms"
+_ALLOWED_MAX = 10_000
+_ALLOWED_TOPIC_MAX = 256
+_ENTRIES_MAX = 1_000
+
+
+class ViolationError(PeerError):
+    """What a client did that its connection does not survive."""
+
+    def __init__(self, reason: ReasonCode, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+class Incoming:
+    """Takes messages over from clients and gives them to the sessions that want them."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        journal: Journal,
+        routes: Routes,
+        outgoing: Outgoing,
+        retained: Retained,
+        dirty: set[Connection],
+        tally: Tally,
+        observer: Observer | None,
+        authorise: Authorise,
+    ):
+        self._settings = settings
+        self._journal = journal
+        self._routes = routes
+        self._outgoing = outgoing
+        self._retained = retained
+        self._dirty = dirty
+        self._tally = tally
+        self._observer = observer
+        self._authorise = authorise
+        self._rejects = settings.overflow == "reject"
+        self._entries: dict[int, Delivery] = {}
+        self.next_number = 1
+
+    def publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
+        """Takes a PUBLISH; everything that can go wrong is an acknowledgement or a violation."""
+        self._tally.published += 1
+        qos = packet.qos
+        if (
+            qos < 2
+            and not packet.retain
+            and packet.properties is NO_PROPERTIES
+            and self._observer is None
+            and connection.allowed.get(packet.topic)
+        ):
+            route = self._routes.find(packet.topic)
+            if qos == 0:
+                self._pass_on(connection, session, route, packet, now)
+                return
+            if route.plain and packet.raw and not packet.dup:
+                self._hand_on(connection, session, route, packet, now)
+                return
+        topic = self._topic(connection, packet)
+        if qos == 2 and self._was_received(connection, session, packet.packet_id):
+            self._answer(connection, 0x50, packet.packet_id, ReasonCode.SUCCESS)
+            return
+        reason = ReasonCode.NOT_AUTHORIZED
+        if self._may_publish(connection, session, topic):
+            route = self._routes.find(topic)
+            reason = self.take(self.message(packet, topic, route.topic_field, session.client, now), now, route)
+        if qos == 1:
+            self._answer(connection, 0x40, packet.packet_id, reason)
+        elif qos == 2:
+            if reason < 0x80:
+                session.received.add(packet.packet_id)
+                if session.persistent:
+                    self._journal.received(session, packet.packet_id)
+            self._answer(connection, 0x50, packet.packet_id, reason)
+
+    def _was_received(self, connection: Connection, session: Session, identifier: int) -> bool:
+        """Whether a QoS 2 message is a repetition. MQTT 3.1.1 limits what is open by its identifiers alone."""
+        if identifier in session.received:
+            return True
+        limit = self._settings.receive_maximum
+        if connection.version_5 and len(session.received) >= limit:
+            raise ViolationError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limit} QoS 2 messages are open")
+        return False
+
+    def publish_run(self, connection: Connection, session: Session, run: PublishRun, now: float) -> None:
+        """Takes a run of messages to one topic; where it cannot be treated as one, its packets are taken one by one."""
+        qos, retain, dup = run.flags
+        if (
+            qos == 2
+            or retain
+            or dup
+            or self._observer is not None
+            or not connection.allowed.get(run.topic)
+            or (route := self._routes.find(run.topic)).shares
+            or (qos and (not route.plain or self._rejects))
+        ):
+            for packet in run.packets():
+                self.publish(connection, session, packet, now)
+            return
+        self._tally.published += run.count
+        others = (
+            self._run_to_groups(connection, route, run) if qos == 0 else self._run_to_queues(connection, route, run)
+        )
+        if others:
+            for packet in run.packets():
+                message = self.message(packet, run.topic, route.topic_field, session.client, now)
+                for target in others:
+                    chosen = target.chosen(message, wants)
+                    if chosen is not None:
+                        self._outgoing.deliver(chosen, message, now)
+        if qos:
+            self._answer_run(connection, run, bool(route.targets))
+
+    def _run_to_groups(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
+        """Passes a run of QoS 0 on as it is; the targets for which that is impossible are left."""
+        others = []
+        for group in route.prepare():
+            if group.version_5 != connection.version_5 or group.identifiers or run.length > group.bytes_max:
+                members = set(group.sessions)
+                others += [target for target in route.targets if target.session in members]
+                continue
+            for append in group.appends:
+                append(run.data)
+            self._dirty.update(group.connections)
+            group.count += run.count
+        return others + route.rest
+
+    def _run_to_queues(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
+        """Passes a run of QoS 1 on as it is; the targets for which that is impossible are left."""
+        version_5, send = connection.version_5, self._outgoing.send_run
+        return [
+            target
+            for target in route.targets
+            if not target.plain
+            or target.qos == 0
+            or (version_5 and target.identifiers)
+            or not send(target.session, run, route.topic_field, version_5)
+        ]
+
+    def _answer_run(self, connection: Connection, run: PublishRun, matched: bool) -> None:
+        """Acknowledges a run of QoS 1."""
+        explicit = connection.version_5 and not matched
+        size = 5 if explicit else 4
+        answers = bytearray(size * run.count)
+        answers[0::size] = b"\x40" * run.count
+        answers[1::size] = bytes((size - 2,)) * run.count
+        answers[2::size], answers[3::size] = run.high, run.low
+        if explicit:
+            answers[4::size] = bytes((ReasonCode.NO_MATCHING_SUBSCRIBERS,)) * run.count
+        connection.out.append(bytes(answers))
+        self._dirty.add(connection)
+
+    def release(self, connection: Connection, session: Session, identifier: int) -> None:
+        """A client is done with a QoS 2 message (PUBREL)."""
+        known = identifier in session.received
+        if known:
+            session.received.discard(identifier)
+            if session.persistent:
+                self._journal.forget_received(session, identifier)
+        reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        self._answer(connection, 0x70, identifier, reason)
+
+    def message(self, packet: Publish, topic: str, topic_field: bytes, publisher: str, now: float) -> Message:
+        """The message of a packet."""
+        number = self.next_number
+        self.next_number = number + 1
+        if packet.properties is NO_PROPERTIES:
+            return Message(
+                number,
+                topic,
+                topic_field,
+                packet.payload,
+                packet.qos,
+                packet.retain,
+                published_at=now,
+                publisher=publisher,
+            )
+        return Message(
+            number,
+            topic,
+            topic_field,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            passed_on_properties(packet),
+            now + lifetime_of(packet.properties),
+            now,
+            publisher,
+            now + interval_of(packet.properties),
+        )
+
+    def take(self, message: Message, now: float, route: Route | None = None) -> ReasonCode:
+        """Retains a message if it asks for it, and routes it; the reason is what its publisher is told."""
+        retained = message.retain
+        if retained and not self._retained.store(message):
+            return ReasonCode.QUOTA_EXCEEDED
+        if self._observer is not None:
+            self._observer.published(message, now)
+        if route is None:
+            route = self._routes.find(message.topic)
+        deliver = self._outgoing.deliver
+        matched = kept = 0
+        for target in route.targets:
+            chosen = target if target.plain else target.chosen(message, wants)
+            if chosen is not None:
+                matched += 1
+                kept += deliver(chosen, message, now)
+        for share in route.shares:
+            chosen = share.pick(message, wants)
+            if chosen is not None:
+                matched += 1
+                kept += deliver(chosen, message, now)
+        if not matched:
+            return ReasonCode.NO_MATCHING_SUBSCRIBERS
+        if self._rejects and not kept and not retained:
+            return ReasonCode.QUOTA_EXCEEDED
+        return ReasonCode.SUCCESS
+
+    def _hand_on(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> None:
+        """The short way of a plain QoS 1 message: its own bytes with other packet identifiers.
+
+        Sessions that end with their connection never get anything twice, so that an entry in their queue need not hold
+        the message. The sessions for which this does not do get it the long way.
+        """
+        route.prepare()
+        raw, version_5, dirty, bytes_max = packet.raw, connection.version_5, self._dirty, self._settings.queue_bytes_max
+        length, size = len(raw), len(packet.payload) + len(route.topic_field)
+        id_at = length - len(packet.payload) - (3 if version_5 else 2)
+        head, tail = raw[:id_at], raw[id_at + 2 :]
+        entry = self._entries.get(size) or self._entry(size)
+        kept, others = 0, route.kept
+        for target, subscriber, to in route.direct:
+            inflight = subscriber.inflight
+            if (
+                to.version_5 is not version_5
+                or subscriber.waiting
+                or len(inflight) >= subscriber.short_max
+                or subscriber.bytes_queued + size > bytes_max
+                or length > to.packet_bytes_max
+            ):
+                others = [*others, target]
+                continue
+            identifier = subscriber.next_identifier + 1
+            if identifier > 65_535 or identifier in inflight:
+                identifier = subscriber.take_identifier()
+            subscriber.next_identifier = identifier
+            inflight[identifier] = entry
+            subscriber.bytes_queued += size
+            subscriber.books.matched += 1
+            to.out.append(head + identifier.to_bytes(2, "big") + tail)
+            dirty.add(to)
+            kept += 1
+        if others:
+            message = self.message(packet, route.topic, route.topic_field, session.client, now)
+            for target in others:
+                kept += self._outgoing.deliver(target, message, now)
+        if kept or (route.targets and not self._rejects):
+            connection.out.append(b"\x40\x02" + raw[id_at : id_at + 2])
+            dirty.add(connection)
+        else:
+            nobody = ReasonCode.QUOTA_EXCEEDED if route.targets else ReasonCode.NO_MATCHING_SUBSCRIBERS
+            self._answer(connection, 0x40, packet.packet_id, nobody)
+
+    def _entry(self, size: int) -> Delivery:
+        """A queue entry that says no more than the size of a message."""
+        if len(self._entries) >= _ENTRIES_MAX:
+            self._entries.clear()
+        entry = self._entries[size] = Delivery(Message(0, "", b"", b""), 1, False, (), 0)
+        entry.message.size = size
+        return entry
+
+    def _pass_on(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> None:
+        """The short way of a plain QoS 0 message: one append for each connection, of the same bytes."""
+        message: Message | None = None
+        for group in route.prepare():
+            if group.version_5 is connection.version_5 and not group.identifiers and packet.raw:
+                data = packet.raw
+            else:
+                if message is None:
+                    message = self.message(packet, packet.topic, route.topic_field, session.client, now)
+                data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
+            if len(data) > group.bytes_max:
+                # Some client of the group takes no packet as large: the group is for the others only.
+                self._one_by_one(route, group.sessions, packet, session, now)
+                continue
+            for append in group.appends:
+                append(data)
+            self._dirty.update(group.connections)
+            group.count += 1
+        if route.rest or route.shares:
+            if message is None:
+                message = self.message(packet, packet.topic, route.topic_field, session.client, now)
+            for target in route.rest:
+                chosen = target.chosen(message, wants)
+                if chosen is not None:
+                    self._outgoing.deliver(chosen, message, now)
+            for share in route.shares:
+                chosen = share.pick(message, wants)
+                if chosen is not None:
+                    self._outgoing.deliver(chosen, message, now)
+
+    def _one_by_one(self, route: Route, sessions: list[Session], packet: Publish, source: Session, now: float) -> None:
+        message = self.message(packet, route.topic, route.topic_field, source.client, now)
+        chosen = set(sessions)
+        for target in route.targets:
+            if target.session in chosen:
+                self._outgoing.deliver(target, message, now)
+
+    def _topic(self, connection: Connection, packet: Publish) -> str:
+        """The topic, after topic aliases (MQTT 5.0, section 3.3.2.3.4)."""
+        alias = packet.properties.topic_alias
+        if alias is None:
+            return packet.topic
+        if alias > self._settings.topic_alias_max:
+            raise ViolationError(
+                ReasonCode.TOPIC_ALIAS_INVALID,
+                f"topic alias {alias} is used; at most {self._settings.topic_alias_max} are allowed",
+            )
+        if packet.topic:
+            connection.known_aliases[alias] = packet.topic
+            return packet.topic
+        known = connection.known_aliases.get(alias)
+        if known is None:
+            raise ViolationError(ReasonCode.PROTOCOL_ERROR, f"topic alias {alias} was never given a topic")
+        return known
+
+    def _may_publish(self, connection: Connection, session: Session, topic: str) -> bool:
+        allowed = connection.allowed.get(topic)
+        if allowed is None:
+            allowed = not topic.startswith("$") and self._authorise(connection.user, session.client, "publish", topic)
+            if len(topic) <= _ALLOWED_TOPIC_MAX:
+                if len(connection.allowed) >= _ALLOWED_MAX:
+                    connection.allowed.clear()
+                connection.allowed[topic] = allowed
+        if not allowed:
+            self._tally.unauthorised += 1
+        return allowed
+
+    def _answer(self, connection: Connection, first: int, identifier: int, reason: ReasonCode) -> None:
+        """Sends an acknowledgement. MQTT 3.1.1 has no word for a refusal: the message is acknowledged and gone."""
+        if reason and connection.version_5:
+            connection.out.append(bytes((first, 3, identifier >> 8, identifier & 0xFF, reason)))
+        else:
+            connection.out.append(bytes((first, 2, identifier >> 8, identifier & 0xFF)))
+        self._dirty.add(connection)
+
+
+def interval_of(properties: Properties) -> float:
+    """The message expiry interval, infinite if there is none (MQTT 5.0, section 3.3.2.3.3)."""
+    return math.inf if properties.message_expiry_s is None else properties.message_expiry_s
+
+
+def lifetime_of(properties: Properties) -> float:
+    """How long a message may wait: its expiry interval, or its deadline in milliseconds where that is shorter.
+
+    >>> lifetime_of(Properties(message_expiry_s=2, user=(("deadline-ms", "1500"),)))
+    1.5
+    """
+    lifetime_s = interval_of(properties)
+    for name, value in properties.user:
+        if name == _DEADLINE and value.isascii() and value.isdigit() and len(value) < 16:
+            lifetime_s = min(lifetime_s, int(value) / 1000.0)
+    return lifetime_s

@@ -1,0 +1,56 @@
+"""What a broker tells of itself while it works: for event logs, warnings and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.session import Session, Subscription
+
+__all__ = ["Observer", "Tally"]
+
+
+class Observer(Protocol):
+    """Is told of every step of every message. A broker without one takes shorter ways, so it is for event logs."""
+
+    def published(self, message: Message, now: float) -> None:
+        """A message was taken over from a client."""
+
+    def delivered(self, session: Session, message: Message, qos: int, now: float) -> None:
+        """A message was written to a client (QoS 0) or acknowledged by it."""
+
+    def dropped(self, session: Session, message: Message, reason: str, now: float) -> None:
+        """A message will not reach a session; `expired` is a reason too."""
+
+    def connected(self, session: Session, now: float) -> None:
+        """A client was accepted."""
+
+    def disconnected(self, session: Session, reason: str, now: float) -> None:
+        """A client's connection ended."""
+
+    def subscribed(self, session: Session, subscription: Subscription, now: float) -> None:
+        """A client subscribed."""
+
+    def unsubscribed(self, session: Session, subscription: Subscription, now: float) -> None:
+        """A client took a subscription back."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of a broker since its start, and lines for its log that have not been written yet."""
+
+    packets_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    published: int = 0
+    unauthorised: int = 0
+    protocol_errors: int = 0
+    connections: int = 0
+    refused: int = 0
+    notices: list[str] = field(default_factory=list)
+
+    def notice(self, text: str) -> None:
+        """Adds a line; beyond a thousand unwritten ones the rest is lost, and memory is not."""
+        if len(self.notices) < 1_000:
+            self.notices.append(text)

@@ -1,0 +1,384 @@
+"""Messages on their way to sessions: queues, packet identifiers, acknowledgements, overflow (MQTT 5.0, section 4)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+
+from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.durable import Journal
+from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.routes import Target
+from surecast.protocol.broker.session import Session
+from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.mqtt import PublishRun, ReasonCode
+
+__all__ = ["Outgoing"]
+
+_DUP = 0x08
+_IDENTIFIERS = b"".join(i.to_bytes(2, "big") for i in range(65_536))
+_WARN_AT = 0.8
+_CALM_AT = 0.5
+
+
+class Outgoing:
+    """Sends messages to sessions, or keeps them; `dirty` collects the connections with something to send."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        journal: Journal,
+        dirty: set[Connection],
+        tally: Tally,
+        observer: Observer | None,
+    ):
+        self._settings = settings
+        self._journal = journal
+        self._dirty = dirty
+        self._tally = tally
+        self._observer = observer
+        self._warn_at = math.ceil(_WARN_AT * settings.queue_messages_max)
+
+    def short_max(self, window: int) -> int:
+        """How many messages may be in flight before the limits of their number must be looked at."""
+        return min(window, self._warn_at - 1)
+
+    def deliver(self, target: Target, message: Message, now: float) -> bool:
+        """Gives a message to a session; False if its queue had no room for it."""
+        session = target.session
+        qos = min(message.qos, target.qos)
+        retain = message.retain and target.as_published
+        session.books.matched += 1
+        if qos == 0:
+            self._send_once(session, message, retain, target.identifiers, now)
+            return True
+        return self._enqueue(session, message, qos, retain, target.identifiers, now)
+
+    def send_retained(self, target: Target, message: Message, now: float) -> None:
+        """Gives a retained message to a new subscription; it is marked as retained."""
+        session = target.session
+        qos = min(message.qos, target.qos)
+        session.books.matched += 1
+        if qos == 0:
+            self._send_once(session, message, True, target.identifiers, now)
+        else:
+            self._enqueue(session, message, qos, True, target.identifiers, now)
+
+    def send_run(self, session: Session, run: PublishRun, topic_field: bytes, version_5: bool) -> bool:
+        """Sends a run of QoS 1 messages as they came, with packet identifiers of their own.
+
+        That is possible if the session ends with its connection, so that nothing of them need be kept, and the client
+        has room for all of them. False if it is not: then they must be delivered one by one.
+        """
+        connection, inflight, count = session.connection, session.inflight, run.count
+        first = session.next_identifier + 1
+        # Nothing of them is ever sent again, so one entry stands for all of them.
+        sent = Delivery(Message(0, run.topic, topic_field, run.data[run.payload_at : run.length]), 1, False, (), 0)
+        size = count * sent.message.size
+        if (
+            connection is None
+            or session.lifetime_s
+            or session.waiting
+            or connection.version_5 != version_5
+            or connection.aliases_max
+            or run.length > connection.packet_bytes_max
+            or len(inflight) + count > session.short_max
+            or session.bytes_queued + size > self._settings.queue_bytes_max
+            or first + count > 65_535
+            or not inflight.keys().isdisjoint(range(first, first + count))
+        ):
+            return False
+        last = first + count
+        data = bytearray(run.data)
+        high, low = _IDENTIFIERS[2 * first : 2 * last : 2], _IDENTIFIERS[2 * first + 1 : 2 * last : 2]
+        data[run.id_at :: run.length] = high
+        data[run.id_at + 1 :: run.length] = low
+        inflight.update(dict.fromkeys(range(first, last), sent))
+        session.next_identifier = last - 1
+        session.bytes_queued += size
+        session.books.matched += count
+        connection.out.append(bytes(data))
+        self._dirty.add(connection)
+        return True
+
+    def acknowledge_run(self, session: Session, identifiers: tuple[int, ...], now: float) -> None:
+        """The client has many QoS 1 messages."""
+        if session.lifetime_s or self._observer is not None or session.resend:
+            for identifier in identifiers:
+                self.acknowledge(session, identifier, ReasonCode.SUCCESS, now)
+            return
+        inflight, done, size = session.inflight, 0, 0
+        for identifier in identifiers:
+            delivery = inflight.get(identifier)
+            if delivery is not None and delivery.qos == 1:
+                del inflight[identifier]
+                done += 1
+                size += delivery.message.size
+        session.bytes_queued -= size
+        session.books.delivered += done
+        if session.waiting or session.warned:
+            self.fill(session, now)
+
+    def acknowledge(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> None:
+        """The client has a QoS 1 message (PUBACK), or refused it."""
+        delivery = session.inflight.get(identifier)
+        if delivery is not None and delivery.qos == 1:
+            self._finish(session, identifier, delivery, "rejected" if reason >= 0x80 else "", now)
+            if session.waiting or session.resend or session.warned:
+                self.fill(session, now)
+
+    def received(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> None:
+        """The client has a QoS 2 message (PUBREC), or refused it; it is told to go on (PUBREL)."""
+        delivery = session.inflight.get(identifier)
+        known = delivery is not None and delivery.qos == 2
+        if delivery is not None and known and reason >= 0x80:
+            self._finish(session, identifier, delivery, "rejected", now)
+            self.fill(session, now)
+            return
+        if reason >= 0x80:
+            return
+        if delivery is not None and known and not delivery.released:
+            delivery.released = True
+            if session.lifetime_s:
+                self._journal.queued(session, delivery)
+        self._release(session, identifier, known)
+
+    def completed(self, session: Session, identifier: int, now: float) -> None:
+        """The exchange of a QoS 2 message is over (PUBCOMP)."""
+        delivery = session.inflight.get(identifier)
+        if delivery is not None and delivery.qos == 2 and delivery.released:
+            self._finish(session, identifier, delivery, "", now)
+            self.fill(session, now)
+
+    def resume(self, session: Session, now: float) -> None:
+        """Sends again what was in flight, in its first order, and then what waits (MQTT 5.0, section 4.4)."""
+        session.resend.clear()
+        session.resend.extend(session.inflight.values())
+        self.fill(session, now)
+
+    def fill(self, session: Session, now: float) -> None:
+        """Sends what waits, as far as the client's window allows."""
+        connection = session.connection
+        if connection is None:
+            return
+        while session.resend and len(session.inflight) - len(session.resend) < session.window:
+            delivery = session.resend.popleft()
+            if delivery.released:
+                self._release(session, delivery.identifier, True)
+            elif not self._write(session, connection, delivery, now, _DUP):
+                del session.inflight[delivery.identifier]
+                self._leave(session, delivery, "too-large", now)
+        waiting = session.waiting
+        while waiting and not session.resend and len(session.inflight) < session.window:
+            delivery = waiting.popleft()
+            if delivery.message.expires_at <= now:
+                self._leave(session, delivery, "expired", now)
+            else:
+                self._start(session, connection, delivery, now)
+        if session.warned and session.queued < _CALM_AT * self._settings.queue_messages_max:
+            session.warned = False
+
+    def expire(self, session: Session, now: float) -> None:
+        """Takes out what expired while it waited."""
+        if session.expiry_check_at > now:
+            return
+        waiting, session.waiting = session.waiting, deque()
+        session.expiry_check_at = math.inf
+        for delivery in waiting:
+            expires_at = delivery.message.expires_at
+            if expires_at <= now:
+                self._leave(session, delivery, "expired", now)
+            else:
+                session.waiting.append(delivery)
+                session.expiry_check_at = min(session.expiry_check_at, expires_at)
+
+    def clear(self, session: Session, now: float) -> None:
+        """The session ends: what it still had is dropped."""
+        for delivery in (*session.inflight.values(), *session.waiting):
+            self._leave(session, delivery, "session-ended", now)
+        session.inflight.clear()
+        session.waiting.clear()
+        session.resend.clear()
+
+    def _send_once(
+        self, session: Session, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
+    ) -> None:
+        connection = session.connection
+        if connection is None:
+            self._drop(session, message, "offline-qos0", now)
+        elif connection.congested:
+            self._drop(session, message, "slow-qos0", now)
+        else:
+            head, tail = self._parts(connection, message, 0, retain, identifiers, now)
+            if len(head) + len(tail) > connection.packet_bytes_max:
+                self._drop(session, message, "too-large", now)
+                return
+            connection.out.append(head + tail)
+            self._dirty.add(connection)
+            session.books.delivered += 1
+            if self._observer is not None:
+                self._observer.delivered(session, message, 0, now)
+
+    def _enqueue(
+        self, session: Session, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
+    ) -> bool:
+        queued = len(session.inflight) + len(session.waiting) + 1
+        if queued >= self._warn_at:
+            self._check_length(session, queued)
+        if self._is_full(session, message.size) and not self._make_room(session, message, now):
+            self._drop(session, message, "queue-full", now)
+            return False
+        delivery = Delivery(message, qos, retain, identifiers, session.next_sequence)
+        session.next_sequence += 1
+        session.bytes_queued += message.size
+        connection = session.connection
+        if session.lifetime_s:
+            self._journal.keep(message)
+        if connection is not None and not session.waiting and len(session.inflight) < session.window:
+            self._start(session, connection, delivery, now)
+            return True
+        self.wait(session, delivery)
+        if session.lifetime_s:
+            self._journal.queued(session, delivery)
+        return True
+
+    @staticmethod
+    def wait(session: Session, delivery: Delivery) -> None:
+        """Puts a message at the end of those that wait."""
+        session.waiting.append(delivery)
+        if delivery.message.expires_at < session.expiry_check_at:
+            session.expiry_check_at = delivery.message.expires_at
+
+    def _check_length(self, session: Session, queued: int) -> None:
+        """Warns, once, of a queue that is nearly full."""
+        if not session.warned:
+            session.warned = True
+            limit, rule = self._settings.queue_messages_max, self._settings.overflow
+            self._tally.notice(
+                f"the queue of {session.client} holds {queued} messages; {limit} is the limit, and then {rule} applies"
+            )
+
+    def _make_room(self, session: Session, message: Message, now: float) -> bool:
+        """Frees a place in a full queue by the overflow rule; False if the new message is the one to go."""
+        self.expire(session, now)
+        rule = self._settings.overflow
+        if rule in ("drop-new", "reject"):
+            return not self._is_full(session, message.size)
+        if self._is_hopeless(session, message.size):
+            return False
+        waiting = session.waiting
+        while self._is_full(session, message.size):
+            if not waiting:
+                return False
+            victim = waiting[0]
+            if rule == "expire-first":
+                if session.expiry_check_at == math.inf:
+                    return False
+                victim = min(waiting, key=lambda d: d.message.expires_at)
+                if victim.message.expires_at >= message.expires_at:
+                    return False
+            waiting.remove(victim)
+            self._leave(session, victim, "queue-full", now)
+        return True
+
+    def _is_hopeless(self, session: Session, size: int) -> bool:
+        """Whether a message does not fit, even if nothing waits: then nothing must be dropped for it."""
+        limit = self._settings.queue_bytes_max
+        if size > limit:
+            return bool(session.inflight or session.waiting)
+        if session.bytes_queued + size <= limit or not session.inflight:
+            return False
+        return sum(d.message.size for d in session.inflight.values()) + size > limit
+
+    def _is_full(self, session: Session, size: int) -> bool:
+        settings, queued = self._settings, len(session.inflight) + len(session.waiting)
+        return queued >= settings.queue_messages_max or (
+            queued > 0 and session.bytes_queued + size > settings.queue_bytes_max
+        )
+
+    def _start(self, session: Session, connection: Connection, delivery: Delivery, now: float) -> None:
+        """Sends a message for the first time: it gets its packet identifier and is in flight."""
+        delivery.identifier = identifier = session.take_identifier()
+        session.inflight[identifier] = delivery
+        if not self._write(session, connection, delivery, now, 0):
+            del session.inflight[identifier]
+            self._leave(session, delivery, "too-large", now)
+        elif session.lifetime_s:
+            self._journal.queued(session, delivery)
+
+    def _write(self, session: Session, connection: Connection, delivery: Delivery, now: float, dup: int) -> bool:
+        head, tail = self._parts(connection, delivery.message, delivery.qos, delivery.retain, delivery.identifiers, now)
+        if len(head) + 2 + len(tail) > connection.packet_bytes_max:
+            return False
+        if dup:
+            head = bytes((head[0] | dup,)) + head[1:]
+        connection.out.append(head + delivery.identifier.to_bytes(2, "big") + tail)
+        self._dirty.add(connection)
+        return True
+
+    @staticmethod
+    def _parts(
+        connection: Connection, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
+    ) -> tuple[bytes, bytes]:
+        if not connection.aliases_max:
+            return message.parts(connection.version_5, qos, retain, identifiers, now)
+        aliases = connection.aliases
+        alias = aliases.get(message.topic, 0)
+        if alias:
+            return message.aliased_parts(qos, retain, identifiers, now, alias, True)
+        if len(aliases) >= connection.aliases_max:
+            return message.parts(True, qos, retain, identifiers, now)
+        parts = message.aliased_parts(qos, retain, identifiers, now, len(aliases) + 1, False)
+        if len(parts[0]) + len(parts[1]) + 2 > connection.packet_bytes_max:
+            # Without the alias it may just fit; and a packet that is not sent gives nothing a name.
+            return message.parts(True, qos, retain, identifiers, now)
+        aliases[message.topic] = len(aliases) + 1
+        return parts
+
+    def _release(self, session: Session, identifier: int, known: bool) -> None:
+        connection = session.connection
+        if connection is None:
+            return
+        packet = identifier.to_bytes(2, "big")
+        if not known and connection.version_5:
+            packet += bytes((ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,))
+        connection.out.append(bytes((0x62, len(packet))) + packet)
+        self._dirty.add(connection)
+
+    def _finish(self, session: Session, identifier: int, delivery: Delivery, problem: str, now: float) -> None:
+        """An exchange is over, well or not."""
+        del session.inflight[identifier]
+        if session.resend and delivery in session.resend:
+            session.resend.remove(delivery)
+        if problem:
+            self._leave(session, delivery, problem, now)
+            return
+        session.bytes_queued -= delivery.message.size
+        session.books.delivered += 1
+        if session.lifetime_s:
+            self._journal.forget_queued(session, delivery)
+        if self._observer is not None:
+            self._observer.delivered(session, delivery.message, delivery.qos, now)
+
+    def _leave(self, session: Session, delivery: Delivery, reason: str, now: float) -> None:
+        """A delivery that was in the queue and will never arrive."""
+        session.bytes_queued -= delivery.message.size
+        if session.lifetime_s:
+            self._journal.forget_queued(session, delivery)
+        self._drop(session, delivery.message, reason, now)
+
+    def _drop(self, session: Session, message: Message, reason: str, now: float) -> None:
+        if reason == "expired":
+            session.books.expired += 1
+        else:
+            session.books.drop(reason)
+        if self._observer is not None:
+            self._observer.dropped(session, message, reason, now)
+
+    def forget(self, session: Session) -> None:
+        """The session will not outlive its connection any more: its queue leaves the disk, not the memory."""
+        deliveries: Iterable[Delivery] = (*session.inflight.values(), *session.waiting)
+        for delivery in deliveries:
+            self._journal.forget_queued(session, delivery)

@@ -1,0 +1,123 @@
+"""From the durable keys and values back to sessions, queues and retained messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from surecast.protocol.broker.durable import (
+    Journal,
+    StoredDelivery,
+    read_message,
+    read_queued,
+    read_received,
+    read_retained,
+    read_session,
+    read_subscription,
+    read_will,
+)
+from surecast.protocol.broker.incoming import Incoming
+from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.retained import Retained
+from surecast.protocol.broker.routes import Routes
+from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.broker.sessions import Sessions
+from surecast.protocol.broker.timers import Timers
+
+__all__ = ["Restorer"]
+
+
+class Restorer:
+    """Reads all records, in whatever order they come, and then puts the parts together."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        sessions: Sessions,
+        routes: Routes,
+        retained: Retained,
+        incoming: Incoming,
+        outgoing: Outgoing,
+        timers: Timers,
+    ):
+        self._journal = journal
+        self._sessions = sessions
+        self._routes = routes
+        self._retained = retained
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._timers = timers
+        self._messages: dict[int, Message] = {}
+        self._subscriptions: list[tuple[str, Subscription]] = []
+        self._queued: list[StoredDelivery] = []
+        self._received: list[tuple[str, int]] = []
+        self._retained_numbers: list[int] = []
+        self._wills: list[tuple[bytes, bytes]] = []
+
+    def run(self, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
+        """Restores everything; what expired meanwhile is taken out at once."""
+        for key, value in records:
+            self._read(key, value)
+        for client, subscription in self._subscriptions:
+            self._routes.add(self._sessions.by_client[client], subscription)
+        for client, identifier in self._received:
+            self._sessions.by_client[client].received.add(identifier)
+        for stored in sorted(self._queued, key=lambda q: q.sequence):
+            self._enqueue(stored, self._sessions.by_client[stored.client])
+        for number in self._retained_numbers:
+            self._retained.restore(self._messages[number])
+        for key, value in self._wills:
+            client, will = read_will(key, value, self._messages)
+            will.message.references += 1
+            self._sessions.by_client[client].will = will
+            self._timers.add(will.due_at, "will", client)
+        self._incoming.next_number = max(self._messages, default=0) + 1
+        for session in list(self._sessions.by_client.values()):
+            self._start(session, now)
+        self._retained.expire(now)
+
+    def _read(self, key: bytes, value: bytes) -> None:
+        kind = key[:1]
+        if kind == b"m":
+            message = read_message(key, value)
+            self._messages[message.number] = message
+        elif kind == b"s":
+            self._sessions.adopt(read_session(key, value, 0))
+        elif kind == b"f":
+            self._subscriptions.append(read_subscription(key, value))
+        elif kind == b"q":
+            self._queued.append(read_queued(key, value))
+        elif kind == b"p":
+            self._received.append(read_received(key))
+        elif kind == b"w":
+            self._wills.append((key, value))
+        elif kind == b"r":
+            self._retained_numbers.append(read_retained(key, value)[1])
+        else:
+            raise ValueError(f"the store has a record of the unknown kind {kind!r}")
+
+    def _enqueue(self, stored: StoredDelivery, session: Session) -> None:
+        message = self._messages[stored.number]
+        message.references += 1
+        qos, retain, released = stored.delivery_flags
+        delivery = Delivery(message, qos, retain, stored.identifiers, stored.sequence)
+        delivery.identifier, delivery.released = stored.identifier, released
+        session.bytes_queued += message.size
+        session.next_sequence = max(session.next_sequence, stored.sequence + 1)
+        session.books.matched += 1
+        if delivery.identifier:
+            session.inflight[delivery.identifier] = delivery
+        else:
+            self._outgoing.wait(session, delivery)
+
+    def _start(self, session: Session, now: float) -> None:
+        """The time without the broker counts for expiry; a client that was connected is gone since now."""
+        if session.ends_at == math.inf and session.lifetime_s != math.inf:
+            session.ends_at = now + session.lifetime_s
+            self._journal.session(session)
+        if session.inflight:
+            session.next_identifier = max(session.next_identifier, max(session.inflight))
+        self._outgoing.expire(session, now)
+        if session.ends_at != math.inf:
+            self._timers.add(session.ends_at, "session", session.client)

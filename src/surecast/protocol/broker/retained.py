@@ -1,0 +1,70 @@
+"""Retained messages: the last one of each topic, for subscriptions to come (MQTT 5.0, section 3.3.1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from surecast.protocol.broker.durable import Journal
+from surecast.protocol.broker.message import Message
+from surecast.protocol.mqtt import TopicMap
+
+__all__ = ["Retained"]
+
+
+class Retained:
+    """The retained message of every topic that has one; all but those under `$` are durable."""
+
+    def __init__(self, journal: Journal, levels_max: int, count_max: int):
+        self._journal = journal
+        self._count_max = count_max
+        self._messages: TopicMap[Message] = TopicMap(levels_max)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def get(self, topic: str) -> Message | None:
+        """The retained message of a topic."""
+        return self._messages.get(topic)
+
+    def store(self, message: Message) -> bool:
+        """Keeps a message; one without payload clears its topic. False if there are too many already."""
+        before = self._messages.get(message.topic)
+        if not message.payload:
+            if before is not None:
+                self.discard(before)
+            return True
+        if before is None and len(self._messages) >= self._count_max:
+            return False
+        self._messages[message.topic] = message
+        if not message.topic.startswith("$"):
+            self._journal.retained(message)
+            if before is not None:
+                self._journal.release(before)
+        return True
+
+    def restore(self, message: Message) -> None:
+        """Takes back a message that is on disk already."""
+        message.references += 1
+        self._messages[message.topic] = message
+
+    def discard(self, message: Message) -> None:
+        """Clears a topic."""
+        self._messages.pop(message.topic)
+        if not message.topic.startswith("$"):
+            self._journal.forget_retained(message)
+
+    def matching(self, filter: str, now: float) -> Iterator[Message]:
+        """The messages that a filter matches; expired ones are cleared on the way."""
+        for _, message in self._messages.matching(filter):
+            if message.expires_at <= now:
+                self.discard(message)
+            else:
+                yield message
+
+    def expire(self, now: float) -> None:
+        """Clears all that has expired."""
+        topics = list(self._messages)
+        for topic in topics:
+            message = self._messages.get(topic)
+            if message is not None and message.expires_at <= now:
+                self.discard(message)

@@ -1,0 +1,326 @@
+"""Where a topic's messages go: subscriptions looked up once per topic and kept ready for use.
+
+A `Route` lists, for one topic, the sessions that want it. For the plain case of QoS 0 it also keeps groups of
+connections that get the same bytes, so that a message costs one append for each of them. Everything here is a cache of
+the topic tree: a subscription, a connection or a disconnection throws away what it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.message import Message, text_field
+from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.mqtt import TopicTree, match
+from surecast.protocol.mqtt.topics import has_wildcard
+
+__all__ = ["Group", "Route", "Routes", "Share", "Target"]
+
+_ROUTES_MAX: Final = 100_000
+_SCAN_MAX: Final = 1_000
+_SCANS_MAX: Final = 20
+_TOPIC_MAX: Final = 256
+
+
+class Target:
+    """A session that wants a topic: what its subscriptions give together (the highest QoS, all identifiers).
+
+    `plain` says that this is so for every message; otherwise `chosen` must look at the message.
+    """
+
+    __slots__ = ("as_published", "identifiers", "plain", "qos", "session", "subscriptions")
+
+    def __init__(self, session: Session, subscriptions: list[Subscription]):
+        self.session = session
+        self.subscriptions = subscriptions
+        self.plain = not any(s.no_local or s.content is not None for s in subscriptions)
+        self._combine(subscriptions)
+
+    def _combine(self, subscriptions: list[Subscription]) -> None:
+        self.qos = max(s.qos for s in subscriptions)
+        self.as_published = any(s.retain_as_published for s in subscriptions)
+        self.identifiers = tuple(s.identifier for s in subscriptions if s.identifier)
+
+    def chosen(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> Target | None:
+        """This target for one message: without the subscriptions that exclude it, None if all do."""
+        if self.plain:
+            return self
+        local = message.publisher == self.session.client
+        kept = [s for s in self.subscriptions if not (local and s.no_local) and wants(s, message)]
+        return Target(self.session, kept) if kept else None
+
+
+class Share:
+    """A shared subscription: each message goes to one of its members, in turn, to a connected one if there is one.
+
+    `turn` is the place among the members of the one that comes next.
+    """
+
+    __slots__ = ("_members", "_order", "turn")
+
+    def __init__(self) -> None:
+        self._members: dict[Session, Target] = {}
+        self._order: tuple[Target, ...] = ()
+        self.turn = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        """Takes a member in, or changes its subscription; it keeps its place."""
+        self._members[session] = Target(session, [subscription])
+        self._order = tuple(self._members.values())
+
+    def remove(self, session: Session) -> None:
+        """Lets a member go."""
+        at = next(i for i, target in enumerate(self._order) if target.session is session)
+        del self._members[session]
+        self._order = tuple(self._members.values())
+        self.turn -= at < self.turn
+
+    def pick(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> Target | None:
+        """The member whose turn it is; the turn passes to the next."""
+        members = self._order
+        count = len(members)
+        first = -1
+        for step in range(count):
+            at = (self.turn + step) % count
+            target = members[at]
+            if not target.plain and not wants(target.subscriptions[0], message):
+                continue
+            connection = target.session.connection
+            if connection is not None and not connection.congested:
+                self.turn = (at + 1) % count
+                return target
+            if first < 0:
+                first = at
+        if first < 0:
+            return None
+        self.turn = (first + 1) % count
+        return members[first]
+
+
+class Group:
+    """Connections that get the same bytes of a QoS 0 message. `count` messages went to each since it was made."""
+
+    __slots__ = ("appends", "bytes_max", "connections", "count", "identifiers", "sessions", "version_5")
+
+    def __init__(self, version_5: bool, identifiers: tuple[int, ...]):
+        self.version_5 = version_5
+        self.identifiers = identifiers
+        self.connections: list[Connection] = []
+        self.sessions: list[Session] = []
+        self.appends: list[Callable[[bytes], None]] = []
+        self.bytes_max = 1 << 62
+        self.count = 0
+
+    def add(self, session: Session, connection: Connection) -> None:
+        """Takes a connection in."""
+        self.connections.append(connection)
+        self.sessions.append(session)
+        self.appends.append(connection.out.append)
+        self.bytes_max = min(self.bytes_max, connection.packet_bytes_max)
+        session.groups.add(self)
+
+    def settle(self) -> None:
+        """Enters what was sent into the books of the sessions."""
+        if self.count:
+            for session in self.sessions:
+                session.books.matched += self.count
+                session.books.delivered += self.count
+            self.count = 0
+
+
+class Route:
+    """The targets of one topic.
+
+    For QoS 0, `groups` get the same bytes, and `rest` are the targets that are in none of them. For QoS 1, the sessions
+    of `direct` end with their connection, so that nothing need be kept of a message to them; `kept` are the others.
+    Both are made by `prepare`. `plain` says that every message goes to all the targets.
+    """
+
+    __slots__ = ("_ready", "direct", "groups", "kept", "plain", "rest", "shares", "targets", "topic", "topic_field")
+
+    def __init__(self, topic: str, targets: list[Target], shares: list[Share]):
+        self.topic = topic
+        self.topic_field = text_field(topic)
+        self.targets = targets
+        self.shares = shares
+        self.plain = not shares and all(target.plain for target in targets)
+        self.groups: list[Group] = []
+        self.rest: list[Target] = []
+        self.direct: list[tuple[Target, Session, Connection]] = []
+        self.kept: list[Target] = []
+        self._ready = False
+
+    def prepare(self) -> list[Group]:
+        """The groups; they are made when they are first needed after a change, and so are the other lists."""
+        if not self._ready:
+            self._group()
+        return self.groups
+
+    def use_once(self) -> None:
+        """Prepares a route that nobody will remember: all targets are treated one by one."""
+        self.rest = self.kept = self.targets
+        self._ready = True
+
+    def _group(self) -> None:
+        by_kind: dict[tuple[bool, tuple[int, ...]], Group] = {}
+        for target in self.targets:
+            session = target.session
+            connection = session.connection
+            if (
+                connection is not None
+                and not session.lifetime_s
+                and not connection.aliases_max
+                and target.qos
+                and target.plain
+                and not (connection.version_5 and target.identifiers)
+            ):
+                self.direct.append((target, session, connection))
+            else:
+                self.kept.append(target)
+            if connection is None or connection.congested or connection.aliases_max or not target.plain:
+                self.rest.append(target)
+                continue
+            identifiers = target.identifiers if connection.version_5 else ()
+            kind = (connection.version_5, identifiers)
+            group = by_kind.get(kind)
+            if group is None:
+                group = by_kind[kind] = Group(*kind)
+            group.add(session, connection)
+        self.groups = list(by_kind.values())
+        self._ready = True
+
+    def scatter(self) -> None:
+        """Forgets the groups, after their counts are in the books."""
+        for group in self.groups:
+            group.settle()
+            for session in group.sessions:
+                session.groups.discard(group)
+        self.groups = []
+        self.rest = []
+        self.direct = []
+        self.kept = []
+        self._ready = False
+
+
+class Routes:
+    """All subscriptions of a broker, and the routes made from them so far."""
+
+    def __init__(self, levels_max: int) -> None:
+        self._tree: TopicTree[Session | str, tuple[Session, Subscription] | Share] = TopicTree(levels_max, 0)
+        self._shares: dict[tuple[str, str], Share] = {}
+        self._routes: dict[str, Route] = {}
+        self._scanned = 0
+        self.count = 0
+
+    def find(self, topic: str) -> Route:
+        """The route of a topic."""
+        route = self._routes.get(topic)
+        return route if route is not None else self._make(topic)
+
+    def add(self, session: Session, subscription: Subscription) -> bool:
+        """Adds a subscription or replaces one with the same filter; tells whether it is new."""
+        before = session.subscriptions.get(subscription.key)
+        session.subscriptions[subscription.key] = subscription
+        self.count += before is None
+        if subscription.share:
+            key = (subscription.share, subscription.filter)
+            share = self._shares.get(key)
+            if share is None:
+                share = self._shares[key] = Share()
+                self._tree.subscribe(subscription.filter, subscription.share, share)
+                self._forget(subscription.filter)
+            share.add(session, subscription)
+        elif subscription != before:
+            self._tree.subscribe(subscription.filter, session, (session, subscription))
+            self._forget(subscription.filter)
+        return before is None
+
+    def remove(self, session: Session, key: str) -> Subscription | None:
+        """Takes a subscription back; None if there is none with this filter."""
+        subscription = session.subscriptions.pop(key, None)
+        if subscription is not None:
+            self._take(session, subscription)
+        return subscription
+
+    def changed(self, session: Session) -> None:
+        """A session was connected or disconnected, or its connection became slow or fast: groups are made anew."""
+        for route in session.routes:
+            route.scatter()
+
+    def remove_all(self, session: Session) -> None:
+        """Takes all subscriptions of a session back."""
+        self._drop(list(session.routes))
+        for key in list(session.subscriptions):
+            self.remove(session, key)
+
+    def settle(self) -> None:
+        """Brings the books of all sessions up to date."""
+        for route in self._routes.values():
+            for group in route.groups:
+                group.settle()
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes.values())
+
+    def _take(self, session: Session, subscription: Subscription) -> None:
+        self.count -= 1
+        if subscription.share:
+            key = (subscription.share, subscription.filter)
+            share = self._shares[key]
+            share.remove(session)
+            if not share:
+                del self._shares[key]
+                self._tree.unsubscribe(subscription.filter, subscription.share)
+                self._forget(subscription.filter)
+        else:
+            self._tree.unsubscribe(subscription.filter, session)
+            # Only routes that lead to the session can change.
+            self._forget(subscription.filter, session.routes)
+
+    def _make(self, topic: str) -> Route:
+        by_session: dict[Session, list[Subscription]] = {}
+        shares: list[Share] = []
+        for found in self._tree.match(topic):
+            if isinstance(found, Share):
+                shares.append(found)
+            else:
+                by_session.setdefault(found[0], []).append(found[1])
+        route = Route(topic, [Target(session, chosen) for session, chosen in by_session.items()], shares)
+        if len(topic) > _TOPIC_MAX:
+            # Long topics would fill the memory; they are rare, and looked up each time.
+            route.use_once()
+            return route
+        for session in by_session:
+            session.routes.add(route)
+        if len(self._routes) >= _ROUTES_MAX:
+            self._drop(list(self._routes.values()))
+        self._routes[topic] = route
+        return route
+
+    def _forget(self, filter: str, among: Collection[Route] | None = None) -> None:
+        """Drops the routes that a filter touches; where that would be a long search, or one of many, all of them."""
+        if not has_wildcard(filter):
+            route = self._routes.get(filter)
+            if route is not None:
+                self._drop([route])
+            return
+        candidates = list(self._routes.values() if among is None else among)
+        self._scanned += len(candidates)
+        if len(candidates) <= _SCAN_MAX and self._scanned <= _SCANS_MAX * _SCAN_MAX:
+            self._drop([route for route in candidates if match(filter, route.topic)])
+        else:
+            # To make a route costs about as much as to look at ten or twenty.
+            self._drop(candidates)
+            self._scanned = 0
+
+    def _drop(self, routes: list[Route]) -> None:
+        for route in routes:
+            route.scatter()
+            for target in route.targets:
+                target.session.routes.discard(route)
+            del self._routes[route.topic]

@@ -1,0 +1,134 @@
+"""A session: what the broker knows of a client, connected or not."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.filters import Filter
+
+if TYPE_CHECKING:
+    from surecast.protocol.broker.connection import Connection
+    from surecast.protocol.broker.routes import Group, Route
+
+__all__ = ["Session", "Subscription", "Will"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One subscription of a session. `share` is the name of a shared subscription, `identifier` 0 if there is none."""
+
+    filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+    share: str = ""
+    content: Filter | None = None
+    content_text: str = ""
+
+    @property
+    def key(self) -> str:
+        """The filter as the client wrote it."""
+        return f"$share/{self.share}/{self.filter}" if self.share else self.filter
+
+
+@dataclass(slots=True)
+class Will:
+    """What is published when a client is gone, `delay_s` after; `due_at` once the delay runs.
+
+    The message may wait for `lifetime_s`, and says so by its expiry interval `interval_s`, which may be longer.
+    """
+
+    message: Message
+    delay_s: int = 0
+    lifetime_s: float = math.inf
+    due_at: float = math.inf
+    interval_s: float = math.inf
+
+
+class Session:
+    """The state that MQTT calls a session, with its queue and its books.
+
+    `lifetime_s` says how long it outlives its connection (infinite: for ever); `ends_at` is when, once nobody is
+    connected. `serial` tells sessions of the same client apart. `received` holds the identifiers of QoS 2 messages
+    that the client sent and did not release yet. `resend` holds what is in flight and must be sent again to this
+    connection, as soon as its window allows. Nothing that waits expires before `expiry_check_at`. `client_field` is
+    the identifier with its length in front. While fewer than `short_max` messages are in flight, no limit of their
+    number is near.
+    """
+
+    __slots__ = (
+        "books",
+        "bytes_queued",
+        "client",
+        "client_field",
+        "connection",
+        "ends_at",
+        "expiry_check_at",
+        "groups",
+        "inflight",
+        "lifetime_s",
+        "next_identifier",
+        "next_sequence",
+        "received",
+        "resend",
+        "routes",
+        "serial",
+        "short_max",
+        "subscriptions",
+        "user",
+        "waiting",
+        "warned",
+        "will",
+        "window",
+    )
+
+    def __init__(self, client: str, serial: int, lifetime_s: float = 0.0):
+        self.client = client
+        self.client_field = text_field(client)
+        self.serial = serial
+        self.lifetime_s = lifetime_s
+        self.user = ""
+        self.ends_at = math.inf
+        self.connection: Connection | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.inflight: dict[int, Delivery] = {}
+        self.waiting: deque[Delivery] = deque()
+        self.resend: deque[Delivery] = deque()
+        self.received: set[int] = set()
+        self.bytes_queued = 0
+        self.expiry_check_at = math.inf
+        self.window = 1
+        self.short_max = 0
+        self.next_identifier = 0
+        self.next_sequence = 0
+        self.will: Will | None = None
+        self.books = Books()
+        self.warned = False
+        self.routes: set[Route] = set()
+        self.groups: set[Group] = set()
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it outlives its connection, so that its state belongs on disk."""
+        return self.lifetime_s > 0
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait or are in flight."""
+        return len(self.inflight) + len(self.waiting)
+
+    def take_identifier(self) -> int:
+        """The next free packet identifier; there is one, since fewer than 65,535 messages are in flight."""
+        identifier = self.next_identifier
+        inflight = self.inflight
+        while True:
+            identifier = identifier + 1 if identifier < 65_535 else 1
+            if identifier not in inflight:
+                self.next_identifier = identifier
+                return identifier

@@ -1,0 +1,306 @@
+"""The life of sessions: CONNECT, take-over, wills, the end (MQTT 5.0, sections 3.1 and 4.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.connection import Connection, Phase
+from surecast.protocol.broker.durable import Journal
+from surecast.protocol.broker.incoming import Authorise, Incoming, interval_of, lifetime_of
+from surecast.protocol.broker.message import text_field
+from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.routes import Routes
+from surecast.protocol.broker.session import Session, Will
+from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.timers import Timers
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    Connack,
+    Connect,
+    PacketType,
+    Properties,
+    Publish,
+    ReasonCode,
+    encode,
+    encode_properties,
+)
+from surecast.protocol.mqtt import Will as RequestedWill
+
+__all__ = ["RefusalError", "Sessions"]
+
+FOR_EVER = 0xFFFF_FFFF
+
+
+class RefusalError(Exception):
+    """Why a CONNECT is not accepted."""
+
+    def __init__(self, reason: ReasonCode, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+class Sessions:
+    """All sessions of a broker, by client identifier."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        journal: Journal,
+        routes: Routes,
+        outgoing: Outgoing,
+        incoming: Incoming,
+        timers: Timers,
+        tally: Tally,
+        observer: Observer | None,
+        authorise: Authorise,
+        new_identifier: Callable[[], str],
+    ):
+        self._settings = settings
+        self._journal = journal
+        self._routes = routes
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._timers = timers
+        self._tally = tally
+        self._observer = observer
+        self._authorise = authorise
+        self._new_identifier = new_identifier
+        self._serial = 0
+        self.by_client: dict[str, Session] = {}
+        self.past = Books()
+
+    def open(self, connection: Connection, connect: Connect, now: float) -> tuple[Session, bool, str]:
+        """The session of an accepted CONNECT, whether it was there before, and the identifier if it was assigned."""
+        assigned = ""
+        client = connect.client_id
+        if not client:
+            if connect.version == V311 and not connect.clean_start:
+                raise RefusalError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a lasting session needs an identifier")
+            client = assigned = self._unused_identifier()
+        session = self.by_client.get(client)
+        if session is not None and session.user and session.user != connection.user:
+            raise RefusalError(ReasonCode.NOT_AUTHORIZED, f"the session {client} belongs to another user")
+        if session is not None and session.ends_at <= now:
+            # Its time is up, and only the timer is late.
+            self.end(session, now)
+            session = None
+        if session is None and len(self.by_client) >= self._settings.sessions_max:
+            raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {self._settings.sessions_max} sessions already")
+        if session is not None and connect.clean_start:
+            self.end(session, now)
+            session = None
+        present = session is not None
+        if session is None:
+            session = self.make(client)
+        elif session.will is not None and session.will.due_at <= now:
+            self.send_will(session, now)
+        else:
+            self.cancel_will(session)
+        self._attach(session, connection, connect, present, now)
+        return session, present, assigned
+
+    def _unused_identifier(self) -> str:
+        """An identifier for a client without one; a client that chose it itself, or a stored one, is no obstacle."""
+        client = self._new_identifier()
+        while client in self.by_client:
+            client = self._new_identifier()
+        return client
+
+    def make(self, client: str) -> Session:
+        """A session without any state yet."""
+        self._serial += 1
+        session = self.by_client[client] = Session(client, self._serial)
+        return session
+
+    def adopt(self, session: Session) -> None:
+        """Takes in a session that was read from disk."""
+        self._serial += 1
+        session.serial = self._serial
+        self.by_client[session.client] = session
+
+    def _attach(self, session: Session, connection: Connection, connect: Connect, present: bool, now: float) -> None:
+        lifetime_s = self._lifetime_s(connect)
+        if present and session.persistent and not lifetime_s:
+            self._forget(session)
+        session.lifetime_s = lifetime_s
+        session.ends_at = math.inf
+        session.user = connection.user
+        session.connection = connection
+        session.window = min(
+            self._settings.inflight_max, connect.properties.receive_maximum or self._settings.inflight_max
+        )
+        session.short_max = self._outgoing.short_max(session.window)
+        session.will = self._will(connect.will, session, now) if connect.will is not None else None
+        connection.session = session
+        if session.persistent:
+            self._journal.session(session)
+
+    def _lifetime_s(self, connect: Connect) -> float:
+        """How long the session outlives its connection."""
+        if connect.version == V311:
+            asked = 0.0 if connect.clean_start else math.inf
+        else:
+            expiry = connect.properties.session_expiry_s or 0
+            asked = math.inf if expiry == FOR_EVER else float(expiry)
+        return min(asked, float(self._settings.session_expiry_max_s or math.inf))
+
+    def _will(self, will: RequestedWill, session: Session, now: float) -> Will:
+        asked = will.properties
+        packet = Publish(will.topic, will.payload, will.qos, will.retain)
+        message = self._incoming.message(packet, will.topic, text_field(will.topic), session.client, now)
+        passed_on = replace(asked, will_delay_s=None, message_expiry_s=None)
+        message.properties = encode_properties(passed_on, PacketType.PUBLISH)
+        message.size += len(message.properties)
+        return Will(message, asked.will_delay_s or 0, lifetime_of(asked), interval_s=interval_of(asked))
+
+    def close(self, connection: Connection, now: float, reason: str, with_will: bool) -> None:
+        """The connection is over: the session waits for its client, or ends."""
+        session = connection.session
+        if session is None:
+            return
+        session.connection = None
+        connection.session = None
+        self._routes.changed(session)
+        if self._observer is not None:
+            self._observer.disconnected(session, reason, now)
+        if not with_will:
+            session.will = None
+        if not session.persistent:
+            self.end(session, now)
+            return
+        session.ends_at = now + session.lifetime_s
+        self._journal.session(session)
+        if session.ends_at != math.inf:
+            self._timers.add(session.ends_at, "session", session.client)
+        will = session.will
+        if will is not None:
+            if will.delay_s == 0:
+                self.send_will(session, now)
+            else:
+                will.due_at = min(now + will.delay_s, session.ends_at)
+                self._journal.will(session, will)
+                self._timers.add(will.due_at, "will", session.client)
+
+    def end(self, session: Session, now: float) -> None:
+        """A session is over, with all it had."""
+        if session.will is not None and session.connection is None:
+            self.send_will(session, now)
+        self._outgoing.clear(session, now)
+        subscriptions = list(session.subscriptions.values())
+        self._routes.remove_all(session)
+        if session.persistent:
+            for subscription in subscriptions:
+                self._journal.forget_subscription(session, subscription)
+            for identifier in session.received:
+                self._journal.forget_received(session, identifier)
+            self._journal.forget_session(session)
+        session.received.clear()
+        self.past.add(session.books)
+        if self.by_client.get(session.client) is session:
+            del self.by_client[session.client]
+
+    def send_will(self, session: Session, now: float) -> None:
+        """Publishes a will, if its client may publish to that topic."""
+        will = session.will
+        if will is None:
+            return
+        self._put_away(session, will)
+        message = will.message
+        message.published_at = now
+        message.expires_at = now + will.lifetime_s
+        message.interval_end = now + will.interval_s
+        if not message.topic.startswith("$") and self._authorise(
+            session.user, session.client, "publish", message.topic
+        ):
+            self._incoming.take(message, now)
+        else:
+            self._tally.unauthorised += 1
+
+    def cancel_will(self, session: Session) -> None:
+        """The client is back before the delay is over."""
+        if session.will is not None:
+            self._put_away(session, session.will)
+
+    def expire(self, client: str, now: float) -> None:
+        """Ends a session whose time is up; nothing happens if its client came back."""
+        session = self.by_client.get(client)
+        if session is None or session.connection is not None:
+            return
+        if session.ends_at <= now:
+            self.end(session, now)
+        elif session.ends_at != math.inf:
+            self._timers.add(session.ends_at, "session", client)
+
+    def will_due(self, client: str, now: float) -> None:
+        """Sends a will whose delay is over; nothing happens if it was cancelled."""
+        session = self.by_client.get(client)
+        if session is None or session.will is None:
+            return
+        if session.will.due_at <= now:
+            self.send_will(session, now)
+        elif session.will.due_at != math.inf:
+            self._timers.add(session.will.due_at, "will", client)
+
+    def set_lifetime(self, session: Session, expiry_s: int) -> None:
+        """A DISCONNECT changes how long the session lasts (MQTT 5.0, section 3.14.2.2.2)."""
+        asked = math.inf if expiry_s == FOR_EVER else float(expiry_s)
+        lifetime_s = min(asked, float(self._settings.session_expiry_max_s or math.inf))
+        if session.persistent and not lifetime_s:
+            self._forget(session)
+        session.lifetime_s = lifetime_s
+
+    def _put_away(self, session: Session, will: Will) -> None:
+        session.will = None
+        if will.due_at != math.inf and session.persistent:
+            self._journal.forget_will(session, will)
+
+    def _forget(self, session: Session) -> None:
+        """The session is not to outlive its connection any more: it leaves the disk."""
+        self._outgoing.forget(session)
+        for subscription in session.subscriptions.values():
+            self._journal.forget_subscription(session, subscription)
+        for identifier in session.received:
+            self._journal.forget_received(session, identifier)
+        self._journal.forget_session(session)
+
+    def welcome(self, connection: Connection, connect: Connect, present: bool, assigned: str) -> bytes:
+        """The CONNACK of an accepted connection, with the limits that differ from what the client may assume."""
+        session = connection.session
+        assert session is not None
+        settings = self._settings
+        if not connection.version_5:
+            return encode(Connack(present), V311)
+        asked = connect.properties.session_expiry_s or 0
+        granted = FOR_EVER if session.lifetime_s == math.inf else int(session.lifetime_s)
+        properties = Properties(
+            session_expiry_s=granted if granted != asked else None,
+            receive_maximum=settings.receive_maximum,
+            maximum_packet_size=settings.packet_bytes_max,
+            assigned_client_id=assigned or None,
+            topic_alias_maximum=settings.topic_alias_max or None,
+            server_keep_alive_s=server_keep_alive_s(settings, connect),
+        )
+        return encode(Connack(present, ReasonCode.SUCCESS, properties), V5)
+
+    def accept(self, connection: Connection, connect: Connect, now: float) -> None:
+        """What a connection may do from now on."""
+        settings, asked = self._settings, connect.properties
+        connection.phase = Phase.OPEN
+        connection.connected_at = now
+        connection.explains = asked.request_problem_information is not False
+        connection.packet_bytes_max = asked.maximum_packet_size or connection.packet_bytes_max
+        connection.aliases_max = min(asked.topic_alias_maximum or 0, settings.topic_alias_max)
+        keep_alive_s = server_keep_alive_s(settings, connect) or connect.keep_alive_s
+        connection.silence_max_s = 1.5 * keep_alive_s
+        connection.connect = replace(connect, password=None)
+
+
+def server_keep_alive_s(settings: BrokerSettings, connect: Connect) -> int | None:
+    """The keep-alive that the broker imposes, None if the client's own stands."""
+    limit = settings.keep_alive_max_s
+    return limit if limit and (connect.keep_alive_s == 0 or connect.keep_alive_s > limit) else None

@@ -1,0 +1,76 @@
+"""What limits a broker: every queue, table and waiting time has a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, Literal
+
+from surecast.errors import ConfigurationError
+
+__all__ = ["OVERFLOWS", "BrokerSettings", "Overflow"]
+
+Overflow = Literal["drop-new", "drop-old", "reject", "expire-first"]
+
+OVERFLOWS: Final[tuple[Overflow, ...]] = ("drop-new", "drop-old", "reject", "expire-first")
+"""What happens to a message that finds a session's queue full."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The limits of a broker.
+
+    >>> BrokerSettings(queue_messages_max=0)
+    Traceback (most recent call last):
+        ...
+    surecast.errors.ConfigurationError: queue_messages_max is 0; use a whole number of 1 or more
+    """
+
+    queue_messages_max: int = 10_000
+    """Messages of QoS 1 and 2 that wait for one session, those in flight included."""
+    queue_bytes_max: int = 64 * 1024 * 1024
+    """Payload and topic bytes that wait for one session."""
+    overflow: Overflow = "drop-new"
+    """What happens to a message that finds the queue full."""
+    inflight_max: int = 1_000
+    """Unacknowledged messages towards a client; a client's own receive maximum may be lower."""
+    receive_maximum: int = 1_000
+    """Unacknowledged QoS 1 and 2 messages that a client may send."""
+    unsent_bytes_max: int = 16 * 1024 * 1024
+    """Bytes that wait for a slow connection before its QoS 0 messages are dropped."""
+    packet_bytes_max: int = 16 * 1024 * 1024
+    """Largest packet a client may send."""
+    first_packet_bytes_max: int = 64 * 1024
+    """Largest packet before a connection is accepted."""
+    connect_timeout_s: int = 10
+    """Time a new connection has for its CONNECT."""
+    keep_alive_max_s: int = 0
+    """Longest keep-alive; 0 leaves it to the client. MQTT 5 clients are told, others are held to it."""
+    session_expiry_max_s: int = 0
+    """Longest time a session outlives its connection; 0 leaves it to the client."""
+    topic_alias_max: int = 100
+    """Topic aliases in each direction of a connection."""
+    topic_levels_max: int = 200
+    """Levels of a topic or a filter."""
+    subscriptions_max: int = 10_000
+    """Subscriptions of one session."""
+    sessions_max: int = 1_000_000
+    """Sessions, connected or not."""
+    retained_max: int = 1_000_000
+    """Retained messages."""
+    system_interval_s: int = 10
+    """Time between two publications of the `$SYS` topics; 0 switches them off."""
+
+    def __post_init__(self) -> None:
+        if self.overflow not in OVERFLOWS:
+            raise ConfigurationError(f"overflow is {self.overflow!r}; use one of {', '.join(OVERFLOWS)}")
+        may_be_zero = {"keep_alive_max_s", "session_expiry_max_s", "topic_alias_max", "system_interval_s"}
+        two_bytes = {"inflight_max", "receive_maximum", "topic_alias_max", "keep_alive_max_s"}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "overflow":
+                continue
+            least = 0 if field.name in may_be_zero else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigurationError(f"{field.name} is {value!r}; use a whole number of {least} or more")
+            if field.name in two_bytes and value > 65_535:
+                raise ConfigurationError(f"{field.name} is {value}; use at most 65535")

@@ -1,0 +1,160 @@
+"""SUBSCRIBE and UNSUBSCRIBE: who may, what is kept, and which retained messages follow (MQTT 5.0, section 3.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surecast.errors import ConfigurationError
+from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.content import wants
+from surecast.protocol.broker.durable import Journal
+from surecast.protocol.broker.incoming import Authorise, ViolationError
+from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.retained import Retained
+from surecast.protocol.broker.routes import Routes, Target
+from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.filters import Filter, parse
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    Properties,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    encode,
+    parse_shared,
+)
+from surecast.protocol.mqtt import Subscription as Request
+from surecast.protocol.mqtt.topics import TopicError
+
+__all__ = ["Subscribing"]
+
+_CONTENT = "filter"
+_NEW_ONLY = 1
+_NEVER = 2
+
+
+class Subscribing:
+    """Keeps the subscriptions of sessions."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        journal: Journal,
+        routes: Routes,
+        outgoing: Outgoing,
+        retained: Retained,
+        tally: Tally,
+        observer: Observer | None,
+        authorise: Authorise,
+    ):
+        self._settings = settings
+        self._journal = journal
+        self._routes = routes
+        self._outgoing = outgoing
+        self._retained = retained
+        self._tally = tally
+        self._observer = observer
+        self._authorise = authorise
+
+    def subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
+        """Takes a SUBSCRIBE: first the answer, then the retained messages."""
+        try:
+            content, text = _content_filter(packet.properties)
+        except ConfigurationError as error:
+            reasons = (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,) * len(packet.subscriptions)
+            self._answer(connection, Suback(packet.packet_id, reasons), f"filter: {error}")
+            return
+        identifier = packet.properties.subscription_ids[0] if packet.properties.subscription_ids else 0
+        reasons_given: list[ReasonCode] = []
+        wanted: list[Subscription] = []
+        for request in packet.subscriptions:
+            reason, retained_for = self._one(connection, session, request, identifier, content, text, now)
+            reasons_given.append(reason)
+            if retained_for is not None:
+                wanted.append(retained_for)
+        self._answer(connection, Suback(packet.packet_id, tuple(reasons_given)))
+        for subscription in wanted:
+            target = Target(session, [subscription])
+            for message in self._retained.matching(subscription.filter, now):
+                if wants(subscription, message):
+                    self._outgoing.send_retained(target, message, now)
+
+    def unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe, now: float) -> None:
+        """Takes an UNSUBSCRIBE."""
+        reasons = tuple(
+            ReasonCode.SUCCESS if self.remove(session, key, now) else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            for key in packet.filters
+        )
+        self._answer(connection, Unsuback(packet.packet_id, reasons))
+
+    def remove(self, session: Session, key: str, now: float) -> bool:
+        """Takes one subscription back; False if there was none."""
+        subscription = self._routes.remove(session, key)
+        if subscription is None:
+            return False
+        if session.persistent:
+            self._journal.forget_subscription(session, subscription)
+        if self._observer is not None:
+            self._observer.unsubscribed(session, subscription, now)
+        return True
+
+    def _one(
+        self,
+        connection: Connection,
+        session: Session,
+        request: Request,
+        identifier: int,
+        content: Filter | None,
+        text: str,
+        now: float,
+    ) -> tuple[ReasonCode, Subscription | None]:
+        """The reason code of one filter, and the subscription if retained messages are to follow."""
+        try:
+            share, topic_filter = parse_shared(request.filter) or ("", request.filter)
+        except TopicError:
+            # In MQTT 5.0 such a packet is an error; for 3.1.1 shared subscriptions are a gift, and a bad one fails.
+            return ReasonCode.TOPIC_FILTER_INVALID, None
+        if not self._authorise(connection.user, session.client, "subscribe", topic_filter):
+            self._tally.unauthorised += 1
+            return ReasonCode.NOT_AUTHORIZED, None
+        if request.filter not in session.subscriptions and (
+            len(session.subscriptions) >= self._settings.subscriptions_max
+        ):
+            return ReasonCode.QUOTA_EXCEEDED, None
+        subscription = Subscription(
+            topic_filter, request.qos, request.no_local, request.retain_as_published, identifier, share, content, text
+        )
+        new = self._routes.add(session, subscription)
+        if session.persistent:
+            self._journal.subscription(session, subscription)
+        if self._observer is not None:
+            self._observer.subscribed(session, subscription, now)
+        handling = request.retain_handling
+        follows = not share and handling != _NEVER and (new or handling != _NEW_ONLY)
+        return ReasonCode(request.qos), subscription if follows else None
+
+    @staticmethod
+    def _answer(connection: Connection, packet: Suback | Unsuback, text: str = "") -> None:
+        """Sends an answer, with an explanation where the client wants one and takes a packet as large."""
+        version, limit = V5 if connection.version_5 else V311, connection.packet_bytes_max
+        data = encode(packet, version)
+        if len(data) > limit:
+            raise ViolationError(ReasonCode.PACKET_TOO_LARGE, "the answer is larger than the client's largest packet")
+        if text and connection.explains and version == V5:
+            longer = encode(replace(packet, properties=Properties(reason_string=text[:1_000])), version)
+            data = longer if len(longer) <= limit else data
+        connection.out.append(data)
+
+
+def _content_filter(properties: Properties) -> tuple[Filter | None, str]:
+    """The content filter in the user properties of a SUBSCRIBE, and its text; several must all hold."""
+    texts = [value for name, value in properties.user if name == _CONTENT]
+    if not texts:
+        return None, ""
+    text = " and ".join(texts)
+    return parse(text), text

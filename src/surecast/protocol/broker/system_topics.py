@@ -1,0 +1,55 @@
+"""The topics under `$SYS`: what a broker says of itself to subscribers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surecast.protocol.broker.books import REASONS
+from surecast.protocol.broker.message import Message, text_field
+
+if TYPE_CHECKING:
+    from surecast.protocol.broker.core import Broker
+
+__all__ = ["publish_system_topics", "system_values"]
+
+_ROOT = "$SYS/broker"
+
+
+def system_values(broker: Broker, now: float) -> dict[str, str]:
+    """The values by topic, without the common beginning; the names follow those that monitoring tools know."""
+    books, tally = broker.books(), broker.tally
+    sessions = broker.sessions.by_client.values()
+    connected = sum(1 for session in sessions if session.connection is not None)
+    uptime_s = 0 if broker.started_at is None else int(now - broker.started_at)
+    values: dict[str, object] = {
+        "uptime": f"{uptime_s} seconds",
+        "clients/connected": connected,
+        "clients/disconnected": len(sessions) - connected,
+        "clients/total": len(sessions),
+        "connections/accepted": tally.connections,
+        "connections/refused": tally.refused,
+        "subscriptions/count": broker.routes.count,
+        "retained messages/count": len(broker.retained),
+        "bytes/received": tally.bytes_in,
+        "bytes/sent": tally.bytes_out,
+        "publish/messages/received": tally.published,
+        "publish/messages/unauthorised": tally.unauthorised,
+        "protocol errors": tally.protocol_errors,
+        "books/matched": books.matched,
+        "books/delivered": books.delivered,
+        "books/expired": books.expired,
+        "books/queued": books.queued,
+        "books/dropped": books.dropped_total,
+    }
+    values |= {f"books/dropped/{reason}": books.dropped.get(reason, 0) for reason in REASONS}
+    return {name: str(value) for name, value in values.items()}
+
+
+def publish_system_topics(broker: Broker, version: str, now: float) -> None:
+    """Publishes what has changed, as retained messages that are not durable."""
+    for name, value in {"version": version, **system_values(broker, now)}.items():
+        topic = f"{_ROOT}/{name}"
+        payload = value.encode()
+        before = broker.retained.get(topic)
+        if before is None or before.payload != payload:
+            broker.incoming.take(Message(0, topic, text_field(topic), payload, retain=True, published_at=now), now)

@@ -1,0 +1,269 @@
+"""From bytes to packets, however the bytes are cut.
+
+Every packet takes the plain way: its first byte and its length are checked as soon as they are there, and its body is
+read when all of it is (`bodies.py`). There is one short cut, for the packets that a broker sees by the hundred in one
+read: a PUBLISH without properties, on a topic that was checked before; and on request such packets come in runs
+(`runs.py`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from surecast.errors import ConfigurationError
+from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body
+from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
+from surecast.protocol.mqtt.packets import V5, V311, Connect, Packet, PacketType, Publish, publish_from_wire
+from surecast.protocol.mqtt.reasons import ReasonCode
+from surecast.protocol.mqtt.runs import AckRun, PublishRun, find_acks, find_publishes
+from surecast.protocol.mqtt.topics import MAX_LEVELS
+from surecast.protocol.mqtt.wire import MAX_VARIABLE, Reader, Settings
+
+__all__ = ["Decoder", "Side"]
+
+Side = Literal["server", "client"]
+
+_CACHED_TOPICS: Final = 1024
+_CACHED_TOPIC_BYTES: Final = 256
+_PUBACK: Final = PacketType.PUBACK << 4
+_NAMES: Final = {int(kind): kind.name for kind in PacketType}
+_SENT_BY_SERVER_ONLY: Final = {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
+_SENT_BY_CLIENT_ONLY: Final = {PacketType.CONNECT, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE, PacketType.PINGREQ}
+_FLAGS: Final = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
+
+# First byte of a PUBLISH to (QoS, retain, dup). QoS 3 does not exist, and QoS 0 is never sent twice.
+_PUBLISH_FLAGS: Final = {
+    0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
+    for qos in (0, 1, 2)
+    for retain in (0, 1)
+    for dup in ((0, 1) if qos else (0,))
+}
+
+
+class Decoder:
+    """Reads the packets that arrive at one side of one connection.
+
+    A server's decoder learns the protocol version from the CONNECT that must come first, and takes at most
+    `max_connect_size` bytes for it; a client's decoder is told the `version` that its CONNECT asked for. No more than
+    one packet within these limits is ever held back. Text with control characters, which the standards advise against,
+    is malformed if `strict_text`. Topics and filters may have `max_levels` levels.
+
+    >>> decoder = Decoder()
+    >>> decoder.feed(bytes.fromhex("10 0d 0004 4d515454 04 02 003c 0001 70  c0 00  e0"))
+    [Connect(client_id='p', clean_start=True, keep_alive_s=60, ..., version=4), Pingreq()]
+    >>> decoder.feed(b"\\x00")
+    [Disconnect(reason=<ReasonCode.SUCCESS: 0>, properties=Properties())]
+    >>> decoder.feed(b"\\xd0\\x00")
+    Traceback (most recent call last):
+        ...
+    surecast.protocol.mqtt.errors.ProtocolError: PINGRESP, byte 0: a client does not send this packet
+    """
+
+    def __init__(
+        self,
+        max_packet_size: int = MAX_VARIABLE + 5,
+        version: int | None = None,
+        *,
+        side: Side = "server",
+        max_connect_size: int = 65_536,
+        max_levels: int = MAX_LEVELS,
+        strict_text: bool = True,
+    ):
+        if version not in (None, V311, V5) or (version is None and side == "client"):
+            raise ConfigurationError(f"a {side}'s decoder cannot read version {version}; the levels are 4 and 5")
+        self.version = version
+        self._side: Side = side
+        self._max_size = max_packet_size
+        self._max_connect_size = min(max_connect_size, max_packet_size)
+        self._max_levels = max_levels
+        self._strict = strict_text
+        self._held = bytearray()  # the beginning of a packet
+        self._needed = 0  # how long `_held` must be before anything new can be said about it
+        self._error: PacketError | None = None
+        self._topics: dict[bytes, str] = {}
+        self._use(version)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes wait for the rest of their packet."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """The packets that are complete now. How a stream is cut does not change what comes out of it.
+
+        On bytes that break the protocol a `PacketError` is raised, which carries the packets before them; after that
+        the decoder raises the same error whatever it is given.
+        """
+        packets: list[Packet] = []
+        self._feed(data, packets, runs=False)
+        return packets
+
+    def feed_runs(self, data: bytes) -> list[Packet | PublishRun | AckRun]:
+        """As `feed`, with runs of like packets in one piece; every PUBACK that reports success is in an `AckRun`."""
+        packets: list[Packet | PublishRun | AckRun] = []
+        self._feed(data, packets, runs=True)
+        return packets
+
+    def _feed(self, data: bytes, packets: list[Any], runs: bool) -> None:
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        position, size = 0, len(data)
+        try:
+            while position < size:
+                if self.version is not None:
+                    position = self._publishes(data, position, size, packets, runs)
+                    if position == size:
+                        break
+                    if runs and data[position] == _PUBACK and (run := find_acks(data, position)) is not None:
+                        packets.append(run)
+                        position += 4 * len(run.packet_ids)
+                        continue
+                after = self._packet(data, position, size, packets)
+                if after == position:
+                    self._held += data[position:] if position else data
+                    break
+                position = after
+        except PacketError as error:
+            self._fail(error, packets)
+            raise
+
+    def _fail(self, error: PacketError, packets: list[Any]) -> None:
+        if error.version is None:
+            error.version = self.version
+        error.packets = tuple(packets)
+        self._error = type(error)(error.packet, error.offset, error.problem, error.reason_code)
+        self._error.version = error.version
+
+    def _use(self, version: int | None) -> None:
+        self.version = version
+        self._first_bytes = _first_bytes(self._side, version)
+        self._limit = self._max_connect_size if version is None else self._max_size
+        self._settings = Settings(version or V5, self._side == "server", self._strict, self._max_levels)
+
+    def _packet(self, data: bytes, start: int, size: int, packets: list[Any]) -> int:
+        """Reads one packet by the plain way; where it ends, or `start` if it is not complete."""
+        first = data[start]
+        if first not in self._first_bytes:
+            raise _unexpected(first, self._side, self.version)
+        length, position = 0, start + 1
+        while True:
+            if position == size:
+                self._needed = position - start + 1
+                return start
+            byte = data[position]
+            length |= (byte & 127) << 7 * (position - start - 1)
+            position += 1
+            if byte < 128:
+                break
+            if position - start == 5:
+                raise MalformedPacket(_NAMES[first >> 4], 1, "the remaining length has more than four bytes")
+        if not byte and position - start > 2:
+            raise MalformedPacket(_NAMES[first >> 4], 1, "the remaining length is written with more bytes than needed")
+        end = position + length
+        if end - start > self._limit:
+            problem = f"the packet has {end - start} bytes; at most {self._limit} are taken"
+            raise ProtocolError(_NAMES[first >> 4], 1, problem, ReasonCode.PACKET_TOO_LARGE)
+        if end > size:
+            self._needed = end - start
+            return start
+        packet = read_body(Reader(data, start, position, end, _NAMES[first >> 4], self._settings), first)
+        packets.append(packet)
+        if isinstance(packet, Publish):
+            self._remember(data, position, packet.topic)
+        elif isinstance(packet, Connect):
+            self._use(packet.version)
+        return end
+
+    def _remember(self, data: bytes, position: int, topic: str) -> None:
+        """Keeps a topic that has been checked, for the short cut."""
+        length = data[position] << 8 | data[position + 1]
+        if 0 < length <= _CACHED_TOPIC_BYTES:
+            if len(self._topics) >= _CACHED_TOPICS:
+                self._topics.clear()
+            self._topics[data[position + 2 : position + 2 + length]] = topic
+
+    def _publishes(  # noqa: C901 - one loop without calls, since all that a broker receives goes through it
+        self, data: bytes, start: int, size: int, packets: list[Any], runs: bool
+    ) -> int:
+        """The short cut: reads PUBLISH packets as long as nothing is special about them; where it stopped."""
+        flags_of, topic_of, append = _PUBLISH_FLAGS.get, self._topics.get, packets.append
+        longest = min(self._limit, RAW_LIMIT)
+        with_properties = self.version == V5
+        while start + 4 < size:
+            flags = flags_of(data[start])
+            if flags is None:
+                return start
+            length, position = data[start + 1], start + 2
+            if length > 127:
+                more, position = data[position], position + 1
+                if not 0 < more < 128:
+                    return start
+                length += (more - 1) << 7
+            end = position + length
+            if end > size or end - start > longest:
+                return start
+            begin = position + 2
+            position = begin + (data[position] << 8 | data[position + 1])
+            topic = topic_of(data[begin:position])
+            if topic is None or position > end:
+                return start
+            packet_id, id_at = 0, position
+            if flags[0]:
+                packet_id = int.from_bytes(data[position : position + 2], "big")
+                position += 2
+                if not packet_id or position > end:
+                    return start
+            if with_properties:
+                if position >= end or data[position]:
+                    return start
+                position += 1
+            if runs and data.startswith(data[start:id_at], end):
+                found = find_publishes(data, start, end - start, id_at - start, position - start, topic, flags)
+                if found is not None:
+                    append(found)
+                    start += len(found.data)
+                    continue
+            append(publish_from_wire(topic, data[position:end], flags, packet_id, data[start:end]))
+            start = end
+        return start
+
+
+@lru_cache
+def _first_bytes(side: Side, version: int | None) -> frozenset[int]:
+    """The first bytes that a packet may have here."""
+    if version is None:
+        return frozenset({PacketType.CONNECT << 4})
+    never = _SENT_BY_SERVER_ONLY | {PacketType.CONNECT} if side == "server" else set(_SENT_BY_CLIENT_ONLY)
+    if version == V311:
+        never |= {PacketType.AUTH} if side == "server" else {PacketType.AUTH, PacketType.DISCONNECT}
+    others = set(PacketType) - never - {PacketType.PUBLISH}
+    return frozenset(kind << 4 | _FLAGS.get(kind, 0) for kind in others) | frozenset(_PUBLISH_FLAGS)
+
+
+def _unexpected(first: int, side: Side, version: int | None) -> PacketError:
+    """What is wrong with a first byte that is not one of `_first_bytes`."""
+    kind, flags = first >> 4, first & 15
+    name = _NAMES.get(kind, "packet of type 0")
+    if kind == 0:
+        return ProtocolError(name, 0, "this type is forbidden")
+    if kind == PacketType.AUTH and version == V311:
+        return ProtocolError(name, 0, "MQTT 3.1.1 does not have this packet")
+    if version is None and kind != PacketType.CONNECT:
+        return ProtocolError(name, 0, "the first packet of a connection must be CONNECT")
+    if version is not None and kind == PacketType.CONNECT and side == "server":
+        return ProtocolError(name, 0, "this is the second CONNECT of the connection")
+    if side == "server" and kind in _SENT_BY_SERVER_ONLY:
+        return ProtocolError(name, 0, "a client does not send this packet")
+    if side == "client" and (kind in _SENT_BY_CLIENT_ONLY or (kind == PacketType.DISCONNECT and version == V311)):
+        return ProtocolError(name, 0, "a server does not send this packet")
+    if kind == PacketType.PUBLISH:
+        problem = "the QoS is 3" if flags & 6 == 6 else "a message of QoS 0 is marked as a duplicate"
+        return MalformedPacket(name, 0, problem)
+    return MalformedPacket(name, 0, f"the flags are {flags:04b}; they must be {_FLAGS.get(PacketType(kind), 0):04b}")

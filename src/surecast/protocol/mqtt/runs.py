@@ -1,0 +1,114 @@
+"""Runs: many packets of one shape, one after the other, that a broker can treat as one.
+
+A busy client sends hundreds of messages in one write, often to one topic and of one length, and acknowledges them the
+same way. A decoder that is asked for runs gives such packets out as one `PublishRun` or `AckRun`, which hold what the
+single packets would say; `packets` takes them apart again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surecast.protocol.mqtt.packets import Puback, Publish, publish_from_wire
+
+__all__ = ["AckRun", "PublishRun", "find_acks", "find_publishes"]
+
+_PUBACK = 0x40
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRun:
+    """Two or more PUBLISH packets in a row with equal topic, flags and length, and without properties.
+
+    `data` is all of them, each of `length` bytes; in each the packet identifier (at QoS 1 and 2) stands at `id_at`
+    and the payload begins at `payload_at`.
+    """
+
+    topic: str
+    flags: tuple[int, bool, bool]
+    count: int
+    length: int
+    id_at: int
+    payload_at: int
+    data: bytes
+
+    @property
+    def high(self) -> bytes:
+        """The first bytes of the packet identifiers."""
+        return self.data[self.id_at :: self.length]
+
+    @property
+    def low(self) -> bytes:
+        """The second bytes of the packet identifiers."""
+        return self.data[self.id_at + 1 :: self.length]
+
+    def packets(self) -> list[Publish]:
+        """The packets, one by one."""
+        data, length, id_at, payload_at, flags = self.data, self.length, self.id_at, self.payload_at, self.flags
+        made = []
+        for start in range(0, len(data), length):
+            at = start + id_at
+            packet_id = data[at] << 8 | data[at + 1] if flags[0] else 0
+            end = start + length
+            made.append(
+                publish_from_wire(self.topic, data[start + payload_at : end], flags, packet_id, data[start:end])
+            )
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class AckRun:
+    """PUBACK packets in a row that report success; `packet_ids` in their order."""
+
+    packet_ids: tuple[int, ...]
+
+    def packets(self) -> list[Puback]:
+        """The packets, one by one."""
+        return [Puback(packet_id) for packet_id in self.packet_ids]
+
+
+def find_publishes(
+    data: bytes, start: int, length: int, id_at: int, payload_at: int, topic: str, flags: tuple[int, bool, bool]
+) -> PublishRun | None:
+    """The run that begins with the sound packet of `length` bytes at `start`; None if it is alone.
+
+    `id_at` and `payload_at` count from `start`. A packet with anything special about it ends the run before it.
+    """
+    prefix = data[start : start + id_at]
+    end, last = start + length, len(data) - length
+    while end <= last and data.startswith(prefix, end):
+        end += length
+    count = (end - start) // length
+    if count < 2:
+        return None
+    has_id = flags[0] > 0
+    if payload_at > id_at + 2 * has_id:
+        # MQTT 5: like the first one, all must say that there are no properties.
+        none = data[start + payload_at - 1 : end : length]
+        count = len(none) - len(none.lstrip(b"\0"))
+    if has_id:
+        high, low = data[start + id_at : end : length], data[start + id_at + 1 : end : length]
+        if b"\0" in low and b"\0" in high:
+            count = next((i for i in range(count) if not high[i] and not low[i]), count)
+    if count < 2:
+        return None
+    return PublishRun(topic, flags, count, length, id_at, payload_at, data[start : start + count * length])
+
+
+def find_acks(data: bytes, start: int) -> AckRun | None:
+    """The run of plain PUBACK packets that begins at `start`; None if there is none.
+
+    >>> find_acks(bytes.fromhex("4002 0001 4002 0002 c000"), 0)
+    AckRun(packet_ids=(1, 2))
+    """
+    count = (len(data) - start) // 4
+    if count > 1:
+        firsts, lengths = data[start::4], data[start + 1 :: 4]
+        count = min(count, len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")))
+    elif count and data[start + 1] != 2:
+        count = 0
+    end = start + 4 * count
+    ids = tuple(high << 8 | low for high, low in zip(data[start + 2 : end : 4], data[start + 3 : end : 4], strict=True))
+    if 0 in ids:
+        ids = ids[: ids.index(0)]
+    return AckRun(ids) if ids else None

@@ -1,0 +1,207 @@
+"""What the store promises when the process, the power or the disk fails in the middle of a commit."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from surecast.broker.store import Cleaning, Operation, SqliteStore
+from surecast.broker.store_sqlite import FILE_NAME
+
+SMALL = Cleaning(slack_bytes=20_000, row_bytes=4_000)
+
+# A child that commits for ever. Commit n writes `last` = n and changes keys that follow from n, so that the state
+# after every commit can be worked out; it says n when commit n has returned.
+WRITER = """
+import os, random, sys
+from pathlib import Path
+from surecast.broker.store import Cleaning, SqliteStore
+
+store = SqliteStore(Path(sys.argv[1]), sys.argv[2], Cleaning(slack_bytes=20_000, row_bytes=4_000))
+for n in range(int(sys.argv[3]), int(sys.argv[4])):
+    os.write(1, b"begin %d\\n" % n)
+    draw = random.Random(n)
+    changes = [(b"k%d" % draw.randrange(50), draw.choice([None, draw.randbytes(200)])) for _ in range(20)]
+    try:
+        store.commit([(b"last", b"%d" % n), *changes])
+    except Exception as error:
+        os.write(1, b"failed %d %s\\n" % (n, str(error).encode()))
+    else:
+        os.write(1, b"returned %d\\n" % n)
+"""
+
+
+def operations_of(n: int) -> list[Operation]:
+    draw = random.Random(n)
+    changes = [(b"k%d" % draw.randrange(50), draw.choice([None, draw.randbytes(200)])) for _ in range(20)]
+    return [(b"last", b"%d" % n), *changes]
+
+
+def state_after(commits: list[int]) -> dict[bytes, bytes]:
+    model: dict[bytes, bytes] = {}
+    for n in commits:
+        for key, value in operations_of(n):
+            if value is None:
+                model.pop(key, None)
+            else:
+                model[key] = value
+    return model
+
+
+def found_in(folder: Path) -> dict[bytes, bytes]:
+    with SqliteStore(folder, "full", SMALL) as store:
+        return dict(store.items())
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_killed_in_the_middle_everything_that_returned_is_there(tmp_path: Path, durability: str) -> None:
+    """kill -9 at a moment of chance, several times over the same folder."""
+    draw = random.Random(3)
+    done = 0  # commits 0 to done - 1 are in the store
+    for _ in range(5):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), durability, str(done), "1000000"]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        enough = done + draw.randrange(1, 400)
+        returned = done
+        for line in child.stdout:
+            word, number = line.split()
+            returned = int(number) + 1 if word == "returned" else returned
+            if returned >= enough and word == draw.choice(["begin", "returned"]):
+                child.send_signal(signal.SIGKILL)
+                break
+        for line in child.stdout:  # what it still said before it died
+            if line.startswith("returned") and line.endswith("\n"):
+                returned = int(line.split()[1]) + 1
+        child.wait(30)
+        child.stdout.close()
+        found = found_in(tmp_path)
+        done = int(found[b"last"]) + 1
+        assert returned <= done <= returned + 1, "at most the commit under way is there in addition"
+        assert found == state_after(list(range(done)))
+
+
+def test_a_log_cut_anywhere_holds_the_first_commits(tmp_path: Path) -> None:
+    """After a loss of power the write-ahead log may end anywhere; what is found is the state after some commit."""
+    states = [{}, *(state_after(list(range(n + 1))) for n in range(80))]
+    with SqliteStore(tmp_path / "whole", "os", SMALL) as store:
+        for n in range(80):
+            store.commit(operations_of(n))
+        for file in store.path.parent.iterdir():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    log = (tmp_path / f"{FILE_NAME}-wal").read_bytes()
+    assert len(log) > 100_000
+    draw = random.Random(5)
+    latest = []
+    for at, size in enumerate(sorted([0, 20, *(draw.randrange(len(log)) for _ in range(40)), len(log)])):
+        folder = tmp_path / f"cut {at}"
+        folder.mkdir()
+        shutil.copy(tmp_path / FILE_NAME, folder)
+        torn = log[:size] + (draw.randbytes(500) if at % 2 and size < len(log) else b"")
+        (folder / f"{FILE_NAME}-wal").write_bytes(torn)
+        latest.append(states.index(found_in(folder)))
+    assert latest == sorted(latest)
+    assert latest[-1] == 80
+    assert len(set(latest)) > 10
+
+
+# What the system was asked to do, in which order
+
+
+def traced(folder: Path, durability: str, *options: str) -> tuple[list[str], str]:
+    """The system calls of five commits and what they said, after commit 0 in an earlier run."""
+    if (strace := shutil.which("strace")) is None:
+        pytest.skip("no strace here: the order of system calls cannot be seen")
+    child = [sys.executable, "-c", WRITER, str(folder), durability]
+    subprocess.run([*child, "0", "1"], check=True, capture_output=True, timeout=60)
+    trace = folder / "trace"
+    calls = "trace=fsync,fdatasync,write,pwrite64,openat"
+    command = [strace, "-f", "-y", "-o", str(trace), "-e", calls, *options, *child, "1", "6"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if "ptrace" in done.stderr or "PTRACE" in done.stderr:
+        pytest.skip(f"strace is not allowed here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return trace.read_text().splitlines(), done.stdout
+
+
+def calls_of_each_commit(trace: list[str]) -> list[list[str]]:
+    """For each commit, W for a write to the write-ahead log and S for its synchronisation, in order."""
+    commits: list[list[str]] = []
+    inside = False
+    for line in trace:
+        if re.search(r'write\(1<.*"begin', line):
+            commits.append([])
+            inside = True
+        elif re.search(r'write\(1<.*"returned', line):
+            inside = False
+        elif inside and f"{FILE_NAME}-wal>" in line:
+            commits[-1].append("S" if "sync(" in line else "W")
+    return commits
+
+
+def test_full_durability_synchronises_after_the_last_write_and_before_it_returns(tmp_path: Path) -> None:
+    commits = calls_of_each_commit(traced(tmp_path, "full")[0])
+    assert len(commits) == 5
+    for calls in commits:
+        assert "W" in calls
+        assert calls[-1] == "S"
+
+
+def test_os_durability_writes_before_it_returns_and_does_not_synchronise(tmp_path: Path) -> None:
+    commits = calls_of_each_commit(traced(tmp_path, "os")[0])
+    assert len(commits) == 5
+    for calls in commits[1:]:  # the first one writes the head of a new log, which is always synchronised
+        assert set(calls) == {"W"}
+
+
+@pytest.mark.parametrize("failure", ["fdatasync:error=EIO:when=3", "pwrite64:error=ENOSPC:when=9"])
+def test_a_disk_that_fails_once_fails_that_commit_and_no_other(tmp_path: Path, failure: str) -> None:
+    said = traced(tmp_path, "full", "-P", str(tmp_path / f"{FILE_NAME}-wal"), "-e", f"inject={failure}")[1]
+    failed = [int(n) for n in re.findall(r"^failed (\d+)", said, re.MULTILINE)]
+    returned = [int(n) for n in re.findall(r"^returned (\d+)", said, re.MULTILINE)]
+    assert len(failed) == 1, said
+    assert "the disk is full" in said if "ENOSPC" in failure else "the disk refused" in said
+    assert sorted(failed + returned) == [1, 2, 3, 4, 5]
+    assert returned[-1] == 5
+    assert found_in(tmp_path) == state_after([0, *returned])
+
+
+FILLER = """
+import os, resource, sys
+from pathlib import Path
+from surecast.broker.store import Cleaning, SqliteStore, StoreError
+
+folder = Path(sys.argv[1])
+store = SqliteStore(folder)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
+kept, refused = [], []
+for i in range(200):
+    try:
+        store.commit([(b"%d" % i, bytes(20_000))])
+        kept.append(i)
+    except StoreError as error:
+        refused.append(i)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.commit([(b"room", b"again")])
+print(kept, refused)
+assert sorted(dict(store.items())) == sorted([b"room", *(b"%d" % i for i in kept)])
+os._exit(0)  # without closing
+"""
+
+
+def test_files_that_may_not_grow_fail_commits_and_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FILLER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    kept, refused = ([int(n) for n in part.split(",")] for part in done.stdout.strip("[]\n").split("] ["))
+    assert len(kept) > 50
+    assert len(refused) > 50
+    with SqliteStore(tmp_path) as store:
+        assert dict(store.items()) == {b"room": b"again", **{b"%d" % i: bytes(20_000) for i in kept}}

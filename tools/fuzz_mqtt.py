@@ -1,0 +1,252 @@
+"""Throws damaged MQTT traffic at the decoder for as long as it is told to.
+
+    python tools/fuzz_mqtt.py --minutes 10 [--seed 1]
+    python tools/fuzz_mqtt.py --case 1:4711        # one case again
+
+The invariant: any bytes, in any chunking, either parse or raise the protocol error, and chunking does not change the
+result. Besides, the short cut for PUBLISH reads what the plain way reads, what was read can be written and read again,
+and no more bytes are held than the limit allows. A failure prints its case, which is all it depends on, and its input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from surecast.protocol.mqtt import (
+    ALLOWED_REASONS,
+    V5,
+    V311,
+    Auth,
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    PacketError,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    ReasonCode,
+    Side,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Will,
+    encode,
+)
+from surecast.protocol.mqtt.properties import PROPERTIES, WILL, Kind
+
+LIMIT = 600
+TEXTS = ["", "a", "topic", "é𪛔", "\ufeff", "x" * 130]
+TOPICS = ["a", "a/b", "/", "house/hall/light", "$SYS/x", "é/𪛔", "t" * 140]
+FILTERS = [*TOPICS, "#", "+", "a/+/#", "$share/g/a/#"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One input: a stream of bytes, and how it is cut."""
+
+    version: int | None
+    side: Side
+    data: bytes
+    chunks: tuple[bytes, ...]
+
+
+class Maker:
+    """Makes packets from a generator of random numbers."""
+
+    def __init__(self, rng: random.Random, version: int, side: Side):
+        self.rng, self.version, self.side = rng, version, side
+
+    def properties(self, place: int) -> Properties:
+        rng = self.rng
+        if self.version == V311 or rng.random() < 0.3:
+            return Properties()
+        values: dict[str, object] = {}
+        for line in PROPERTIES.values():
+            if place in line.places and rng.random() < 0.3:
+                values[line.name] = self.value(line.name, line.kind)
+        return Properties(**values)  # type: ignore[arg-type]
+
+    def value(self, name: str, kind: Kind) -> object:
+        rng = self.rng
+        if kind is Kind.PAIR:
+            return tuple((rng.choice(TEXTS), rng.choice(TEXTS)) for _ in range(rng.randint(1, 3)))
+        if kind is Kind.VARIABLE:
+            return (rng.choice([1, 127, 128, 268_435_455]),)
+        if kind is Kind.TEXT:
+            return rng.choice(TOPICS if name == "response_topic" else TEXTS)
+        if kind is Kind.BINARY:
+            return rng.randbytes(rng.randint(0, 5))
+        if kind is Kind.FLAG:
+            return rng.random() < 0.5
+        return rng.randint(0, 1) if kind is Kind.BYTE else rng.randint(1, 65_535)
+
+    def reason(self, name: str) -> ReasonCode:
+        return self.rng.choice(list(ALLOWED_REASONS[name].values()))
+
+    def connect(self) -> Connect:
+        rng = self.rng
+        will = Will(rng.choice(TOPICS), rng.randbytes(3), rng.randrange(3), rng.random() < 0.5, self.properties(WILL))
+        user = rng.choice([None, "user"])
+        password = b"secret" if user and rng.random() < 0.5 else None
+        given = self.properties(PacketType.CONNECT)
+        return Connect(
+            rng.choice(TEXTS), rng.random() < 0.5, 60, user, password, rng.choice([None, will]), given, self.version
+        )
+
+    def publish(self) -> Publish:
+        rng = self.rng
+        qos = rng.randrange(3)
+        given = self.properties(PacketType.PUBLISH) if rng.random() < 0.4 else Properties()
+        payload = rng.randbytes(rng.choice([0, 1, 20, 125, 200]))
+        packet_id, dup = (rng.randint(1, 65_535), rng.random() < 0.5) if qos else (0, False)
+        return Publish(rng.choice(TOPICS), payload, qos, rng.random() < 0.5, dup, packet_id, given)
+
+    def packet(self) -> Packet:
+        rng, packet_id = self.rng, self.rng.randint(1, 65_535)
+        if rng.random() < 0.5:
+            return self.publish()
+        kinds: list[type[Puback | Pubrec | Pubrel | Pubcomp]] = [Puback, Pubrec, Pubrel, Pubcomp]
+        kind = rng.choice(kinds)
+        name = kind.__name__.upper()
+        wanted = Subscription(rng.choice(FILTERS), rng.randrange(3), False, rng.random() < 0.5, rng.randrange(3))
+        makers: list[Callable[[], Packet]] = [
+            lambda: kind(packet_id, self.reason(name), self.properties(PacketType[name])),
+            lambda: Disconnect(self.reason("DISCONNECT"), self.properties(PacketType.DISCONNECT)),
+        ]
+        if self.version == V5:
+            makers.append(lambda: Auth(self.reason("AUTH"), self.properties(PacketType.AUTH)))
+        if self.side == "server":
+            makers += [
+                lambda: Subscribe(packet_id, (wanted,) * rng.randint(1, 3), self.properties(PacketType.SUBSCRIBE)),
+                lambda: Unsubscribe(packet_id, (rng.choice(FILTERS),), self.properties(PacketType.UNSUBSCRIBE)),
+                Pingreq,
+            ]
+        else:
+            makers += [
+                lambda: Connack(False, self.reason("CONNACK"), self.properties(PacketType.CONNACK)),
+                lambda: Suback(packet_id, (self.reason("SUBACK"),), self.properties(PacketType.SUBACK)),
+                lambda: Unsuback(packet_id, (self.reason("UNSUBACK"),), self.properties(PacketType.UNSUBACK)),
+                Pingresp,
+            ]
+        return rng.choice(makers)()
+
+
+def make_case(name: str) -> Case:
+    """The case of a name; the name is all it depends on."""
+    rng = random.Random(name)
+    version: int = rng.choice([V311, V5])
+    side: Side = rng.choice(["server", "server", "client"])
+    maker = Maker(rng, version, side)
+    opened = side == "client" or rng.random() < 0.6
+    parts = [] if opened else [encode(maker.connect(), version)]
+    parts += [encode(maker.packet(), version) for _ in range(rng.randint(1, 8))]
+    data = bytearray(b"".join(parts))
+    if rng.random() < 0.8:
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            damage(rng, data)
+    cuts = sorted(rng.randint(0, len(data)) for _ in range(rng.choice([1, 2, 5, len(data)])))
+    chunks = tuple(bytes(data[a:b]) for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True))
+    return Case(version if opened else None, side, bytes(data), chunks)
+
+
+def damage(rng: random.Random, data: bytearray) -> None:
+    at = rng.randrange(len(data) + 1)
+    kind = rng.randrange(6)
+    if kind == 0 and at < len(data):
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 1 and at < len(data):
+        data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+    elif kind == 2:
+        data[at:at] = rng.randbytes(rng.randint(1, 4))
+    elif kind == 3:
+        del data[at : at + rng.randint(1, 4)]
+    elif kind == 4:
+        data[at:at] = data[rng.randrange(len(data) + 1) :][: rng.randint(1, 30)]
+    else:
+        del data[at:]
+
+
+def outcome(case: Case, chunks: tuple[bytes, ...], plain: bool = False) -> tuple[object, ...]:
+    decoder = Decoder(LIMIT, case.version, side=case.side, max_connect_size=LIMIT // 2)
+    if plain:
+        decoder._remember = lambda *_: None  # type: ignore[method-assign] # without topics there is no short cut
+    packets: list[Packet] = []
+    for chunk in chunks:
+        try:
+            packets += decoder.feed(chunk)
+        except PacketError as error:
+            packets += error.packets
+            return packets, str(error), type(error), error.reason_code, error.version
+        if decoder.held_bytes >= LIMIT:
+            raise AssertionError(f"{decoder.held_bytes} bytes are held")
+    return packets, decoder.held_bytes, decoder.version
+
+
+def check(case: Case) -> None:
+    """Raises an AssertionError, or what should never be raised."""
+    whole = outcome(case, (case.data,))
+    for name, other in (("cut", case.chunks), ("byte by byte", tuple(bytes((b,)) for b in case.data))):
+        if outcome(case, other) != whole:
+            raise AssertionError(f"{name}: {outcome(case, other)} instead of {whole}")
+    if outcome(case, (case.data,), plain=True) != whole:
+        raise AssertionError("the short cut reads something else than the plain way")
+    version = case.version
+    packets: list[Packet] = whole[0]  # type: ignore[assignment]
+    for packet in packets:
+        version = packet.version if isinstance(packet, Connect) else version
+        assert version is not None
+        again = Decoder(version=None if isinstance(packet, Connect) else version, side=case.side)
+        if again.feed(encode(packet, version)) != [packet]:
+            raise AssertionError(f"{packet} does not come back")
+
+
+def run(names: list[str]) -> bool:
+    """Whether all of these cases hold; prints the first that does not."""
+    for name in names:
+        case = make_case(name)
+        try:
+            check(case)
+        except Exception:
+            traceback.print_exc()
+            print(f"case {name}: version {case.version}, {case.side} side, bytes {case.data.hex(' ')}")
+            print("cut as " + " | ".join(chunk.hex() for chunk in case.chunks))
+            return False
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--case", help="run this one case, as a failure printed it")
+    arguments = parser.parse_args()
+    if arguments.case:
+        return 0 if run([arguments.case]) else 1
+    print(f"seed {arguments.seed}")
+    end, done = time.monotonic() + 60 * arguments.minutes, 0
+    while time.monotonic() < end:
+        if not run([f"{arguments.seed}:{n}" for n in range(done, done + 100)]):
+            return 1
+        done += 100
+    print(f"{done} cases hold")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
