@@ -28,6 +28,7 @@ __all__ = [
     "BrokerConfigError",
     "access_rules",
     "admin_socket_path",
+    "default_admin_socket",
     "is_loopback",
     "load_config",
     "tls_context",
@@ -72,11 +73,11 @@ def access_rules(config: BrokerConfig) -> list[Rule]:
     return [*map(parse_rule, security.rules), *(read_rules(security.acl) if security.acl else [])]
 
 
-def admin_socket_path(config: BrokerConfig) -> Path:
-    """The local socket of a broker's administration."""
+def admin_socket_path(config: BrokerConfig, port: int | None = None) -> Path:
+    """The local socket of a broker's administration; `port` is the first listener's, where it had none of its own."""
     if config.admin_socket is not None:
         return config.admin_socket
-    return default_admin_socket(config.state.folder, config.listeners[0].wanted_port)
+    return default_admin_socket(config.state.folder, config.listeners[0].wanted_port if port is None else port)
 
 
 def default_admin_socket(folder: Path | None, port: int) -> Path:

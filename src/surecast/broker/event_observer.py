@@ -111,7 +111,9 @@ class EventObserver:
         route = self.broker.routes.find(message.topic)
         count = sum(1 for target in route.targets if target.plain or target.chosen(message, wants) is not None)
         for share in route.shares:
-            count += any(wants(subscription, message) for subscription in share.members.values())
+            turn = share.turn
+            count += share.pick(message, wants) is not None
+            share.turn = turn  # this was only a question
         return count
 
     def _timing(self, message: Message) -> _Timing:

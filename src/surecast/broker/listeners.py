@@ -72,10 +72,13 @@ class Listener:
         """Its name, with the port it has got."""
         return self.spec.name or f"{self.spec.kind}-{self.port}"
 
-    def start(self) -> None:
-        """Binds and begins to accept; ConfigurationError says what is in the way."""
+    def open(self) -> None:
+        """Takes its addresses; ConfigurationError says what is in the way."""
         self._sockets = bind(self.spec.host, self.spec.wanted_port)
         self.addresses = [peer_name(sock.getsockname()) for sock in self._sockets]
+
+    def start(self) -> None:
+        """Begins to accept."""
         for sock in self._sockets:
             self._server.loop.add_reader(sock, self._accept, sock)
 

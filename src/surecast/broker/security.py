@@ -208,18 +208,18 @@ class Users:
 class Authenticator:
     """Decides which user a CONNECT proves to be: by certificate, by password, or nobody where that is allowed.
 
-    It is called in threads. `anonymous` names the listeners at which clients without a user name may stay.
+    It is called in threads. `is_anonymous` says of a listener whether clients without a user name may stay there.
     """
 
     def __init__(
         self,
         users: Users | None,
-        anonymous: frozenset[str],
+        is_anonymous: Callable[[str], bool],
         failures: FailureTable | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.users = users
-        self._anonymous = anonymous
+        self._is_anonymous = is_anonymous
         self._failures = failures or FailureTable()
         self._clock = clock
         self._lock = threading.Lock()
@@ -229,7 +229,7 @@ class Authenticator:
         if origin.identity:
             return origin.identity
         if connect.username is None or self.users is None:
-            return "" if origin.listener in self._anonymous else None
+            return "" if self._is_anonymous(origin.listener) else None
         address = address_of(origin.peer)
         return connect.username if self.check(connect.username, connect.password or b"", address) else None
 

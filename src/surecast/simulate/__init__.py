@@ -1,6 +1,7 @@
 """Answer in virtual time."""
 
 from surecast.simulate.dropping import best_hybrid, simulate_dropping, simulate_dropping_until, simulate_queue
+from surecast.simulate.routing import simulate_routing, simulate_routing_until
 from surecast.simulate.walk import run_until, simulate_reliability
 from surecast.simulate.world import simulate_protocol
 
@@ -12,4 +13,6 @@ __all__ = [
     "simulate_protocol",
     "simulate_queue",
     "simulate_reliability",
+    "simulate_routing",
+    "simulate_routing_until",
 ]

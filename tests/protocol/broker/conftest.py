@@ -61,6 +61,7 @@ class Client:
         self.connection = self.world.broker.open(Origin(peer=f"peer-{self.name}", identity=identity), self.world.now)
         self.decoder = Decoder(version=self.version, side="client")
         self.closed = False
+        self.inbox = []
         self.world.online[self.connection] = self
         return self
 

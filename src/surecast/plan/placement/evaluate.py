@@ -80,7 +80,9 @@ def evaluate(
 
 
 def figures_of(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> Array:
-    """What compiled code finds: by placement, algorithm and figure."""
+    """What compiled code finds, or the plain model where it must: by placement, algorithm and figure."""
+    if problem.plain is not None:
+        return problem.plain.figures(problem.arrays, masks, algorithms, headroom)
     from surecast.predict.capacity.kernel import evaluate_placements
 
     codes = np.array(

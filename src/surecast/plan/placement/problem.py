@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError, ScenarioError
+from surecast.plan.placement.plain import PlainPlacements
+from surecast.plan.placement.services import follows_matching, matched_services
 from surecast.predict.capacity.kernel_overlay import PlacementArrays
-from surecast.plan.placement.services import matched_services
 from surecast.predict.capacity.kernel_tables import FilterStatistics, ForwardingTables, forwarding_tables
 from surecast.predict.capacity.statistics import statistics_of as statistics_of_filters
 from surecast.scenario import Scenario, System
@@ -45,6 +46,7 @@ class PlacementProblem:
     `statistics` which table of `tables` they use, and `kinds` has one class of each set that delays cannot tell apart.
     `services` are the moments of service times by candidate, kind of message (notification, control) and order;
     `entry_services` what each routing entry adds to their means. `domains` has the domain of each candidate.
+    `plain` is there if only the plain model can follow the costs of matching.
     """
 
     name: str
@@ -74,6 +76,27 @@ class PlacementProblem:
     central: bool
     costs: Array
     tables: ForwardingTables
+    plain: PlainPlacements | None = None
+
+    @property
+    def active_subscriptions(self) -> float:
+        """Mean number of subscriptions active at a time."""
+        return self.lifetime_s * float((self.subscriptions @ self.copies).sum())
+
+    def scaled(self, *, publications: float = 1.0, subscriptions: float = 1.0) -> PlacementProblem:
+        """The same problem with the rates of publications and of subscriptions multiplied.
+
+        >>> from surecast.scenario import load_system
+        >>> scenario, system = load_system("examples/company.yaml")
+        >>> round(placement_problem(system, scenario).scaled(subscriptions=2.0).active_subscriptions)
+        100000
+        """
+        return replace(
+            self,
+            publications=publications * self.publications,
+            subscriptions=subscriptions * self.subscriptions,
+            plain=None if self.plain is None else self.plain.scaled(publications, subscriptions),
+        )
 
     @property
     def arrays(self) -> PlacementArrays:
@@ -86,6 +109,8 @@ class PlacementProblem:
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
+            if isinstance(value, PlainPlacements):
+                value = tuple(broker.matching for broker in value.system.overlay.brokers)
             for part in value if isinstance(value, ForwardingTables) else (value,):
                 digest.update(f"{field.name} {np.shape(part)}".encode())
                 digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
@@ -124,8 +149,8 @@ def placement_problem(
     replaces the scenario's rule. `costs` are per broker, or by name of broker. `statistics` are groups of filter
     statistics and `statistics_of` the group of each class; left out, they are those of the scenario's filters.
     `entry_services` are the seconds that each routing entry adds to the service of a notification and of a control
-    message, one row per broker; left out, they are those of the scenario's matching costs, which must grow with the
-    number of entries alone.
+    message, one row per broker; left out, they follow from the scenario's matching costs. Costs that grow otherwise
+    than with the number of entries are not for compiled code: the plain model then evaluates each placement.
 
     >>> from surecast.scenario import load_system
     >>> scenario, system = load_system("examples/company.yaml")
@@ -138,6 +163,7 @@ def placement_problem(
     if statistics_of is None and not statistics:
         statistics, statistics_of = _own_statistics(workload)
     services = np.array([[_moments(b.notification_service), _moments(b.control_service)] for b in overlay.brokers])
+    by_class = entry_services is None and not follows_matching(overlay)
     if entry_services is None:
         services, entry_services = matched_services(overlay, services)
     routers = [broker.router or 0 for broker in overlay.brokers]
@@ -177,6 +203,9 @@ def placement_problem(
         rule == "central",
         _costs(costs, [broker.name for broker in overlay.brokers]),
         forwarding_tables(statistics),
+        PlainPlacements(replace(system, overlay=overlay), workload, group.ravel(), queues, shared_directions)
+        if by_class
+        else None,
     )
 
 

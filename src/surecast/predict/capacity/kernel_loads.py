@@ -210,7 +210,10 @@ def new_load(problem, brokers):
 
 @njit(cache=True)
 def _serve(problem, sides, load):
-    """Service times of the brokers: base + c times routing entries; their coefficient of variation stays."""
+    """Service times of the brokers: base + c times routing entries.
+
+    Their coefficient of variation stays, and the variance of the Poisson number of entries is added.
+    """
     for b in range(len(sides.members)):
         for kind in range(2):
             mean, square = problem.services[sides.members[b], kind, 0], problem.services[sides.members[b], kind, 1]
@@ -218,6 +221,7 @@ def _serve(problem, sides, load):
             if slope > 0.0:
                 grown = mean + slope * load.entries[b]
                 square = square * (grown / mean) ** 2 if mean > 0.0 else grown * grown
+                square += slope * slope * load.entries[b]
                 mean = grown
             load.services[b, kind, 0], load.services[b, kind, 1] = mean, square
 

@@ -16,12 +16,17 @@ __all__ = ["Oracle", "Subscription"]
 
 
 class Subscription:
-    """One subscription of a client (by index): issued, in place at its home broker, settled, taken back."""
+    """One subscription of a client (by index): issued, in place at its home broker, settled, taken back.
 
-    __slots__ = ("class_index", "client", "filter", "settled", "wanted")
+    `subscriber` is the name under which the home broker knows it. It is the client's, or one of its own where the
+    client may ask for the same twice: a broker takes an equal filter of the same subscriber for the same subscription.
+    """
 
-    def __init__(self, client: int, class_index: int, filter: Filter):
+    __slots__ = ("class_index", "client", "filter", "settled", "subscriber", "wanted")
+
+    def __init__(self, client: int, class_index: int, filter: Filter, subscriber: str = ""):
         self.client = client
+        self.subscriber = subscriber
         self.class_index = class_index
         self.filter = filter
         self.wanted = True

@@ -10,7 +10,7 @@ from surecast.protocol.filters import Event
 from surecast.scenario import Streams
 from surecast.simulate.equilibrium import residual_times
 from surecast.simulate.routing.checks import Subscription
-from surecast.simulate.routing.contents import draw_event, draw_filter
+from surecast.simulate.routing.contents import draw_event, draw_filter, repeats
 from surecast.simulate.routing.draws import arrivals, times
 from surecast.simulate.routing.plan import RoutingPlan
 
@@ -28,7 +28,10 @@ class Client:
             return streams.generator(f"routing run {run}/{purpose}", name)
 
         self.index = index
+        self._name = name
         self._classes = workload.classes
+        self._repeats = [repeats(each) for each in workload.classes]
+        self._made = 0
         self._mean_active = workload.subscription_rate_per_s[:, index] * workload.lifetime.mean_s
         self._lifetime = workload.lifetime
         self._start = stream("first subscriptions")
@@ -46,7 +49,7 @@ class Client:
         left = residual_times(self._lifetime, self._start, int(active.sum())).tolist()
         which = np.repeat(np.arange(len(active)), active).tolist()
         for class_index, left_s in zip(which, left, strict=True):
-            yield Subscription(self.index, class_index, draw_filter(self._classes[class_index], self._start)), left_s
+            yield self._make(class_index, self._start), left_s
 
     def next_subscription(self) -> tuple[float, int] | None:
         """The time until the next subscription, and its class; None if there never is one."""
@@ -58,9 +61,15 @@ class Client:
 
     def subscription(self, class_index: int) -> tuple[Subscription, float]:
         """A new subscription of a class, and how long it lives."""
-        wanted = draw_filter(self._classes[class_index], self._filters)
-        return Subscription(self.index, class_index, wanted), next(self._lifetimes)
+        return self._make(class_index, self._filters), next(self._lifetimes)
 
     def event(self, class_index: int) -> Event:
         """A new event of a class."""
         return draw_event(self._classes[class_index], self._events)
+
+    def _make(self, class_index: int, rng: np.random.Generator) -> Subscription:
+        subscriber = self._name
+        if self._repeats[class_index]:
+            self._made += 1
+            subscriber = f"{self._name}#{self._made}"
+        return Subscription(self.index, class_index, draw_filter(self._classes[class_index], rng), subscriber)

@@ -10,7 +10,6 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.routing import ROUTING_SCHEMES
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import ClassWorkload, OverlayLink, System
-from surecast.simulate.routing.contents import check_class
 
 __all__ = ["ALGORITHMS", "Passed", "Queue", "RoutingPlan", "Settings", "check_algorithms", "make_plan"]
 
@@ -123,10 +122,8 @@ def make_plan(system: System, *, shared_directions: bool = True) -> RoutingPlan:
             f"{system.name} has no filter classes: routing by content is simulated with workload.classes, "
             "workload.clients, workload.subscriptions and workload.publications"
         )
-    for each in workload.classes:
-        check_class(each)
     for broker in overlay.brokers:
-        if getattr(broker, "matching", None) is not None:
+        if broker.matching is not None:
             raise AssumptionError(
                 f"the service times of broker {broker.name} depend on its routing table (matching), which is not "
                 "simulated; give it a capacity or a service time instead"

@@ -114,7 +114,7 @@ class _World:
         for client in self._clients:
             home = self.plan.workload.client_home[client.index]
             for one, left_s in client.first_subscriptions():
-                waiting.append((home, self._brokers[home].subscribe(self._names[client.index], one.filter)))
+                waiting.append((home, self._brokers[home].subscribe(self._subscriber(one), one.filter)))
                 while waiting:
                     broker, effects = waiting.popleft()
                     for effect in effects:
@@ -269,22 +269,35 @@ class _World:
             if type(effect) is Send:
                 self._send(now, links[effect.to], effect.message, cause)
             else:
-                deliveries.append(self._client_of[effect.client])  # type: ignore[union-attr]
+                deliveries.append(effect.client)  # type: ignore[union-attr]
         if deliveries:
-            self._deliver(now, deliveries, cause)
+            self._deliver(now, self._receivers(deliveries), cause)
         cause.under_way -= 1
         if not cause.under_way:
             self._ended(cause)
 
     def _client_change(self, broker: RoutingBroker, cause: _Cause, one: Subscription) -> list[Effect]:
-        name = self._names[one.client]
         if cause.removes:
             if self.oracle is not None:
                 self.oracle.out_of_place(one)
-            return broker.unsubscribe(name, one.filter)
+            effects = broker.unsubscribe(one.subscriber, one.filter)
+            if one.subscriber != self._names[one.client]:
+                del self._client_of[one.subscriber]
+            return effects
         if self.oracle is not None:
             self.oracle.in_place(one)
-        return broker.subscribe(name, one.filter)
+        return broker.subscribe(self._subscriber(one), one.filter)
+
+    def _receivers(self, subscribers: list[str]) -> list[int]:
+        """The clients behind subscribers; one that stands behind several of them gets an event once."""
+        first: dict[int, str] = {}
+        clients = [(self._client_of[name], name) for name in subscribers]
+        return [client for client, name in clients if first.setdefault(client, name) == name]
+
+    def _subscriber(self, one: Subscription) -> str:
+        """The name under which a broker knows a subscription; the client behind it is remembered."""
+        self._client_of[one.subscriber] = one.client
+        return one.subscriber
 
     def _deliver(self, now: float, clients: list[int], cause: _Cause) -> None:
         delay_s = now - cause.start_s

@@ -1,0 +1,278 @@
+"""What a broker answers about itself, and what an administrator can ask it to do.
+
+| request | answer |
+|---|---|
+| `GET /healthz` | 200 as long as the broker runs |
+| `GET /readyz` | 200 if clients can connect, 503 otherwise |
+| `GET /metrics` | figures for Prometheus |
+| `GET /status` | the books, sizes and listeners |
+| `GET /clients`, `GET /sessions` | connections; sessions with their books, the longest queue first (`limit`) |
+| `POST /kick?client=ID` | closes a client's connection; with `end_session=true` its session ends too |
+| `GET /log?offset=N&limit=M` | records of the event log |
+
+The first three are open to all. The others are for whoever can open the local socket, or shows the token; the log also
+for users who are named as its readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from surecast import __version__
+from surecast.broker.admin_http import Request, Response, json_response
+from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, read_from
+from surecast.broker.listeners import Listener
+from surecast.broker.metrics import BrokerCollector, metrics_text
+from surecast.broker.security import Authenticator
+from surecast.broker.server import Server
+from surecast.protocol.broker import Connection, Session
+from surecast.protocol.mqtt import ReasonCode
+
+__all__ = ["Admin"]
+
+_LIMIT = 1_000
+_LIMIT_MAX = 10_000
+_Answer = Callable[[Request], Response]
+
+
+class _RequestError(Exception):
+    """What is wrong with a request."""
+
+
+class Admin:
+    """Answers requests about one broker."""
+
+    def __init__(
+        self,
+        name: str,
+        server: Server,
+        collector: BrokerCollector,
+        listeners: list[Listener],
+        *,
+        is_ready: Callable[[], bool],
+        state_folder: Path | None = None,
+        log_folder: Path | None = None,
+        token: str | None = None,
+        authenticator: Authenticator | None = None,
+        log_readers: frozenset[str] = frozenset(),
+        executor: Executor | None = None,
+    ):
+        self._name = name
+        self._server = server
+        self._collector = collector
+        self._listeners = listeners
+        self._is_ready = is_ready
+        self._state_folder = state_folder
+        self._log_folder = log_folder
+        self._token = token
+        self._authenticator = authenticator
+        self._log_readers = log_readers
+        self._executor = executor
+        self._open: dict[str, _Answer] = {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._metrics}
+        self._closed: dict[str, _Answer] = {
+            "/status": self._status,
+            "/clients": self._clients,
+            "/sessions": self._sessions,
+            "/kick": self._kick,
+        }
+
+    async def handle(self, request: Request) -> Response:
+        """Answers one request."""
+        wanted = "POST" if request.path == "/kick" else "GET"
+        if request.method != wanted and not (wanted == "GET" and request.method == "HEAD"):
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} takes {wanted}", {"Allow": wanted})
+        try:
+            if request.path in self._open:
+                return self._open[request.path](request)
+            if request.path == "/log":
+                return await self._log(request)
+            if request.path not in self._closed:
+                return _refusal(HTTPStatus.NOT_FOUND, "there is nothing here; see /status, /clients, /sessions, /log")
+            if not self._is_administrator(request):
+                return _unauthorised()
+            return self._closed[request.path](request)
+        except _RequestError as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+
+    # Who asks.
+
+    def _is_administrator(self, request: Request) -> bool:
+        if request.is_local:
+            return True
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        return (
+            self._token is not None
+            and kind.lower() == "bearer"
+            and hmac.compare_digest(given.strip().encode(), self._token.encode())
+        )
+
+    async def _may_read_log(self, request: Request) -> bool:
+        if self._is_administrator(request):
+            return True
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "basic" or self._authenticator is None:
+            return False
+        try:
+            name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        # The password is looked at even where the name is wrong: the time says nothing.
+        is_right = await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._authenticator.check, name, password.encode(), request.address
+        )
+        return is_right and name in self._log_readers
+
+    # What is answered.
+
+    def _health(self, request: Request) -> Response:
+        return Response(200, b"ok\n")
+
+    def _ready(self, request: Request) -> Response:
+        return Response(200, b"ready\n") if self._is_ready() else Response(503, b"not ready\n")
+
+    def _metrics(self, request: Request) -> Response:
+        return Response(200, metrics_text(self._collector), "text/plain; version=0.0.4; charset=utf-8")
+
+    def _status(self, request: Request) -> Response:
+        broker = self._server.broker
+        tally, books, store = broker.tally, broker.books(), self._server.store
+        statistics = store.statistics()
+        sessions = broker.sessions.by_client
+        return json_response(
+            {
+                "name": self._name,
+                "version": __version__,
+                "ready": self._is_ready(),
+                "uptime_s": round(time.time() - (broker.started_at or time.time()), 3),
+                "durability": store.durability,
+                "folder": None if self._state_folder is None else str(self._state_folder),
+                "listeners": [
+                    {
+                        "name": listener.name,
+                        "kind": listener.spec.kind,
+                        "addresses": listener.addresses,
+                        "connections": listener.gate.connections,
+                        "turned_away": dict(listener.gate.turned_away),
+                    }
+                    for listener in self._listeners
+                ],
+                "sessions": len(sessions),
+                "connected": sum(1 for session in sessions.values() if session.connection is not None),
+                "subscriptions": broker.routes.count,
+                "retained": len(broker.retained),
+                "books": books.as_dict(),
+                "published": tally.published,
+                "bytes_received": tally.bytes_in,
+                "bytes_sent": tally.bytes_out,
+                "refused": tally.refused,
+                "unauthorised": tally.unauthorised,
+                "protocol_errors": tally.protocol_errors,
+                "store": {"keys": statistics.live_keys, "bytes": statistics.log_bytes},
+            }
+        )
+
+    def _clients(self, request: Request) -> Response:
+        open_ones = [c for c in self._server.broker.connections.values() if c.session is not None]
+        limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
+        found = sorted(open_ones, key=lambda c: c.connected_at)[:limit]
+        return json_response({"total": len(open_ones), "clients": [_client(connection) for connection in found]})
+
+    def _sessions(self, request: Request) -> Response:
+        broker = self._server.broker
+        broker.routes.settle()
+        limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
+        sessions = sorted(broker.sessions.by_client.values(), key=lambda s: (-s.queued, s.client))
+        return json_response({"total": len(sessions), "sessions": [_session(each) for each in sessions[:limit]]})
+
+    def _kick(self, request: Request) -> Response:
+        client = request.query.get("client", "")
+        session = self._server.broker.sessions.by_client.get(client)
+        if session is None:
+            return _refusal(HTTPStatus.NOT_FOUND, f"there is no client {client}")
+        now = time.time()
+        if request.query.get("end_session") == "true":
+            self._server.broker.end_session(client, now)
+        elif session.connection is None:
+            return _refusal(HTTPStatus.CONFLICT, f"{client} is not connected; its session can be ended")
+        else:
+            self._server.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
+        self._server.turn()
+        return json_response({"kicked": client})
+
+    async def _log(self, request: Request) -> Response:
+        if not await self._may_read_log(request):
+            return _unauthorised()
+        if self._log_folder is None:
+            return _refusal(HTTPStatus.NOT_FOUND, "this broker writes no event log; see event_log in its configuration")
+        offset = _number(request, "offset", 0, 1 << 62)
+        limit = max(1, _number(request, "limit", _LIMIT, _LIMIT_MAX))
+        try:
+            records = await asyncio.get_running_loop().run_in_executor(
+                self._executor, read_from, self._log_folder, offset, limit
+            )
+        except OffsetGone as error:
+            data = {"error": str(error), "first_available": error.first_available}
+            return json_response(data, HTTPStatus.GONE)
+        except OffsetAhead as error:
+            return json_response({"error": str(error), "next_offset": error.next_offset}, 416)
+        except EventLogError as error:
+            return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        next_offset = int(records[-1]["offset"]) + 1 if records else offset
+        return json_response({"records": records, "next_offset": next_offset})
+
+
+def _refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
+    return json_response({"error": text}, status, headers)
+
+
+def _unauthorised() -> Response:
+    text = "show the token: Authorization: Bearer ..."
+    return _refusal(HTTPStatus.UNAUTHORIZED, text, {"WWW-Authenticate": 'Bearer, Basic realm="surecast"'})
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise _RequestError(f"{name} is {text!r}; write a whole number")
+    return min(int(text), most)
+
+
+def _client(connection: Connection) -> dict[str, Any]:
+    session = connection.session
+    assert session is not None
+    return {
+        "client": session.client,
+        "user": connection.user or None,
+        "address": connection.origin.peer,
+        "listener": connection.origin.listener,
+        "version": "5.0" if connection.version_5 else "3.1.1",
+        "connected_s": round(time.time() - connection.connected_at, 3),
+        "silent_s": round(time.time() - connection.heard_at, 3),
+        "queued": session.queued,
+        "congested": connection.congested,
+    }
+
+
+def _session(session: Session) -> dict[str, Any]:
+    return {
+        "client": session.client,
+        "user": session.user or None,
+        "connected": session.connection is not None,
+        "persistent": session.persistent,
+        "ends_in_s": None if math.isinf(session.ends_at) else round(max(0.0, session.ends_at - time.time()), 1),
+        "subscriptions": len(session.subscriptions),
+        "inflight": len(session.inflight),
+        "waiting": len(session.waiting),
+        "bytes_queued": session.bytes_queued,
+        "books": session.books.as_dict(),
+    }

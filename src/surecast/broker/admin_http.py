@@ -1,0 +1,185 @@
+"""A small HTTP/1.1 server: one request for each connection, everything bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from surecast.broker.security import address_of
+from surecast.broker.server import peer_name
+from surecast.errors import ConfigurationError
+
+__all__ = ["Handler", "HttpServer", "Request", "Response", "bind_local", "json_response"]
+
+_HEAD_BYTES_MAX = 16 * 1024
+_BODY_BYTES_MAX = 64 * 1024
+_TIMEOUT_S = 10.0
+_CONNECTIONS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked. `is_local` says that it came by the local socket, which only the broker's own user can open."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    address: str
+    is_local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer for programs.
+
+    >>> json_response({"ready": True}).body
+    b'{"ready": true}\\n'
+    """
+    return Response(status, (json.dumps(data) + "\n").encode(), "application/json", headers or {})
+
+
+class HttpServer:
+    """Answers requests at sockets that are bound already."""
+
+    def __init__(self, handler: Handler):
+        self._handler = handler
+        self._servers: list[asyncio.Server] = []
+        self._open = 0
+
+    async def serve(self, sock: socket.socket, is_local: bool) -> None:
+        """Begins to answer at a socket."""
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._connected(reader, writer, is_local)
+
+        start = asyncio.start_unix_server if is_local else asyncio.start_server
+        self._servers.append(await start(connected, sock=sock, limit=_HEAD_BYTES_MAX))
+
+    def close(self) -> None:
+        """Answers no more."""
+        for server in self._servers:
+            server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_local: bool) -> None:
+        if self._open >= _CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._open += 1
+        try:
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(3 * _TIMEOUT_S):
+                    await self._answer(reader, writer, is_local)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_local: bool) -> None:
+        address = address_of(peer_name(writer.get_extra_info("peername")))
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                request = _parse(head, address, is_local)
+                await _skip_body(reader, request)
+        except asyncio.LimitOverrunError:
+            response = _problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        except ValueError as error:
+            response = _problem(HTTPStatus.BAD_REQUEST, str(error))
+        else:
+            response = await self._handler(request)
+            if request.method == "HEAD":
+                response = Response(response.status, b"", response.content_type, response.headers)
+        status = HTTPStatus(response.status)
+        headers = {
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.body)),
+            "Cache-Control": "no-store",
+            "Connection": "close",
+            **response.headers,
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        writer.write(f"HTTP/1.1 {status.value} {status.phrase}\r\n{lines}\r\n".encode("latin-1") + response.body)
+        await writer.drain()
+
+
+def _problem(status: HTTPStatus, text: str = "") -> Response:
+    return json_response({"error": text or status.phrase.lower()}, status)
+
+
+def _parse(head: bytes, address: str, is_local: bool) -> Request:
+    """A request from its head; ValueError says what is wrong with it."""
+    first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise ValueError("this is HTTP/1.1")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise ValueError("a header is malformed")
+        headers[name.lower()] = value.strip()
+    target = urlsplit(parts[1])
+    query = dict(parse_qsl(target.query, keep_blank_values=True, max_num_fields=20))
+    return Request(parts[0], target.path, query, headers, address, is_local)
+
+
+async def _skip_body(reader: asyncio.StreamReader, request: Request) -> None:
+    """Requests say all in their first line; what follows is read and left."""
+    if "transfer-encoding" in request.headers:
+        raise ValueError("a body must come with its length")
+    length = request.headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit() or len(length) > 9 or int(length) > _BODY_BYTES_MAX:
+        raise ValueError("the body is too long")
+    await reader.readexactly(int(length))
+
+
+def bind_local(path: Path) -> socket.socket:
+    """A local socket that only this user can open. One that nobody listens at any more is taken over."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat() if os.path.lexists(path) else None
+    except OSError as error:
+        raise ConfigurationError(f"{path.parent}: cannot be made or read: {error.strerror}") from None
+    if path.parent.stat().st_uid not in (os.getuid(), 0) and not path.parent.stat().st_mode & stat.S_ISVTX:
+        raise ConfigurationError(f"{path.parent} belongs to another user; name another place as admin_socket")
+    if found is not None:
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+            raise ConfigurationError(f"{path} is in the way; remove it, or name another place as admin_socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == 0:
+                raise ConfigurationError(f"{path}: another broker answers here; name another place as admin_socket")
+        path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+    except OSError as error:
+        sock.close()
+        raise ConfigurationError(f"{path}: the local socket cannot be made: {error.strerror or error}") from None
+    finally:
+        os.umask(before)
+    sock.listen(16)
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,380 @@
+"""Runs a broker until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import uvloop
+
+from surecast import __version__
+from surecast.broker.admin import Admin
+from surecast.broker.admin_http import HttpServer, bind_local
+from surecast.broker.config import access_rules, admin_socket_path
+from surecast.broker.config_models import BrokerConfig
+from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
+from surecast.broker.event_observer import EventObserver
+from surecast.broker.listeners import Gate, Listener, bind
+from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.run_banner import banner, started_fields
+from surecast.broker.run_log import BrokerLog
+from surecast.broker.security import Authenticator, FailureTable, Users, read_users, write_private
+from surecast.broker.security_acl import AccessRules
+from surecast.broker.server import Hooks, Server, peer_name
+from surecast.broker.store import open_store
+from surecast.errors import ConfigurationError, SurecastError
+from surecast.protocol.broker import Connection, everyone, publish_system_topics
+from surecast.protocol.mqtt import ReasonCode
+
+__all__ = ["EXIT_STORE_FAILED", "BrokerService", "run_broker"]
+
+EXIT_STORE_FAILED = 3
+"""The store could not be written any more. Nothing was acknowledged after that."""
+
+_OVERFLOW_CHECK_S = 30.0
+_LOG_WARNING_S = 10.0
+_CHECKING_THREADS = 2
+
+
+def run_broker(config: BrokerConfig, log: BrokerLog | None = None) -> int:
+    """Runs a broker in this process until SIGTERM or SIGINT; returns the exit code.
+
+    ConfigurationError, StoreError and EventLogError say why it could not start.
+    """
+    service = BrokerService(config, log or BrokerLog(config.log.level, config.log.format))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(service.run(handle_signals=True))
+
+
+class BrokerService:
+    """A broker with all that belongs to it. `run` returns when `stop` was called or the store has failed."""
+
+    def __init__(self, config: BrokerConfig, log: BrokerLog):
+        self.config = config
+        self.log = log
+        self.ready = asyncio.Event()
+        self.listeners: list[Listener] = []
+        self.http_addresses: list[str] = []
+        self.server: Server
+        self._exit = ExitStack()
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._failure: Exception | None = None
+        self._events: EventLog | None = None
+        self._events_warned_at = 0.0
+        self._seen_drops: dict[str, int] = {}
+        self._users: Users | None = None
+        self._access: AccessRules | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._gate = Gate(config.limits.connections)
+        self._threads = ThreadPoolExecutor(_CHECKING_THREADS, thread_name_prefix="surecast-check")
+
+    async def run(self, handle_signals: bool = False) -> int:
+        """Starts, serves and stops; the exit code."""
+        try:
+            await self._start()
+            if handle_signals:
+                loop = asyncio.get_running_loop()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
+                loop.add_signal_handler(signal.SIGHUP, self.reload)
+            self.ready.set()
+            await self._stopping.wait()
+            await self._drain()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._exit.close()
+        if self._failure is not None:
+            self.log.error("store failed", reason=str(self._failure))
+            return EXIT_STORE_FAILED
+        self.log.info("stopped")
+        return 0
+
+    def stop(self, reason: str = "asked to") -> None:
+        """Begins to stop; a second call does not wait for slow clients."""
+        if self._stopping.is_set():
+            self._hurry.set()
+            return
+        self.log.info("stopping", reason=reason)
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Reads users, access rules and certificates again. What cannot be read stays as it was."""
+        security = self.config.security
+        try:
+            users = read_users(security.users) if security.users is not None else None
+            access = AccessRules(access_rules(self.config)) if self._access is not None else None
+            for listener in self.listeners:
+                listener.reload()
+        except SurecastError as error:
+            self.log.error("reload failed, all stays as it was", reason=str(error))
+            return
+        if self._users is not None and users is not None:
+            self._users.replace(users)
+        self._access = access
+        ended = self.server.revoke(self._authorise if access is not None else everyone)
+        gone = self._disconnect_removed_users()
+        self.log.info("reloaded", subscriptions_ended=ended, clients_disconnected=gone)
+
+    # Starting.
+
+    async def _start(self) -> None:
+        config = self.config
+        store = MeasuredStore(open_store(config.state.folder, config.state.chosen))
+        self._exit.callback(store.close)
+        self._write_pid()
+        authenticator = self._security()
+        observer = self._open_event_log()
+        self.server = Server(
+            config.settings,
+            store,
+            authorise=self._authorise if self._access is not None else everyone,
+            authenticate=authenticator if self._must_authenticate() else None,
+            observer=observer,
+            hooks=self._hooks(),
+            executor=self._threads,
+        )
+        if observer is not None:
+            observer.broker = self.server.broker
+        self.server.start()
+        restored = len(self.server.broker.sessions.by_client)
+        # What was found at the start stays: looking through it again and again would cost time for nothing.
+        gc.collect()
+        gc.freeze()
+        collector = BrokerCollector(self.server, store, self.listeners, self._gate)
+        self._collector = collector
+        for spec in config.listeners:
+            listener = Listener(spec, self.server, self._gate, lambda text: self.log.warning(text))
+            listener.open()
+            self._exit.callback(listener.stop)
+            self.listeners.append(listener)
+        socket = await self._start_admin(collector, authenticator)
+        for listener in self.listeners:
+            listener.start()
+        if self._events is not None:
+            self._events.append(Started(time.time(), config.name))
+            self._flush_events()
+        self._repeat("system", config.system_interval, self._publish_system_topics)
+        self._repeat("overflow", _OVERFLOW_CHECK_S, self._report_drops)
+        if self.log.is_json:
+            self.log.info("started", **started_fields(config, self.listeners, self.http_addresses, restored))
+        else:
+            sys.stderr.write(banner(config, self.listeners, socket, self.http_addresses, restored))
+            self.log.info("started", **{each.name: ",".join(each.addresses) for each in self.listeners})
+
+    def _write_pid(self) -> None:
+        """For tools that stop processes; the store's lock is what keeps two brokers apart."""
+        if self.config.state.folder is None or self.config.state.chosen == "memory":
+            return
+        path = self.config.state.folder / "broker.pid"
+        write_private(path, f"{os.getpid()}\n")
+        self._exit.callback(lambda: path.unlink(missing_ok=True))
+
+    def _security(self) -> Authenticator:
+        config = self.config
+        security = config.security
+        if security.users is not None:
+            self._users = Users(read_users(security.users))
+        if security.rules or security.acl is not None:
+            self._access = AccessRules(access_rules(config))
+        failures = FailureTable(security.failures_max, security.failures_window)
+        return Authenticator(self._users, self._is_anonymous, failures)
+
+    def _is_anonymous(self, listener: str) -> bool:
+        """Whether clients without a user name may stay at a listener; names may have got their port by now."""
+        return any(each.name == listener and self.config.anonymous_at(each.spec) for each in self.listeners)
+
+    def _must_authenticate(self) -> bool:
+        return self._users is not None or not all(map(self.config.anonymous_at, self.config.listeners))
+
+    def _authorise(self, user: str, client: str, action: str, topic: str) -> bool:
+        return self._access is None or self._access.allows(user, client, action, topic)
+
+    def _open_event_log(self) -> EventObserver | None:
+        spec = self.config.event_log
+        if spec is None:
+            return None
+        self._events = EventLog(
+            spec.folder,
+            int(spec.segment_size),
+            spec.segment_age,
+            None if spec.retention_size is None else int(spec.retention_size),
+            spec.retention_age,
+            spec.sync,
+        )
+        self._exit.callback(self._close_events)
+        self._repeat("alive", spec.alive_interval, self._say_alive)
+        return EventObserver(self._events)
+
+    def _hooks(self) -> Hooks:
+        wants_info = self.log.wants("info")
+        if wants_info:
+            return Hooks(self._log_connected, self._log_closed, self._store_failed, self._end_turn)
+        return Hooks(failed=self._store_failed, turn=self._end_turn)
+
+    async def _start_admin(self, collector: BrokerCollector, authenticator: Authenticator) -> Path:
+        config = self.config
+        http = config.http
+        admin = Admin(
+            config.name,
+            self.server,
+            collector,
+            self.listeners,
+            is_ready=lambda: self.ready.is_set() and not self._stopping.is_set() and self._failure is None,
+            state_folder=config.state.folder,
+            log_folder=config.event_log.folder if config.event_log is not None else None,
+            token=_token(http.token_file) if http is not None and http.token_file is not None else None,
+            authenticator=authenticator,
+            log_readers=frozenset(http.log_readers) if http is not None else frozenset(),
+            executor=self._threads,
+        )
+        server = HttpServer(admin.handle)
+        self._exit.callback(server.close)
+        path = admin_socket_path(config, self.listeners[0].port)
+        await server.serve(bind_local(path), is_local=True)
+        self._exit.callback(lambda: path.unlink(missing_ok=True))
+        if http is not None:
+            for sock in bind(http.host, http.port):
+                self.http_addresses.append(peer_name(sock.getsockname()))
+                await server.serve(sock, is_local=False)
+        return path
+
+    # While it runs.
+
+    def _repeat(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
+        """Calls something again and again; an interval of 0 means never."""
+        if interval_s <= 0:
+            return
+        loop = asyncio.get_running_loop()
+
+        def due() -> None:
+            if self._stopping.is_set():
+                return
+            call()
+            self._timers[name] = loop.call_later(interval_s, due)
+
+        self._timers[name] = loop.call_later(interval_s, due)
+
+    def _publish_system_topics(self) -> None:
+        publish_system_topics(self.server.broker, f"surecast {__version__}", time.time())
+        self.server.turn()
+
+    def _report_drops(self) -> None:
+        """Says which messages were dropped since it last looked."""
+        dropped = dict(self.server.broker.books().dropped)
+        more = {reason: count - self._seen_drops.get(reason, 0) for reason, count in dropped.items()}
+        self._seen_drops = dropped
+        if any(more.values()):
+            self.log.warning("messages dropped", **{reason: count for reason, count in more.items() if count})
+
+    def _say_alive(self) -> None:
+        if self._events is not None:
+            self._events.append(Alive(time.time(), self.config.name))
+            self._flush_events()
+
+    def _end_turn(self) -> None:
+        notices = self.server.broker.tally.notices
+        if notices:
+            for text in notices:
+                self.log.warning(text)
+            notices.clear()
+        if self._events is not None:
+            self._flush_events()
+
+    def _flush_events(self) -> None:
+        assert self._events is not None
+        try:
+            self._events.flush()
+        except EventLogError as error:
+            self._collector.events_lost += 1
+            now = time.monotonic()
+            if now - self._events_warned_at > _LOG_WARNING_S or not self._events_warned_at:
+                self._events_warned_at = now
+                self.log.warning("event log not written", reason=str(error), records=self._events.lost)
+
+    def _log_connected(self, connection: Connection) -> None:
+        session = connection.session
+        self.log.info(
+            "connected",
+            client=session.client if session is not None else "",
+            user=connection.user or None,
+            address=connection.origin.peer,
+            listener=connection.origin.listener,
+        )
+
+    def _log_closed(self, connection: Connection, client: str, reason: str) -> None:
+        if client:
+            self.log.info("disconnected", client=client, address=connection.origin.peer, reason=reason)
+        else:
+            self.log.info("closed", address=connection.origin.peer, reason=reason)
+
+    def _store_failed(self, error: Exception) -> None:
+        self._failure = error
+        self._stopping.set()
+
+    def _disconnect_removed_users(self) -> int:
+        """Ends the connections of users who are not there any more."""
+        gone = 0
+        if self._users is not None:
+            for connection in list(self.server.broker.connections.values()):
+                is_named = connection.session is not None and connection.user and not connection.origin.identity
+                if is_named and connection.user not in self._users:
+                    self.server.broker.disconnect(connection, ReasonCode.NOT_AUTHORIZED, time.time())
+                    gone += 1
+            self.server.turn()
+        return gone
+
+    # Stopping.
+
+    async def _drain(self) -> None:
+        for listener in self.listeners:
+            listener.stop()
+        self.server.stop()
+        drain = asyncio.ensure_future(self.server.drain(self.config.drain if self._failure is None else 0.0))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({drain, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not drain.done():
+            drain.cancel()
+            with suppress(asyncio.CancelledError):
+                await drain
+            late = await self.server.drain(0.0)
+        else:
+            late = drain.result()
+        if late:
+            self.log.warning("clients cut off before they had taken everything", count=late)
+
+    def _close_events(self) -> None:
+        """The last record, where there was a beginning; a log that cannot be closed stops nobody."""
+        assert self._events is not None
+        if self.ready.is_set():
+            reason = "store failed" if self._failure is not None else None
+            self._events.append(Stopped(time.time(), self.config.name, reason))
+        with suppress(EventLogError):
+            self._events.close()
+
+
+def _token(path: Path) -> str:
+    """The token of a file, which is made if it is not there."""
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32) + "\n")
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{path} can be read by others; run: chmod 600 {path}")
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: the token cannot be read: {error}") from None
+    if len(token) < 16:
+        raise ConfigurationError(f"{path}: the token is shorter than 16 characters; remove the file to get a new one")
+    return token

@@ -1,0 +1,260 @@
+"""`surecast broker`: run a broker, and ask a running one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from surecast.cli.options import AsJson, parse_overrides
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Run an MQTT broker, and ask a running one.", invoke_without_command=True)
+
+
+class _Durability(StrEnum):
+    full = "full"
+    os = "os"
+    memory = "memory"
+
+
+class _Level(StrEnum):
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class _Format(StrEnum):
+    text = "text"
+    json = "json"
+
+
+@app.callback()
+def broker(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Configuration file, YAML.")] = None,
+    check_config: Annotated[Path | None, typer.Option(help="Check a configuration file, and do no more.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="Port of the first listener; 1883 by default.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address of the first listener; 127.0.0.1 by default.")] = None,
+    websocket_port: Annotated[int | None, typer.Option(help="Listen for WebSocket at this port too.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder of the state; in memory without one.")] = None,
+    durability: Annotated[_Durability | None, typer.Option(help="What acknowledged messages survive.")] = None,
+    users: Annotated[Path | None, typer.Option(help="Users file, made by surecast passwd.")] = None,
+    acl: Annotated[Path | None, typer.Option(help="File of access rules.")] = None,
+    allow_anonymous_remote: Annotated[
+        bool, typer.Option("--allow-anonymous-remote", help="Let anybody in the network connect without a password.")
+    ] = False,
+    http_port: Annotated[int | None, typer.Option(help="Port for metrics and health over HTTP.")] = None,
+    event_log: Annotated[Path | None, typer.Option(help="Folder of an event log.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the broker.")] = None,
+    log_level: Annotated[_Level | None, typer.Option(help="The least that is logged.")] = None,
+    log_format: Annotated[_Format | None, typer.Option(help="Log lines for people, or JSON.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field of the configuration. May be repeated."),
+    ] = None,
+) -> None:
+    """Run an MQTT broker until it is stopped. Without options: on loopback, port 1883, all in memory."""
+    if context.invoked_subcommand is not None:
+        return
+    from surecast.broker.config import load_config
+
+    flags: dict[str, Any] = {
+        "listeners[0].port": port,
+        "listeners[0].host": host,
+        "state.folder": folder,
+        "state.durability": durability and durability.value,
+        "security.users": users,
+        "security.acl": acl,
+        "security.allow_anonymous_remote": True if allow_anonymous_remote else None,
+        "http.port": http_port,
+        "event_log.folder": event_log,
+        "name": name,
+        "log.level": log_level and log_level.value,
+        "log.format": log_format and log_format.value,
+    }
+    flags = {field: value for field, value in flags.items() if value is not None} | _settings(settings)
+    file = check_config or config
+    if websocket_port is not None:
+        count = max(1, _listener_count(file))
+        flags.setdefault(
+            "listeners[0].kind" if count == 1 and file is None else "name", "tcp" if file is None else name
+        )
+        flags |= {f"listeners[{count}].kind": "websocket", f"listeners[{count}].port": websocket_port}
+        if host is not None:
+            flags[f"listeners[{count}].host"] = host
+    loaded = load_config(file, flags)
+    if check_config is not None:
+        typer.echo(f"{check_config}: ok")
+        return
+    from surecast.broker.run import run_broker
+
+    raise typer.Exit(run_broker(loaded))
+
+
+def _settings(texts: list[str] | None) -> dict[str, Any]:
+    from surecast.scenario.source import parse_source
+
+    given = parse_overrides(texts)
+    return {name: parse_source(value, f"--set {name}", Path()).data for name, value in given.items()}
+
+
+def _listener_count(file: Path | None) -> int:
+    """How many listeners a file names, so that another can be added."""
+    from surecast.broker.config import load_config
+
+    return 0 if file is None else len(load_config(file).listeners)
+
+
+Port = Annotated[int, typer.Option("--port", "-p", help="Port of the broker's first listener.")]
+Folder = Annotated[Path | None, typer.Option("--folder", help="Folder of the broker's state.")]
+Socket = Annotated[Path | None, typer.Option("--socket", help="Local socket of the broker.")]
+Url = Annotated[str | None, typer.Option("--url", help="Address of the broker's HTTP listener.")]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File of the token, with --url.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show.")]
+
+
+def _ask(
+    port: int,
+    folder: Path | None,
+    socket: Path | None,
+    url: str | None,
+    token_file: Path | None,
+    path: str,
+    query: dict[str, Any] | None = None,
+    method: str = "GET",
+) -> dict[str, Any]:
+    from surecast.broker.admin_client import ask
+    from surecast.broker.config import default_admin_socket
+    from surecast.errors import ConfigurationError
+
+    if url is None:
+        return ask(socket or default_admin_socket(folder, port), path, query, method)
+    try:
+        token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else None
+    except OSError as error:
+        raise ConfigurationError(f"{token_file}: the token cannot be read: {error.strerror}") from None
+    return ask(url, path, query, method, token)
+
+
+@app.command()
+def status(
+    port: Port = 1883,
+    folder: Folder = None,
+    socket: Socket = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show how a broker does: its books, sizes and listeners."""
+    from surecast.cli.output import console, print_json
+
+    data = _ask(port, folder, socket, url, token_file, "/status")
+    if json:
+        print_json(data)
+        return
+    books = data["books"]
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in books["dropped"].items()) or "none"
+    lines = [
+        ("broker", f"{data['name']}, version {data['version']}, up {data['uptime_s']:,.0f} s"),
+        ("state", f"{data['durability']}{', ' + data['folder'] if data['folder'] else ''}"),
+        *[("listening", f"{', '.join(e['addresses'])} ({e['kind']}): {e['connections']:,}") for e in data["listeners"]],
+        ("sessions", f"{data['sessions']:,}, {data['connected']:,} of them connected"),
+        ("topics", f"{data['subscriptions']:,} subscriptions, {data['retained']:,} retained messages"),
+        ("published", f"{data['published']:,} messages"),
+        ("matched", f"{books['matched']:,} = {books['delivered']:,} delivered + {sum(books['dropped'].values()):,} "
+                    f"dropped + {books['expired']:,} expired + {books['queued']:,} queued"),
+        ("dropped", dropped),
+        ("refused", f"{data['refused']:,} connections, {data['unauthorised']:,} by access rules, "
+                    f"{data['protocol_errors']:,} protocol errors"),
+    ]  # fmt: skip
+    for name, text in lines:
+        console.print(f"{name:<10} {text}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def clients(
+    port: Port = 1883,
+    folder: Folder = None,
+    socket: Socket = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    limit: Limit = 100,
+    json: AsJson = False,
+) -> None:
+    """List the clients that are connected."""
+    data = _ask(port, folder, socket, url, token_file, "/clients", {"limit": limit})
+    columns = ("client", "user", "address", "version", "connected_s", "queued")
+    _show(data, "clients", [[str(each[column] or "") for column in columns] for each in data["clients"]], columns, json)
+
+
+@app.command()
+def sessions(
+    port: Port = 1883,
+    folder: Folder = None,
+    socket: Socket = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    limit: Limit = 100,
+    json: AsJson = False,
+) -> None:
+    """List sessions with their books, the longest queue first."""
+    data = _ask(port, folder, socket, url, token_file, "/sessions", {"limit": limit})
+    columns = (
+        "client",
+        "connected",
+        "persistent",
+        "subscriptions",
+        "matched",
+        "delivered",
+        "dropped",
+        "expired",
+        "queued",
+    )
+    rows = []
+    for each in data["sessions"]:
+        books = {**each["books"], "dropped": sum(each["books"]["dropped"].values())}
+        rows.append([str(books.get(column, each.get(column))).lower() if column != "client" else each["client"]
+                     for column in columns])  # fmt: skip
+    _show(data, "sessions", rows, columns, json)
+
+
+@app.command()
+def kick(
+    client: Annotated[str, typer.Argument(help="Client identifier.")],
+    port: Port = 1883,
+    folder: Folder = None,
+    socket: Socket = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    end_session: Annotated[
+        bool, typer.Option("--end-session", help="End its session too, with all it waits for.")
+    ] = False,
+) -> None:
+    """Close the connection of a client."""
+    query = {"client": client, "end_session": str(end_session).lower()}
+    _ask(port, folder, socket, url, token_file, "/kick", query, "POST")
+    typer.echo(f"{client}: kicked")
+
+
+def _show(data: dict[str, Any], what: str, rows: list[list[str]], columns: tuple[str, ...], as_json: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from surecast.cli.output import console, print_json
+
+    if as_json:
+        print_json(data)
+        return
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    if data["total"] > len(rows):
+        console.print(f"{len(rows):,} of {data['total']:,} {what}; see more with --limit", markup=False)
