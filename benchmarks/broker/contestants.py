@@ -10,21 +10,43 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from benchmarks.broker.dialects import Dialect, Mqtt, Nats
 from benchmarks.broker.load import TOPIC_BYTES
 from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
 
-__all__ = ["Contestant", "UnavailableError", "free_port", "pinned", "processor_s", "start", "start_process"]
+from surecast.broker.security import set_password
+
+__all__ = [
+    "HOST",
+    "NAMES",
+    "PASSWORD",
+    "PROMISES",
+    "USER",
+    "Contestant",
+    "UnavailableError",
+    "free_port",
+    "pinned",
+    "processor_s",
+    "start",
+    "start_process",
+    "surecast",
+]
 
 HOST = "127.0.0.1"
+USER, PASSWORD = "bench", "correct horse"
+RULES = ("deny all bench/secret/#", f"allow all bench/# user={USER}", "deny all #")
 NAMES = ("surecast", "mosquitto", "nats", "amqtt")
 
 PROMISES = {
-    "surecast": "QoS 1 acknowledged once every persistent session has the message on disk (fsync); access rules are checked",
+    "surecast": (
+        "QoS 1 acknowledged once every persistent session has the message on disk (fsync; clean sessions need none); "
+        "password, access rules, metrics"
+    ),
     "mosquitto": "QoS 1 acknowledged once it is in memory; no persistence; anonymous, no access rules",
     "nats": "at most once, nothing is acknowledged; anonymous, no access rules",
     "amqtt": "QoS 1 acknowledged once it is in memory; anonymous, no access rules",
@@ -73,6 +95,8 @@ class Contestant:
         """How to talk to it in a cell; None if it has no such thing."""
         if self.name == "nats":
             return None if cell.qos else Nats(TOPIC_BYTES, PAYLOAD_BYTES)
+        if self.name == "surecast":
+            return Mqtt(cell.qos, TOPIC_BYTES, PAYLOAD_BYTES, USER, PASSWORD)
         return Mqtt(cell.qos, TOPIC_BYTES, PAYLOAD_BYTES)
 
     def processor_s(self) -> float:
@@ -93,7 +117,7 @@ def start(name: str, folder: Path, core: int | None, nats: str | None = None) ->
     """Starts a broker and waits until it answers; UnavailableError if it is not installed."""
     port = free_port()
     if name == "surecast":
-        command = [sys.executable, "-m", "benchmarks.broker.serve", str(port)]
+        command = surecast(folder, port)
     elif name == "mosquitto":
         command = [_program("mosquitto"), "-c", _write(folder / "mosquitto.conf", _MOSQUITTO, port)]
     elif name == "nats":
@@ -104,6 +128,24 @@ def start(name: str, folder: Path, core: int | None, nats: str | None = None) ->
         script = "import sys; from amqtt.scripts.broker_script import main; sys.argv = ['amqtt', *sys.argv[1:]]; main()"
         command = [sys.executable, "-c", script, "-c", _write(folder / "amqtt.yaml", _AMQTT, port)]
     return Contestant(name, port, start_process(command, port, core, folder / f"{name}.log"))
+
+
+def surecast(folder: Path, port: int, durability: str = "full", limits: Mapping[str, int] | None = None) -> list[str]:
+    """The command of `surecast broker` with a user, access rules and a folder for its state, else as it comes."""
+    users, config = folder / "users", folder / "surecast.yaml"
+    if not users.exists():
+        set_password(users, USER, PASSWORD)
+    state = {"durability": durability} if durability == "memory" else {"folder": str(folder / "state")}
+    fields: dict[str, object] = {
+        "listeners": [{"kind": "tcp", "host": HOST, "port": port}],
+        "state": state,
+        "security": {"users": str(users), "rules": list(RULES)},
+        "admin_socket": str(folder / "admin.sock"),
+    }
+    if limits:
+        fields["limits"] = dict(limits)
+    config.write_text(yaml.safe_dump(fields), encoding="utf-8")
+    return [sys.executable, "-c", "from surecast.cli import main; main()", "broker", "--config", str(config)]
 
 
 def start_process(command: list[str], port: int, core: int | None, log: Path) -> subprocess.Popen[bytes]:

@@ -62,22 +62,32 @@ def read_exactly(client: socket.socket, size: int) -> bytes:
 
 
 class Mqtt:
-    """MQTT 3.1.1; `user` and `password` are sent if given, and sessions are clean unless `persistent`."""
+    """MQTT 3.1.1, with a user name and a password if there is one; sessions are clean unless it is asked for."""
 
     first_byte = b""
 
-    def __init__(self, qos: int, topic_bytes: int, payload_bytes: int, user: str = "", password: str = ""):
+    def __init__(
+        self,
+        qos: int,
+        topic_bytes: int,
+        payload_bytes: int,
+        user: str = "",
+        password: str = "",
+        persistent: str = "-",
+    ):
+        """Clients whose name begins with `persistent` have sessions that outlive their connections."""
         self.qos = qos
+        self._persistent = persistent
         self.acknowledges = qos > 0
         self._user, self._password = user, password
         self.id_at = 4 + topic_bytes
         self.payload_at = self.id_at + 2 * (qos > 0)
         self.delivery_bytes = self.payload_at + payload_bytes
 
-    def connect(self, address: tuple[str, int], name: str, persistent: bool = False) -> socket.socket:
+    def connect(self, address: tuple[str, int], name: str) -> socket.socket:
         """A connection that the broker has accepted."""
         client = dial(address)
-        flags = (0 if persistent else 0x02) | (0xC0 if self._user else 0)
+        flags = (0 if name.startswith(self._persistent) else 0x02) | (0xC0 if self._user else 0)
         body = b"\0\4MQTT\4" + bytes((flags,)) + b"\0\0" + _text(name)
         if self._user:
             body += _text(self._user) + _text(self._password)

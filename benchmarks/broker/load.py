@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from benchmarks.broker.dialects import RING, Dialect
 from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
 
-__all__ = ["TOPIC_BYTES", "Outcome", "run_cell"]
+__all__ = ["TOPIC_BYTES", "Outcome", "Publisher", "Subscriber", "run_cell"]
 
 TOPIC_BYTES = len("bench/00")
 _BUFFER = 1 << 18
@@ -61,7 +61,7 @@ class Outcome:
         return ordered[int(share * (len(ordered) - 1))] * 1e6 if ordered else float("nan")
 
 
-class _Publisher:
+class Publisher:
     """A connection that sends its ring of messages again and again."""
 
     def __init__(self, client: socket.socket, dialect: Dialect, number: int, topics: list[str]):
@@ -91,7 +91,7 @@ class _Publisher:
         send_all(self.client, data)
 
 
-class _Subscriber:
+class Subscriber:
     """A connection that counts, checks and acknowledges what it gets."""
 
     def __init__(self, client: socket.socket, dialect: Dialect, publishers: int):
@@ -119,11 +119,10 @@ class _Subscriber:
         if have == held:
             raise ConnectionError("the broker has closed the connection of a subscriber")
         size = self._size
+        if self._first_byte and buffer[0:have:size] != self._first_byte * -(-have // size):
+            have = self._answer_ping(buffer, have)
         count = have // size
         end = count * size
-        if self._first_byte and buffer[0:have:size] != self._first_byte * -(-have // size):
-            # NATS asks now and then whether its clients are there.
-            return self._without_ping(bytes(view[:have]), buffer, view)
         self._rest = bytes(view[end:have])
         if count:
             self._check(buffer, end, count)
@@ -132,11 +131,14 @@ class _Subscriber:
             self.count += count
         return count
 
-    def _without_ping(self, data: bytes, buffer: bytearray, view: memoryview) -> int:
+    def _answer_ping(self, buffer: bytearray, have: int) -> int:
+        """NATS asks now and then whether its clients are there; how many bytes are left without the question."""
+        data = bytes(buffer[:have])
         if b"PING\r\n" in data:
             send_all(self.client, b"PONG\r\n")
-        self._rest = data.replace(b"PING\r\n", b"")
-        return self.receive(buffer, view)
+            data = data.replace(b"PING\r\n", b"")
+            buffer[: len(data)] = data
+        return len(data)
 
     def _check(self, buffer: bytearray, end: int, count: int) -> None:
         at = self._payload_at
@@ -184,28 +186,32 @@ class _Run:
         self._view = memoryview(self._buffer)
         self._epoll = select.epoll()
         self._waiting: Callable[[float], list[tuple[int, int]]] = self._epoll.poll
-        self._subscribers: dict[int, _Subscriber] = {}
-        self._publishers: dict[int, _Publisher] = {}
+        self._subscribers: dict[int, Subscriber] = {}
+        self._publishers: dict[int, Publisher] = {}
         self._turn = 0
         topics = [f"bench/{i:02}" for i in range(cell.topics)]
         senders = 1 if cell.topics > 1 else cell.publishers
         try:
             for i in range(cell.subscribers):
                 client = dialect.connect(address, f"sub-{i}")
-                self._subscribers[client.fileno()] = _Subscriber(client, dialect, senders)
+                self._subscribers[client.fileno()] = Subscriber(client, dialect, senders)
                 dialect.subscribe(client, topics[i % len(topics)])
             for i in range(cell.publishers):
                 client = dialect.connect(address, f"pub-{i}")
                 own = topics if cell.publishers == 1 else [topics[i % len(topics)]]
                 number = i if senders > 1 else 0
-                self._publishers[client.fileno()] = _Publisher(client, dialect, number, own)
+                self._publishers[client.fileno()] = Publisher(client, dialect, number, own)
         except BaseException:
             self.close()
             raise
         self._order = list(self._publishers.values())
-        for fileno, end in (*self._subscribers.items(), *self._publishers.items()):
-            end.client.setblocking(False)
-            self._epoll.register(fileno, select.EPOLLIN)
+        for client in self._clients():
+            client.setblocking(False)
+            self._epoll.register(client.fileno(), select.EPOLLIN)
+
+    def _clients(self) -> list[socket.socket]:
+        subscribers = [subscriber.client for subscriber in self._subscribers.values()]
+        return [publisher.client for publisher in self._publishers.values()] + subscribers
 
     @property
     def sent(self) -> int:
@@ -222,8 +228,8 @@ class _Run:
         return self.sent - sum(publisher.acknowledged_bytes for publisher in self._order) // 4
 
     def close(self) -> None:
-        for end in (*self._publishers.values(), *self._subscribers.values()):
-            end.client.close()
+        for client in self._clients():
+            client.close()
         self._epoll.close()
 
     def at_full_speed(self, until: float) -> None:
@@ -268,7 +274,7 @@ class _Run:
             else:
                 self._hear(self._publishers[fileno])
 
-    def _hear(self, publisher: _Publisher) -> None:
+    def _hear(self, publisher: Publisher) -> None:
         with contextlib.suppress(BlockingIOError):
             data = publisher.client.recv(1 << 14)
             if not data:

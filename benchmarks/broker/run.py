@@ -125,7 +125,9 @@ def report(results: Results, cells: Sequence[Cell], names: Sequence[str]) -> Non
         table(["row", *names], rows)
     timed = [cell for cell in cells if cell.rate_per_s]
     if timed:
-        print(f"Time from the publisher's write to the subscriber's read at {RATE_PER_S:,.0f} messages/s, us: p50 / p99\n")
+        print(
+            f"Time from the publisher's write to the subscriber's read at {RATE_PER_S:,.0f} messages/s, us: p50 / p99\n"
+        )
         rows = []
         for cell in timed:
             row = [cell.name]
@@ -197,7 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             contestants.append(contestant)
             names.append(name)
             print(f"{name}: {PROMISES[name]}")
-        print(f"\n{options.rounds} rounds of {options.seconds} s; broker on core {broker_core}, load on core {own_core}\n")
+        print(
+            f"\n{options.rounds} rounds of {options.seconds} s; broker on core {broker_core}, load on core {own_core}\n"
+        )
         if own_core is not None:
             os.sched_setaffinity(0, {own_core})
         results, problems = measure(contestants, cells, options.seconds, options.rounds)

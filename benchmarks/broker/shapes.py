@@ -20,6 +20,7 @@ class Cell:
     """
 
     shape: str
+    kind: str
     qos: int
     publishers: int
     subscribers: int
@@ -31,8 +32,7 @@ class Cell:
     @property
     def name(self) -> str:
         """How the row is called."""
-        kind = "rate" if self.rate_per_s else "burst" if self.burst > 1 else "single"
-        return f"{self.shape}/q{self.qos}/{kind}"
+        return f"{self.shape}/q{self.qos}/{self.kind}"
 
     @property
     def copies(self) -> int:
@@ -40,31 +40,44 @@ class Cell:
         return self.subscribers if self.topics == 1 else 1
 
 
-# Shape, publishers, subscribers, topics, messages in one write, and the windows of bursts and of single sends.
+_SINGLES_WINDOW = 256
+
+# Shape, publishers, subscribers, topics, messages in one write of a burst, and the window of bursts.
 _SHAPES = (
-    ("one-to-one", 1, 1, 1, 256, 512, 64),
-    ("fan-in", 50, 1, 1, 16, 800, 50),
-    ("fan-out", 1, 50, 1, 64, 128, 64),
-    ("many", 50, 50, 50, 16, 800, 50),
-    ("cycle", 1, 50, 50, 250, 500, 50),
+    ("one-to-one", 1, 1, 1, 256, 512),
+    ("fan-in", 50, 1, 1, 16, 800),
+    ("fan-out", 1, 50, 1, 64, 128),
+    ("many", 50, 50, 50, 16, 800),
+    ("cycle", 1, 50, 50, 250, 500),
 )
 
 CELLS: tuple[Cell, ...] = (
     *(
-        Cell(shape, qos, publishers, subscribers, topics, burst, window)
-        for kind in ("burst", "single")
-        for shape, publishers, subscribers, topics, many, wide, narrow in _SHAPES
-        for burst, window in [(many, wide) if kind == "burst" else (1, narrow)]
+        Cell(shape, "burst", qos, publishers, subscribers, topics, burst, window)
+        for shape, publishers, subscribers, topics, burst, window in _SHAPES
         for qos in (0, 1)
     ),
-    *(Cell("one-to-one", qos, 1, 1, 1, 1, 64, RATE_PER_S) for qos in (0, 1)),
+    *(
+        Cell(shape, "single", qos, publishers, subscribers, topics, 1, _SINGLES_WINDOW)
+        for shape, publishers, subscribers, topics, _, _ in _SHAPES
+        for qos in (0, 1)
+    ),
+    # The hardest case for whoever gains by doing things together: nobody has more than one message on its way.
+    *(
+        Cell(shape, "lockstep", qos, publishers, subscribers, topics, 1, publishers)
+        for shape, publishers, subscribers, topics, _, _ in _SHAPES
+        for qos in (0, 1)
+        if publishers > 1
+    ),
+    *(Cell("one-to-one", "rate", qos, 1, 1, 1, 1, 64, RATE_PER_S) for qos in (0, 1)),
 )
+"""All rows: `burst` is many messages in one write, `single` one message in one write."""
 
 
 def choose(patterns: list[str]) -> list[Cell]:
     """The cells whose name contains one of the patterns; all if there is none.
 
     >>> [cell.name for cell in choose(["fan-in/q1"])]
-    ['fan-in/q1/burst', 'fan-in/q1/single']
+    ['fan-in/q1/burst', 'fan-in/q1/single', 'fan-in/q1/lockstep']
     """
     return [cell for cell in CELLS if not patterns or any(pattern in cell.name for pattern in patterns)]

@@ -281,7 +281,7 @@ def test_what_is_sent_is_what_is_passed() -> None:
         traffic = report.values("traffic_per_s", scope="overlay_link", variant=algorithm)
         assert sum(traffic.values()) == pytest.approx(total)
         arrived = report.values("rate_in_per_s", scope="broker", variant=algorithm)
-        assert sum(arrived.values()) == pytest.approx(total + 100 + 2 * 50_000 / 60)
+        assert sum(arrived.values()) == pytest.approx(total + 500 + 2 * 50_000 / 60)
 
 
 def test_cycles_are_refused_by_name() -> None:

@@ -52,7 +52,7 @@ def ask(
         body = response.read()
     except FileNotFoundError:
         raise AdminError(
-            f"{where}: no broker runs here; name it with --port, --folder or --socket as in the line `admin` of its start"
+            f"{where}: no broker runs here; name one with --port, --folder or --socket, as it says at its start"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         raise AdminError(f"{where}: no broker answers: {getattr(error, 'strerror', None) or error}") from None

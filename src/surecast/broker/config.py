@@ -59,7 +59,9 @@ def load_config(path: Path | None = None, flags: Mapping[str, Any] | None = None
     try:
         config = BrokerConfig.model_validate(source.data, context={"folder": source.folder})
     except ValidationError as error:
-        problems = [_problem(source, given, detail) for detail in error.errors(include_url=False)]
+        # A list with wrong entries is also said to be too short, which it is not.
+        details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
+        problems = [_problem(source, given, detail) for detail in details]
         raise BrokerConfigError(dict.fromkeys(problems)) from None
     problems = [_located(source, given, where, message, hint) for where, message, hint in _findings(config)]
     if problems:
@@ -162,11 +164,13 @@ def _apply(source: Source, flags: Mapping[str, Any]) -> set[FieldPath]:
         path = parse_field(name)
         place: Any = source.data
         for at, step in enumerate(path[:-1]):
-            if isinstance(place, list) and isinstance(step, int) and step == len(place):
-                place.append({})
+            if isinstance(place, list) and isinstance(step, int) and len(place) <= step <= len(place) + 1:
+                place += [{} for _ in range(step + 1 - len(place))]
             elif isinstance(place, dict) and not isinstance(place.get(str(step)), (dict, list)):
                 place[str(step)] = [] if isinstance(path[at + 1], int) else {}
-            place = place[step]
+            place = place[step] if has_part(place, step) else None
+        if not isinstance(place, dict) and not has_part(place, path[-1]):
+            raise BrokerConfigError([Problem(COMMAND_LINE, None, name, "there is no such field to set")])
         # A path on the command line starts where the command runs, not where the file is.
         place[path[-1]] = str(value.absolute()) if isinstance(value, Path) else value
         given.add(path)

@@ -7,7 +7,6 @@ import gc
 import os
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -81,13 +80,17 @@ class BrokerService:
     async def run(self, handle_signals: bool = False) -> int:
         """Starts, serves and stops; the exit code."""
         try:
-            await self._start()
             if handle_signals:
                 loop = asyncio.get_running_loop()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
                 loop.add_signal_handler(signal.SIGHUP, self.reload)
-            self.ready.set()
+            await self._start()
+            if handle_signals:
+                # The process is the broker's own. What was found at the start stays: looking through it again and
+                # again would cost time for nothing.
+                gc.collect()
+                gc.freeze()
             await self._stopping.wait()
             await self._drain()
         finally:
@@ -111,6 +114,8 @@ class BrokerService:
 
     def reload(self) -> None:
         """Reads users, access rules and certificates again. What cannot be read stays as it was."""
+        if not self.ready.is_set():
+            return
         security = self.config.security
         try:
             users = read_users(security.users) if security.users is not None else None
@@ -149,9 +154,6 @@ class BrokerService:
             observer.broker = self.server.broker
         self.server.start()
         restored = len(self.server.broker.sessions.by_client)
-        # What was found at the start stays: looking through it again and again would cost time for nothing.
-        gc.collect()
-        gc.freeze()
         collector = BrokerCollector(self.server, store, self.listeners, self._gate)
         self._collector = collector
         for spec in config.listeners:
@@ -167,10 +169,11 @@ class BrokerService:
             self._flush_events()
         self._repeat("system", config.system_interval, self._publish_system_topics)
         self._repeat("overflow", _OVERFLOW_CHECK_S, self._report_drops)
+        self.ready.set()
         if self.log.is_json:
             self.log.info("started", **started_fields(config, self.listeners, self.http_addresses, restored))
         else:
-            sys.stderr.write(banner(config, self.listeners, socket, self.http_addresses, restored))
+            self.log.text(banner(config, self.listeners, socket, self.http_addresses, restored))
             self.log.info("started", **{each.name: ",".join(each.addresses) for each in self.listeners})
 
     def _write_pid(self) -> None:
@@ -287,7 +290,7 @@ class BrokerService:
         notices = self.server.broker.tally.notices
         if notices:
             for text in notices:
-                self.log.warning(text)
+                self.log.warning("notice", text=text)
             notices.clear()
         if self._events is not None:
             self._flush_events()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from surecast import __version__
+from surecast.broker.config import is_loopback
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.listeners import Listener
 from surecast.scenario.units import format_duration
@@ -74,7 +75,7 @@ def _urls(listener: Listener) -> list[str]:
 def _access(config: BrokerConfig) -> str:
     anonymous = [listener for listener in config.listeners if config.anonymous_at(listener)]
     if len(anonymous) == len(config.listeners):
-        where = "from the network" if config.security.allow_anonymous_remote else "on this machine"
+        where = "on this machine" if all(is_loopback(each.host) for each in anonymous) else "IN THE NETWORK"
         who = f"anybody {where}, without a password"
     elif anonymous:
         who = f"users with passwords or certificates; anybody at {', '.join(each.label for each in anonymous)}"

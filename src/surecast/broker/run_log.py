@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import IO, Literal
 
@@ -58,6 +59,13 @@ class BrokerLog:
     def error(self, event: str, **fields: object) -> None:
         """What somebody has to look at."""
         self._line("error", event, fields)
+
+    def text(self, text: str) -> None:
+        """Lines for people as they are, where everyday things are logged at all."""
+        if self.wants("info"):
+            with suppress(OSError):
+                self._stream.write(text)
+                self._stream.flush()
 
     def _line(self, level: Level, event: str, fields: dict[str, object]) -> None:
         if not self.wants(level):

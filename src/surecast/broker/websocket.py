@@ -15,7 +15,7 @@ from websockets.typing import Origin as PageOrigin
 from websockets.typing import Subprotocol
 
 from surecast.broker.server import Server, peer_name
-from surecast.protocol.broker import Connection, Origin
+from surecast.protocol.broker import Connection, Origin, Phase
 
 __all__ = ["WebSocketChannel"]
 
@@ -46,12 +46,15 @@ class WebSocketChannel(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._is_open = False
+        self._has_failed = False
         self._timer: asyncio.TimerHandle | None = None
         self._protocol = ServerProtocol(
             origins=None if origins is None else [PageOrigin(origin) for origin in origins],
             subprotocols=[Subprotocol("mqtt")],
-            max_size=server.broker.settings.packet_bytes_max,
         )
+        # A frame is held back until it is whole, so before CONNECT it must be as small as a packet there.
+        self._is_narrow = True
+        self._limit(server.broker.settings.first_packet_bytes_max)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up; the client has a limited time for its handshake."""
@@ -93,6 +96,9 @@ class WebSocketChannel(asyncio.Protocol):
         """Hands bytes to the transport, in frames."""
         if self._protocol.state is not State.OPEN:
             return
+        if self._is_narrow and self.connection.phase is Phase.OPEN:
+            self._is_narrow = False
+            self._limit(self._server.broker.settings.packet_bytes_max)
         for at in range(0, len(data), _FRAME_BYTES):
             self._protocol.send_binary(data[at : at + _FRAME_BYTES])
         self._flush()
@@ -110,6 +116,12 @@ class WebSocketChannel(asyncio.Protocol):
         """Closes at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _limit(self, size_bytes: int) -> None:
+        """Sets the largest message that is taken; newer versions of the library have two names for it."""
+        for name in ("max_size", "max_message_size", "max_fragment_size"):
+            if hasattr(self._protocol, name):
+                setattr(self._protocol, name, size_bytes)
 
     def _handle_events(self) -> None:
         for event in self._protocol.events_received():
@@ -139,8 +151,10 @@ class WebSocketChannel(asyncio.Protocol):
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
+            self._has_failed = True
             self._protocol.fail(_WRONG_DATA, "MQTT travels in binary frames")
-        elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and self._protocol.state is State.OPEN and frame.data:
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and frame.data and not self._has_failed:
+            # The state may be further already: a client's last packet and its goodbye often come together.
             self._server.received(self.connection, bytes(frame.data))
 
     def _flush(self) -> None:

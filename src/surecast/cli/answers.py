@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,13 +16,16 @@ from surecast.errors import AssumptionError, ConfigurationError
 if TYPE_CHECKING:
     from surecast.report import QoSReport
     from surecast.scenario import System
+    from surecast.scenario.mechanism import Mechanism
 
 __all__ = [
     "AlgorithmNames",
     "Method",
+    "PolicyNames",
     "SchemeNames",
     "SimulationPlan",
     "check_algorithms",
+    "check_policies",
     "check_schemes",
     "predict_system",
     "progress_bar",
@@ -37,8 +41,6 @@ SchemeNames = Annotated[
         help="A fault-tolerance scheme, such as buffering or bypass. May be repeated; all by default.",
     ),
 ]
-
-
 AlgorithmNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,25 +49,45 @@ AlgorithmNames = Annotated[
         help="A routing algorithm of filter classes, such as 'peer-to-peer covering'. May be repeated; all by default.",
     ),
 ]
+PolicyNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="A dropping policy for subscribers that come and go: none, probabilistic, expiry, finite-buffer, optimal, "
+        "or all. May be repeated; the scenario's by default.",
+    ),
+]
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+ROUTING_DURATION_S, ROUTING_WARM_UP_S = 60.0, 5.0
+Progress = Callable[[int, int], None]
 
 
 class SimulationPlan:
-    """How long and how often to simulate: what the command line says, else what the scenario says."""
+    """How long and how often to simulate: what the command line says, else what the scenario says.
+
+    Where neither says how long, filter classes are simulated for a minute: their messages are many.
+    """
 
     def __init__(self, system: System, runs: int | None, duration: str | None, seed: int | None):
         from surecast.scenario.units import parse_duration
 
+        experiment = system.experiment
+        brief = not system.subscribers and "duration" not in experiment.model_fields_set
         try:
-            self.duration_s = system.experiment.duration if duration is None else parse_duration(duration)
+            if duration is not None:
+                self.duration_s = parse_duration(duration)
+            else:
+                self.duration_s = ROUTING_DURATION_S if brief else experiment.duration
         except ValueError as error:
             raise ConfigurationError(f"--duration: {error}") from None
         if not 0 < self.duration_s < math.inf:
             raise ConfigurationError("--duration must be above 0 and finite, such as 14d")
-        self.runs = system.experiment.runs if runs is None else runs
+        self.runs = experiment.runs if runs is None else runs
         if self.runs < 2:
             raise ConfigurationError("one run gives no confidence interval; use --runs 2 or more")
         self.seed = system.seed if seed is None else seed
-        self.warm_up_s = system.experiment.warm_up
+        self.warm_up_s = ROUTING_WARM_UP_S if brief and not experiment.warm_up else experiment.warm_up
 
 
 def check_schemes(names: list[str] | None) -> list[str] | None:
@@ -86,27 +108,41 @@ def check_algorithms(names: list[str] | None) -> list[str] | None:
     return names or None
 
 
-def predict_system(system: System, schemes: list[str] | None, algorithms: list[str] | None = None) -> QoSReport:
-    """The report by formula: reliability for topics, capacity for filter classes, both where there are both."""
-    from surecast.predict import predict_capacity, predict_periods, predict_reliability
-    from surecast.report import ReportBuilder
+def check_policies(names: list[str] | None) -> list[str] | None:
+    from surecast.predict import POLICIES
 
-    topics = bool(system.publishers and system.subscribers)
-    if not topics and system.class_workload is None:
-        raise AssumptionError(
-            f"{system.name} has no publishers and subscribers with topics, and no filter classes: "
-            "there is nothing to predict; add workload.publishers and workload.subscribers"
+    for name in names or []:
+        if name not in (*POLICIES, "all"):
+            raise ConfigurationError(
+                f"there is no policy {name!r}; there are: {', '.join(POLICIES)}, or all of them: all"
+            )
+    if names and "all" in names:
+        return list(POLICIES)
+    return list(dict.fromkeys(names)) if names else None
+
+
+def predict_system(
+    system: System,
+    schemes: list[str] | None,
+    algorithms: list[str] | None = None,
+    policies: list[str] | None = None,
+) -> QoSReport:
+    """The report by formula: capacity for filter classes; for topics, dropping where subscribers come and go, and
+    reliability for the others. With schemes named and no policies, reliability for all."""
+    from surecast.predict import predict_capacity, predict_dropping, predict_periods, predict_reliability
+
+    failing, dropping = _divided(system, schemes, policies)
+    reports = []
+    if failing is not None:
+        reports.append(predict_reliability(failing, schemes))
+    if dropping is not None:
+        reports.append(_apart(predict_dropping(dropping, policies, quantiles=QUANTILES), bool(reports)))
+    if system.class_workload is not None:
+        periods = system.class_workload.periods
+        reports.append(
+            predict_periods(system, periods, algorithms) if periods else predict_capacity(system, algorithms)
         )
-    if system.class_workload is None:
-        return predict_reliability(system, schemes)
-    periods = system.class_workload.periods
-    capacity = predict_periods(system, periods, algorithms) if periods else predict_capacity(system, algorithms)
-    if not topics:
-        return capacity
-    builder = ReportBuilder(system.name, "predicted", seed=system.seed)
-    builder.add_report(predict_reliability(system, schemes))
-    builder.add_report(capacity)
-    return builder.build()
+    return _joined(reports, system.name, "predicted", system.seed)
 
 
 def simulate_system(
@@ -115,14 +151,111 @@ def simulate_system(
     plan: SimulationPlan,
     method: Method,
     workers: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
+    algorithms: list[str] | None = None,
+    policies: list[str] | None = None,
 ) -> QoSReport:
-    """The report in virtual time: by the fast walk, or by running the protocol code."""
-    if not system.publishers or not system.subscribers:
-        raise AssumptionError(
-            f"{system.name} has no publishers and subscribers with topics, which the simulation needs; "
-            "content-based routing with filter classes is predicted, and not simulated yet"
+    """The report in virtual time, of the same parts as the prediction.
+
+    Reliability comes from the fast walk or from running the protocol code, dropping from compiled queues, and routing
+    of filter classes from running the routing code.
+    """
+    from surecast.simulate.routing import simulate_routing
+
+    failing, dropping = _divided(system, schemes, policies)
+    reports = []
+    if failing is not None:
+        reports.append(_simulate_reliability(failing, schemes, plan, method, workers, progress))
+    if dropping is not None:
+        reports.append(_apart(_simulate_dropping(dropping, policies, plan, workers, progress), bool(reports)))
+    if system.class_workload is not None:
+        reports.append(
+            simulate_routing(
+                system,
+                algorithms,
+                duration_s=plan.duration_s,
+                warm_up_s=plan.warm_up_s,
+                runs=plan.runs,
+                seed=plan.seed,
+                workers=workers,
+                progress=progress,
+            )
         )
+    return _joined(reports, system.name, "simulated", plan.seed)
+
+
+def _divided(
+    system: System, schemes: list[str] | None, policies: list[str] | None
+) -> tuple[System | None, System | None]:
+    """The system as the models of failures see it, and as those of dropping see it; None where there is nothing to see.
+
+    Subscribers that come and go belong to dropping, the others to failures. Who names schemes alone wants failures for
+    all, who names policies alone wants dropping only.
+    """
+    if not system.publishers or not system.subscribers:
+        if policies:
+            raise ConfigurationError(
+                f"--policy: {system.name} has no subscribers with topics, so none that come and go"
+            )
+        if system.class_workload is None:
+            raise AssumptionError(
+                f"{system.name} has no publishers and subscribers with topics, and no filter classes: "
+                "there is nothing to predict or simulate; add workload.publishers and workload.subscribers"
+            )
+        return None, None
+    coming = [s for s in system.subscribers if s.connectivity is not None and system.publishers_of(s)]
+    if policies and not coming:
+        raise ConfigurationError(
+            "--policy: no subscriber both disconnects and has a publisher; give workload.subscribers a connectivity "
+            "such as {on: 20s, off: 20s}"
+        )
+    if not coming or (schemes and not policies):
+        return system, None
+    names = {s.name for s in coming}
+    steady = tuple(s for s in system.subscribers if s.name not in names)
+    if schemes and not steady:
+        raise ConfigurationError(
+            "--scheme and --policy: every subscriber comes and goes, so that there is none for the schemes; name "
+            "schemes alone to see what reaches their home brokers, or policies alone"
+        )
+    if not steady or (policies and not schemes):
+        return None, system
+    return replace(system, subscribers=steady), system
+
+
+def _apart(report: QoSReport, joined: bool) -> QoSReport:
+    """A report of dropping policies; beside schemes, of which one is called none too, that policy has another name."""
+    from surecast.report import ReportBuilder
+
+    if not joined or "none" not in report.variants:
+        return report
+    info = report.info
+    builder = ReportBuilder(info.scenario, info.source, seed=info.seed, parameters=info.parameters)
+    for variant in report.variants:
+        builder.add_report(report.select(variant=variant), variant="no dropping" if variant == "none" else variant)
+    return builder.build()
+
+
+def _joined(reports: Sequence[QoSReport], name: str, source: str, seed: int, warnings: Sequence[str] = ()) -> QoSReport:
+    from surecast.report import ReportBuilder
+
+    if len(reports) == 1 and not warnings:
+        return reports[0]
+    parameters = {key: value for report in reports for key, value in report.info.parameters.items()}
+    builder = ReportBuilder(name, source, seed=seed, parameters=parameters, warnings=warnings)
+    for report in reports:
+        builder.add_report(report)
+    return builder.build()
+
+
+def _simulate_reliability(
+    system: System,
+    schemes: list[str] | None,
+    plan: SimulationPlan,
+    method: Method,
+    workers: int,
+    progress: Progress | None,
+) -> QoSReport:
     if method == "protocol":
         from surecast.simulate import simulate_protocol
 
@@ -141,6 +274,60 @@ def simulate_system(
         workers=workers,
         progress=progress,
     )
+
+
+def _simulate_dropping(
+    system: System, policies: list[str] | None, plan: SimulationPlan, workers: int, progress: Progress | None
+) -> QoSReport:
+    """The queues of the subscribers that come and go, with the mechanisms that the formulas find.
+
+    Where a policy cannot serve a subscriber, it is simulated for the others.
+    """
+    from surecast.simulate import simulate_dropping
+
+    coming = tuple(s for s in system.subscribers if s.connectivity is not None and system.publishers_of(s))
+    alone = replace(system, subscribers=coming)
+    groups: dict[tuple[str, ...], dict[str, Mapping[str, Mechanism]]] = {}
+    refusals: list[AssumptionError] = []
+    for policy in policies or [system.delivery.dropping.policy]:
+        found, refused = _mechanisms(alone, policy)
+        refusals += refused
+        if found:
+            groups.setdefault(tuple(found), {})[policy] = found
+    if not groups:
+        raise refusals[0]
+    reports = [
+        simulate_dropping(
+            replace(alone, subscribers=tuple(s for s in coming if s.name in names)),
+            mechanisms=mechanisms,
+            runs=plan.runs,
+            duration_s=plan.duration_s,
+            seed=plan.seed,
+            warm_up_s=plan.warm_up_s,
+            workers=workers,
+            progress=progress,
+            quantiles=QUANTILES,
+        )
+        for names, mechanisms in groups.items()
+    ]
+    return _joined(reports, system.name, "simulated", plan.seed, [str(refusal) for refusal in refusals])
+
+
+def _mechanisms(system: System, policy: str) -> tuple[Mapping[str, Mechanism], list[AssumptionError]]:
+    """The mechanisms of all subscribers, or of those that the policy can serve and the reasons why not the others."""
+    from surecast.predict import find_mechanisms
+
+    try:
+        return find_mechanisms(system, policy), []
+    except AssumptionError:
+        found: dict[str, Mechanism] = {}
+        refused = []
+        for subscriber in system.subscribers:
+            try:
+                found.update(find_mechanisms(replace(system, subscribers=(subscriber,)), policy))
+            except AssumptionError as refusal:
+                refused.append(AssumptionError(f"{policy}: {refusal}"))
+        return found, refused
 
 
 @contextmanager

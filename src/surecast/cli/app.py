@@ -7,7 +7,23 @@ from typing import Annotated
 import typer
 
 from surecast import __version__
-from surecast.cli import advise, compare, demo, plan, predict, report, scenario, simulate
+from surecast.cli import (
+    advise,
+    broker,
+    compare,
+    demo,
+    drop,
+    passwd,
+    plan,
+    predict,
+    pub,
+    report,
+    scenario,
+    simulate,
+    sub,
+    sweep,
+)
+from surecast.cli.mqtt_options import MQTT_CONTEXT, MqttCommand
 
 __all__ = ["app"]
 
@@ -24,7 +40,13 @@ app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
 app.add_typer(advise.app, name="advise")
 app.command("plan")(plan.plan)
+app.add_typer(sweep.app, name="sweep")
+app.add_typer(drop.app, name="drop")
 app.add_typer(report.app, name="report")
+app.add_typer(broker.app, name="broker")
+app.command("passwd")(passwd.passwd)
+app.command("pub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(pub.pub)
+app.command("sub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(sub.sub)
 app.command("demo")(demo.demo)
 
 

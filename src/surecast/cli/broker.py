@@ -82,10 +82,7 @@ def broker(
     flags = {field: value for field, value in flags.items() if value is not None} | _settings(settings)
     file = check_config or config
     if websocket_port is not None:
-        count = max(1, _listener_count(file))
-        flags.setdefault(
-            "listeners[0].kind" if count == 1 and file is None else "name", "tcp" if file is None else name
-        )
+        count = _listener_count(file)
         flags |= {f"listeners[{count}].kind": "websocket", f"listeners[{count}].port": websocket_port}
         if host is not None:
             flags[f"listeners[{count}].host"] = host
@@ -109,7 +106,7 @@ def _listener_count(file: Path | None) -> int:
     """How many listeners a file names, so that another can be added."""
     from surecast.broker.config import load_config
 
-    return 0 if file is None else len(load_config(file).listeners)
+    return 1 if file is None else len(load_config(file).listeners)
 
 
 Port = Annotated[int, typer.Option("--port", "-p", help="Port of the broker's first listener.")]

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surecast.cli.answers import (
+    AlgorithmNames,
     Method,
+    PolicyNames,
     SchemeNames,
     SimulationPlan,
+    check_algorithms,
+    check_policies,
     check_schemes,
     predict_system,
     progress_bar,
@@ -27,12 +31,16 @@ __all__ = ["compare", "draw_comparison"]
 
 SCENARIO_SUFFIXES = (".yaml", ".yml")
 PICTURE_WIDTH = 1280
+PICTURE_METRICS = ("reliability", "success_share", "delay_mean_s", "message_rate_per_s")
+Wanted = tuple[list[str] | None, list[str] | None, list[str] | None]
 
 
 def compare(
     a: Annotated[Path, typer.Argument(help="A scenario, or a saved report (.json, .parquet).", show_default=False)],
     b: Annotated[Path | None, typer.Argument(help="A saved report to compare with the first.")] = None,
     scheme: SchemeNames = None,
+    algorithm: AlgorithmNames = None,
+    policy: PolicyNames = None,
     method: MethodName = "walk",
     runs: Runs = None,
     duration: Duration = None,
@@ -45,7 +53,10 @@ def compare(
             help="Compare under several settings at once, such as 'busy:workload.publishers[0].rate=5/s'.",
         ),
     ] = None,
-    metric: Annotated[str, typer.Option(help="The metric of the picture.")] = "reliability",
+    metric: Annotated[
+        str | None,
+        typer.Option(help="The metric of the picture; reliability, or else success_share, where they are known."),
+    ] = None,
     picture: Annotated[
         list[Path] | None,
         typer.Option(
@@ -69,7 +80,8 @@ def compare(
         if b is not None:
             raise ConfigurationError(f"{b}: a scenario is compared with its own simulation; leave out the second file")
         changes = parse_overrides(overrides)
-        first, second = _both(a, changes, vary or [], check_schemes(scheme), method, (runs, duration, seed), workers)
+        wanted = check_schemes(scheme), check_algorithms(algorithm), check_policies(policy)
+        first, second = _both(a, changes, vary or [], wanted, method, (runs, duration, seed), workers)
     elif b is None:
         raise ConfigurationError(f"{a} is compared with what? Name a second report, or one scenario (.yaml)")
     else:
@@ -77,12 +89,15 @@ def compare(
     with working("comparing"):
         comparison = compare_reports(first, second)
     shared = {row.metric for row in comparison.summary}
-    if metric not in shared:
-        listed = ", ".join(sorted(shared))
+    listed = ", ".join(sorted(shared))
+    if metric is not None and metric not in shared:
         raise ConfigurationError(f"--metric {metric}: the two have no such figure in common; they share {listed}")
+    drawn = metric or next((name for name in PICTURE_METRICS if name in shared), None)
     for path in picture or []:
+        if drawn is None:
+            raise ConfigurationError(f"--picture {path}: choose what to draw with --metric; the two share {listed}")
         with working(f"drawing {path}"):
-            draw_comparison(comparison, metric, path)
+            draw_comparison(comparison, drawn, path)
     if save is not None:
         comparison.save(save)
     if json:
@@ -99,7 +114,7 @@ def _both(
     file: Path,
     changes: dict[str, str],
     vary: list[str],
-    schemes: list[str] | None,
+    wanted: Wanted,
     method: Method,
     timing: tuple[int | None, str | None, int | None],
     workers: int,
@@ -109,6 +124,7 @@ def _both(
     from surecast.scenario import load_system
 
     settings = _settings(vary)
+    schemes, algorithms, policies = wanted
     predicted: ReportBuilder | None = None
     simulated: ReportBuilder | None = None
     for label, fields in settings.items():
@@ -116,9 +132,10 @@ def _both(
         plan = SimulationPlan(system, *timing)
         predicted = predicted or ReportBuilder(system.name, "predicted", seed=system.seed)
         simulated = simulated or ReportBuilder(system.name, "simulated", seed=plan.seed)
-        _add(predicted, predict_system(system, schemes), label)
+        _add(predicted, predict_system(system, schemes, algorithms, policies), label)
         with progress_bar(f"simulating {label}".strip()) as progress:
-            _add(simulated, simulate_system(system, schemes, plan, method, workers, progress), label)
+            report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
+        _add(simulated, report, label)
     if predicted is None or simulated is None:
         raise ConfigurationError("there is nothing to compare")
     return predicted.build(), simulated.build()

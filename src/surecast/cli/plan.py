@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surecast.plan.placement import Constraints, PlacementCase, PlacementPlan
     from surecast.scenario import Scenario, System
 
-__all__ = ["plan"]
+__all__ = ["check_file", "plan"]
 
 Objective = Literal["worst-delay", "mean-delay", "messages", "cost", "headroom"]
 
@@ -74,9 +74,9 @@ def plan(
     The scenario's targets are constraints; options replace them. Every placement is evaluated where that is possible;
     with too many candidates a local search finds good ones.
     """
-    _check_file(out, ".parquet", "--out")
-    _check_file(page, ".html", "--page")
-    _check_file(save_scenario, ".yaml", "--save-scenario")
+    check_file(out, ".parquet", "--out")
+    check_file(page, ".html", "--page")
+    check_file(save_scenario, ".yaml", "--save-scenario")
     from surecast.cli.output import print_json, working
     from surecast.plan.placement import Constraints, placed_scenario, placement_problem
     from surecast.scenario import load_system
@@ -213,6 +213,8 @@ def _print(found: PlacementPlan, limit: int, *files: Path | None) -> None:
 
 
 def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
+    from surecast.plan.placement import short_names
+
     cells = [
         case.algorithm,
         _milliseconds(case.notification_delay_worst_s),
@@ -223,7 +225,7 @@ def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
     ]
     if with_reliability:
         cells.append("" if case.reliability is None else f"{case.reliability:.4f}")
-    return [*cells, ", ".join(case.brokers)]
+    return [*cells, short_names(case.brokers)]
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -263,7 +265,7 @@ def _seconds(text: str | None, option: str) -> float | None:
         raise ConfigurationError(f"{option}: {error}") from None
 
 
-def _check_file(path: Path | None, suffix: str, option: str) -> None:
+def check_file(path: Path | None, suffix: str, option: str) -> None:
     """Refuses a file that cannot be written before any work is done."""
     if path is None:
         return

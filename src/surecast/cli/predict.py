@@ -9,9 +9,11 @@ import typer
 
 from surecast.cli.answers import (
     AlgorithmNames,
+    PolicyNames,
     SchemeNames,
     check_algorithms,
     check_out,
+    check_policies,
     check_schemes,
     predict_system,
     save_report,
@@ -25,6 +27,7 @@ def predict(
     file: ScenarioFile,
     scheme: SchemeNames = None,
     algorithm: AlgorithmNames = None,
+    policy: PolicyNames = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 10,
     overrides: Overrides = None,
@@ -38,7 +41,7 @@ def predict(
     check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
-        report = predict_system(system, check_schemes(scheme), check_algorithms(algorithm))
+        report = predict_system(system, check_schemes(scheme), check_algorithms(algorithm), check_policies(policy))
     save_report(report, out)
     if json:
         print_json(as_dict(report))

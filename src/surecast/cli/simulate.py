@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from surecast.cli.answers import (
+    AlgorithmNames,
     Method,
+    PolicyNames,
     SchemeNames,
     SimulationPlan,
+    check_algorithms,
     check_out,
+    check_policies,
     check_schemes,
     progress_bar,
     save_report,
@@ -34,6 +38,8 @@ Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes to share th
 def simulate(
     file: ScenarioFile,
     scheme: SchemeNames = None,
+    algorithm: AlgorithmNames = None,
+    policy: PolicyNames = None,
     method: MethodName = "walk",
     runs: Runs = None,
     duration: Duration = None,
@@ -53,8 +59,9 @@ def simulate(
     check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
     plan = SimulationPlan(system, runs, duration, seed)
+    schemes, algorithms, policies = check_schemes(scheme), check_algorithms(algorithm), check_policies(policy)
     with progress_bar("simulating") as progress:
-        report = simulate_system(system, check_schemes(scheme), plan, method, workers, progress)
+        report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
     save_report(report, out)
     if json:
         print_json(as_dict(report))

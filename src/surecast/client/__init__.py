@@ -1,10 +1,10 @@
 """A client of any MQTT 3.1.1 or 5.0 broker, for asyncio.
 
->>> import asyncio
+>>> import inspect
 >>> async def hello() -> None:
 ...     async with Client("127.0.0.1", 1883) as client:
 ...         await client.publish("greetings", b"hello", qos=1)
->>> asyncio.iscoroutinefunction(hello)
+>>> inspect.iscoroutinefunction(hello)
 True
 """
 

@@ -43,6 +43,8 @@ from surecast.protocol.mqtt import (
     Unsubscribe,
     Will,
     encode,
+    validate_filter,
+    validate_topic_name,
 )
 
 __all__ = ["Client", "Message"]
@@ -161,6 +163,7 @@ class Client:
         properties: Properties = NO_PROPERTIES,
     ) -> ReasonCode:
         """Publishes; at QoS 1 and 2 it returns when the broker has taken the message over, with its reason code."""
+        validate_topic_name(topic)
         if qos == 0:
             await self._send(Publish(topic, payload, 0, retain, properties=properties))
             return ReasonCode.SUCCESS
@@ -187,6 +190,8 @@ class Client:
         wanted = tuple(f if isinstance(f, Subscription) else Subscription(f, qos) for f in filters)
         if not wanted:
             raise ConfigurationError("name a filter to subscribe to")
+        for subscription in wanted:
+            validate_filter(subscription.filter)
         identifier = self._identifier()
         answer = self._expect(Suback, identifier)
         await self._send(Subscribe(identifier, wanted, properties))

@@ -93,7 +93,7 @@ def left_out(system: System) -> list[str]:
         )
     if delivery.coding is not None:
         found.append("network coding and gossip are left out: events travel whole")
-    if delivery.dropping.policy != "none":
+    if delivery.dropping.policy != "none" and any(s.connectivity is not None for s in system.subscribers):
         found.append(f"{delivery.dropping.policy} dropping is left out: nothing is dropped on purpose")
     return found
 

@@ -28,7 +28,7 @@ def test_coinciding_classes_are_one(offices: Make, repository: Path) -> None:
     assert len(problem.copies) == 5
     assert len(problem.kinds) == 1
     assert system.class_workload is not None
-    assert (problem.publications @ problem.copies).sum() == pytest.approx(100.0)
+    assert (problem.publications @ problem.copies).sum() == pytest.approx(500.0)
     scenario, system = offices()
     problem = placement_problem(system, scenario)
     assert len(problem.copies) == 13
@@ -71,15 +71,9 @@ def test_refusals(offices: Make) -> None:
         placement_problem(build(away), away)
 
 
-def test_refuses_what_it_would_leave_out(offices: Make) -> None:
-    scenario, system = offices()
-    matching = scenario.overlay.brokers[0].model_validate(
-        {**scenario.overlay.brokers[0].model_dump(exclude_none=True), "matching": "index"}
-    )
-    slow = changed(scenario, "overlay", brokers=[matching])
-    with pytest.raises(AssumptionError, match="broker office-1 has matching costs"):
-        placement_problem(build(slow), slow)
-    placement_problem(build(slow), slow, entry_services=np.full((6, 2), 1e-7))
+def test_refuses_wrong_arrays(offices: Make) -> None:
+    scenario, system = offices(matching=", matching: index")
+    assert placement_problem(system, scenario, entry_services=np.full((6, 2), 1e-7)).plain is None
     with pytest.raises(ConfigurationError, match="entry_services must have a row of two numbers"):
         placement_problem(system, scenario, entry_services=np.zeros((5, 2)))
     with pytest.raises(ConfigurationError, match="statistics_of must name one of the 1 groups"):

@@ -295,10 +295,12 @@ class World:
                     references[id(delivery.message)] = references.get(id(delivery.message), 0) + 1
                 if session.will is not None and session.connection is None:
                     references[id(session.will.message)] = references.get(id(session.will.message), 0) + 1
-        for topic in broker.retained._messages:
-            message = broker.retained.get(topic)
-            if not topic.startswith("$"):
-                references[id(message)] = references.get(id(message), 0) + 1
+        retained = [broker.retained._messages.get(topic) for topic in broker.retained._messages if topic[0] != "$"]
+        for message in retained:
+            references[id(message)] = references.get(id(message), 0) + 1
+        for message in retained:
+            assert message is not None
+            assert message.references == references[id(message)], message.topic
         for session in broker.sessions.by_client.values():
             for delivery in (*session.inflight.values(), *session.waiting):
                 assert delivery.message.references == references.get(id(delivery.message), 0)

@@ -1,4 +1,4 @@
-"""QoS 0, 1 and 2 in both directions, packet identifiers, flow control and order (MQTT 5.0, sections 4.3 to 4.6, 4.9)."""
+"""QoS 0, 1 and 2 in both directions, packet identifiers, flow control, order (MQTT 5.0, sections 4.3 to 4.6, 4.9)."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_order_is_kept_across_reconnections(world: Any, version: int) -> None:
 
 
 def test_a_message_in_flight_that_has_become_too_large(world: Any) -> None:
-    """[MQTT-3.1.2-24] and -25: a client that comes back with a smaller packet size does not get it, and is not stuck."""
+    """[MQTT-3.1.2-24] and -25: a client that comes back with a smaller limit does not get it, and is not stuck."""
     sub, pub = world.client("sub").lasting(receive_maximum=1), world.client("pub").online()
     sub.subscribe("a", 1)
     pub.publish("a", bytes(100), 1).publish("a", b"small", 1)

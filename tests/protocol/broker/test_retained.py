@@ -152,7 +152,7 @@ def test_too_many_retained_messages(make_world: Any) -> None:
 
 
 def test_properties_of_retained_messages_survive(world: Any) -> None:
-    properties = {"content_type": "t", "user": (("b", "1"), ("a", "2")), "message_expiry_s": 1_000}
+    properties: dict[str, Any] = {"content_type": "t", "user": (("b", "1"), ("a", "2")), "message_expiry_s": 1_000}
     world.client("pub").online().publish("a", b"1", 2, retain=True, **properties)
     world.restart(after_s=100)
     sub = world.client("sub").online()
@@ -174,3 +174,18 @@ def test_one_message_is_kept_once(world: Any) -> None:
     assert world.disk_counts() == {"s": 2, "f": 2, "q": 2, "m": 2}
     subs[1].messages()
     assert world.disk_counts() == {"s": 2, "f": 2}
+
+
+def test_retained_messages_do_not_fill_the_memory(make_world: Any) -> None:
+    """Small SUBSCRIBE packets that each ask for everything: what a connection has unsent is limited, and counted."""
+    world = make_world(unsent_bytes_max=10_000)
+    pub, sub = world.client("pub").online(), world.client("sub").online()
+    for count in range(50):
+        pub.publish(f"t/{count}", bytes(1_000), retain=True)
+    with world.one_turn():
+        for number in range(1, 21):
+            sub.send(Subscribe(number, (Subscription("#"),)))
+        assert sum(map(len, sub.connection.out)) < 12_000
+    got = [p for p in sub.take() if not isinstance(p, Suback)]
+    assert sub.session.books.dropped == {"slow-qos0": 1_000 - len(got)}
+    assert sub.session.books.delivered == len(got) > 5

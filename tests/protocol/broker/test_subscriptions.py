@@ -30,12 +30,13 @@ def test_one_answer_for_each_filter(make_world: Any, version: int) -> None:
     )
     sub = world.client("sub", version).online()
     wanted = (("a", 2), ("no/b", 1), ("c", 0), ("a", 1), ("d", 1), ("e", 1))
-    packet = Subscribe(77, tuple(Subscription(filter, qos) for filter, qos in wanted))
+    packet = Subscribe(77, tuple(Subscription(name, qos) for name, qos in wanted))
     answer = sub.ask(packet, Suback)
     if version == V5:
-        assert answer == Suback(77, (2, ReasonCode.NOT_AUTHORIZED, 0, 1, 1, ReasonCode.QUOTA_EXCEEDED))
+        assert answer.reasons == (2, ReasonCode.NOT_AUTHORIZED, 0, 1, 1, ReasonCode.QUOTA_EXCEEDED)
     else:
-        assert answer == Suback(77, (2, 0x80, 0, 1, 1, 0x80))
+        assert answer.reasons == (2, 0x80, 0, 1, 1, 0x80)
+    assert answer.packet_id == 77
     assert {key: s.qos for key, s in sub.session.subscriptions.items()} == {"a": 1, "c": 0, "d": 1}
 
 
@@ -80,8 +81,8 @@ def test_what_was_sent_before_the_unsubscribe_is_completed(world: Any, version: 
 def test_overlapping_subscriptions_give_one_copy(world: Any, version: int) -> None:
     """[MQTT-3.3.4-2], -3, -4: one copy with the highest QoS and all the identifiers."""
     sub, pub = world.client("sub", version).online(), world.client("pub").online()
-    for count, (filter, qos) in enumerate((("a/#", 0), ("a/+", 2), ("+/b", 1), ("x", 2)), 1):
-        sub.subscribe(filter, qos, **({"subscription_ids": (count,)} if version == V5 else {}))
+    for count, (name, qos) in enumerate((("a/#", 0), ("a/+", 2), ("+/b", 1), ("x", 2)), 1):
+        sub.subscribe(name, qos, **({"subscription_ids": (count,)} if version == V5 else {}))
     for qos in (0, 1, 2):
         pub.publish("a/b", b"1", qos)
         (message,) = sub.messages()
@@ -98,7 +99,6 @@ def test_subscription_identifiers(world: Any) -> None:
     pub.publish("a", b"", 1, user=(("k", "v"),)).publish("b", b"", 1)
     world.restart()
     sub.connect(False, session_expiry_s=9)
-    sub.take(), sub.connect(False, session_expiry_s=9)
     got = sub.take()[1:]
     assert [m.properties for m in got] == [
         Properties(subscription_ids=(268_435_455,), user=(("k", "v"),)),
@@ -134,8 +134,8 @@ def test_no_local_answers_without_receivers(world: Any) -> None:
 def test_topics_that_begin_with_a_dollar(world: Any, version: int) -> None:
     """[MQTT-4.7.2-1]: filters that begin with a wildcard do not match them; and clients do not publish to them."""
     sub, pub = world.client("sub", version).online(), world.client("pub").online()
-    for filter in ("#", "+/broker/version", "$SYS/#"):
-        sub.subscribe(filter, 1)
+    for name in ("#", "+/broker/version", "$SYS/#"):
+        sub.subscribe(name, 1)
     assert pub.publish("$SYS/broker/version", b"fake", 1, packet_id=1).one(Puback).reason == ReasonCode.NOT_AUTHORIZED
     assert pub.publish("$share/g/a", b"fake", 2, packet_id=1).one(Pubrec).reason == ReasonCode.NOT_AUTHORIZED
     pub.publish("$other", b"fake", 0, retain=True)

@@ -5,7 +5,7 @@ from surecast.plan.placement.exhaustive import CASES_MAX, count_placements, plan
 from surecast.plan.placement.goals import OBJECTIVES, Constraints, pareto_front
 from surecast.plan.placement.local import search_placement
 from surecast.plan.placement.place import placed_scenario
-from surecast.plan.placement.plan import FRONT, PlacementCase, PlacementPlan
+from surecast.plan.placement.plan import FRONT, PlacementCase, PlacementPlan, short_names
 from surecast.plan.placement.problem import PlacementProblem, placement_problem
 from surecast.plan.placement.reliability import PlacementReliability
 
@@ -26,4 +26,5 @@ __all__ = [
     "placement_problem",
     "plan_placement",
     "search_placement",
+    "short_names",
 ]

@@ -72,7 +72,7 @@ def evaluate(
     >>> problem = placement_problem(system, scenario)
     >>> found = evaluate(problem, [0b1, 0b1111111111], ["flooding", "hierarchical merging"])
     >>> found.brokers.tolist(), found.message_rate_per_s.round(1).tolist(), found.overloaded.tolist()
-    ([1, 10], [[0.0, 0.0], [900.0, 418.6]], [[True, True], [False, False]])
+    ([1, 10], [[0.0, 0.0], [4500.0, 3187.9]], [[True, True], [False, False]])
     """
     chosen = checked_algorithms(algorithms)
     masks = as_masks(problem, placements)

@@ -61,7 +61,7 @@ def plan_placement(
     >>> scenario, system = load_system("examples/company.yaml")
     >>> plan = plan_placement(placement_problem(system, scenario), constraints=Constraints(max_brokers=2))
     >>> plan.evaluations, plan.feasible_count, plan.best.brokers, plan.best.algorithm
-    (55, 167, ('office-7', 'office-8'), 'flooding')
+    (55, 23, ('office-6', 'office-9'), 'peer-to-peer identity')
     """
     limits = Constraints() if constraints is None else constraints
     checked_objectives([objective])

@@ -1,6 +1,6 @@
 """Placements by the plain capacity model, one at a time: for what compiled code does not follow.
 
-About a thousand times slower than compiled code, and right for every scenario that `predict_capacity` accepts.
+Some two hundred times slower than compiled code, and right for every scenario that `predict_capacity` accepts.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ class PlainPlacements:
             rates = loads.link_rates[:, :, 0].sum(axis=1)
             entries = model.lifetime_s * float((model.subscriptions @ model.count).sum())
             entries += float((model.remote_entries(algorithm) @ model.count).sum())
-            rows.append(
-                [worst, subscription, mean, *rates.tolist(), float(loads.utilisation.max(initial=0.0))]
-                + [self._component(model, members, busiest), factor, at, entries]
-            )
+            most = float(loads.utilisation.max(initial=0.0))
+            used = self._component(model, members, busiest)
+            rows.append([worst, subscription, mean, *rates.tolist(), most, used, factor, at, entries])
         return rows
 
     def _placed(self, arrays: PlacementArrays, mask: Mask) -> tuple[System, NDArray[np.int64]]:

@@ -30,7 +30,8 @@ Masks = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
 
 BEST, ROBUST, FULL, DOMAINS = "best at the design load", "most robust", "all candidates", "one broker per domain"
-_CLOSE = 1e-4
+_CLOSE = 1e-7
+_NEAR_THE_END = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,16 @@ class LoadSweep:
         """The curves of the placements with one broker in each domain."""
         return tuple(curve for curve in self.curves if curve.role in (DOMAINS, ROBUST))
 
-    def band(self) -> tuple[Array, Array, NDArray[np.int64]]:
-        """Lowest and highest delay over one-broker-per-domain placements that carry each load, and how many do."""
+    def band(self) -> tuple[Array, Array]:
+        """Lowest and highest delay of one-broker-per-domain placements at each load.
+
+        The highest is inf where some of them are overloaded; both are NaN where all are.
+        """
         delays = np.array([curve.delay_s for curve in self.by_domain]).reshape(-1, len(self.subscriptions))
-        carried = np.isfinite(delays)
-        some = carried.any(axis=0)
-        low = np.where(some, np.where(carried, delays, np.inf).min(axis=0, initial=np.inf), np.nan)
-        high = np.where(some, np.where(carried, delays, -np.inf).max(axis=0, initial=-np.inf), np.nan)
-        return low, high, carried.sum(axis=0).astype(np.int64)
+        known = np.where(np.isnan(delays), np.inf, delays)
+        low, high = known.min(axis=0, initial=np.inf), known.max(axis=0, initial=0.0)
+        lost = np.isinf(low)
+        return np.where(lost, np.nan, low), np.where(lost, np.nan, high)
 
     def table(self) -> pa.Table:
         """One row per configuration and load; null where a delay is not known."""
@@ -123,20 +126,25 @@ def sweep_load(
     subscriptions: Sequence[float] | Array,
     *,
     algorithms: Sequence[str] | None = None,
+    refined: bool = False,
     progress: Progress | None = None,
 ) -> LoadSweep:
     """The worst-path delay of telling configurations at each mean number of active subscriptions.
 
     These are the best placement of all at the load of the problem, every placement with one broker per domain, of which
     the one that saturates last is the most robust, and all candidates together. A load of 0 stands for one
-    subscription: without any, nothing is passed on.
+    subscription: without any, nothing is passed on. With `refined`, loads shortly before the first three saturate are
+    added, where delays rise steeply.
 
     >>> from surecast.plan.placement import placement_problem
     >>> from surecast.scenario import load_system
     >>> scenario, system = load_system("examples/company.yaml")
     >>> sweep = sweep_load(placement_problem(system, scenario), [10_000, 50_000, 100_000])
     >>> for curve in sweep.curves[:3]:
-    ...     print(curve.role, (1000 * curve.delay_s).round(2).tolist(), round(curve.configuration.saturates_at, -2))
+    ...     print(curve.role, (1000 * curve.delay_s).round(2).tolist(), round(curve.configuration.saturates_at))
+    best at the design load [3.78, 6.81, nan] 93991
+    most robust [4.82, 7.83, 31.86] 109454
+    all candidates [9.16, 12.41, 22.88] 122109
     """
     loads = np.asarray(subscriptions, dtype=np.float64)
     if loads.ndim != 1 or not len(loads) or not (np.isfinite(loads) & (loads >= 0.0)).all():
@@ -153,8 +161,11 @@ def sweep_load(
     everything = np.ones((1, len(problem.candidates)), dtype=np.bool_)
     masks = np.concatenate([best, everything, one_per_domain(problem)])
     known = _configurations(problem, masks, chosen, 10.0 * max(float(loads[-1]), problem.active_subscriptions))
+    robust = max(range(2, len(known)), key=lambda i: (known[i].saturates_at, -(known[i].delay_s or math.inf)))
+    if refined:
+        near = np.outer([known[i].saturates_at for i in (0, 1, robust)], _NEAR_THE_END).ravel()
+        loads = np.union1d(loads, near[(near > loads[0]) & (near < loads[-1])])
     delays, utilisation = _over_loads(problem, masks, [each.algorithm for each in known], loads, progress)
-    robust = 2 + int(np.argmax([(each.saturates_at, -(each.delay_s or math.inf)) for each in known[2:]], axis=0)[0])
     roles = [BEST, FULL, *[DOMAINS] * (len(known) - 2)]
     roles[robust] = ROBUST
     order = sorted(range(len(known)), key=lambda i: ((BEST, ROBUST, FULL, DOMAINS).index(roles[i]), i))
@@ -189,7 +200,7 @@ def saturation_load(problem: PlacementProblem, placement: Masks, algorithm: str,
 def _configurations(
     problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], most: float
 ) -> list[Configuration]:
-    """Each placement with its best algorithm at the load of the problem, by delay, or by utilisation if all overload."""
+    """Each placement with its best algorithm at the load of the problem: by delay, by utilisation if all overload."""
     found = evaluate(problem, masks, algorithms, headroom=False)
     delay = np.where(found.overloaded, np.inf, found.notification_delay_worst_s)
     chosen = np.where(np.isfinite(delay).any(axis=1), delay.argmin(axis=1), found.utilisation.argmin(axis=1))

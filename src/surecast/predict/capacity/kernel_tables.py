@@ -47,6 +47,8 @@ class FilterStatistics(Protocol):
 
     def remote_entries(self, routing: str, x: ArrayLike) -> Array: ...
 
+    def __hash__(self) -> int: ...
+
 
 class ForwardingTables(NamedTuple):
     """Tables of the distinct functions, one row of `slots` per routing but flooding, as `NOTIFY` and so on say.
@@ -76,6 +78,9 @@ class _Uniform:
         return remote_entries(routing, x)
 
 
+_UNIFORM = _Uniform()
+
+
 def forwarding_tables(groups: Sequence[FilterStatistics] = ()) -> ForwardingTables:
     """Tables for groups of filter statistics; without any, one group with the statistics of uniform intervals.
 
@@ -83,12 +88,7 @@ def forwarding_tables(groups: Sequence[FilterStatistics] = ()) -> ForwardingTabl
     >>> look_up(tables, "covering", NOTIFY, [0.0, 1.0, 1e6]).round(4).tolist()
     [0.0, 0.2752, 1.0]
     """
-    return _tables(tuple(groups)) if groups else _uniform_tables()
-
-
-@lru_cache(maxsize=1)
-def _uniform_tables() -> ForwardingTables:
-    return _tables((_Uniform(),))
+    return _tables(tuple(groups) or (_UNIFORM,))
 
 
 def look_up(tables: ForwardingTables, routing: str, which: int, x: ArrayLike, group: int = 0) -> Array:
@@ -100,25 +100,40 @@ def look_up(tables: ForwardingTables, routing: str, which: int, x: ArrayLike, gr
     return np.asarray(look_up_all(tables, group, slot, values.ravel()), dtype=np.float64).reshape(values.shape)
 
 
-def _tables(groups: tuple[FilterStatistics, ...]) -> ForwardingTables:
-    # Chebyshev points of a cell, which spans -1/2 to 1/2.
-    nodes = 0.5 * np.cos(np.pi * (np.arange(ORDER) + 0.5) / ORDER)
-    to_powers = np.linalg.inv(np.vander(nodes, increasing=True))
+def _nodes() -> Array:
+    """Chebyshev points of a cell, which spans -1/2 to 1/2."""
+    return np.asarray(0.5 * np.cos(np.pi * (np.arange(ORDER) + 0.5) / ORDER), dtype=np.float64)
+
+
+def _points() -> Array:
+    """All points where the functions are computed: those of the cells, then 0 and the ends."""
     octaves = 2.0 ** np.arange(LOWEST, LOWEST + OCTAVES)
-    x = octaves[:, None, None] * (1.0 + (np.arange(CELLS)[:, None] + 0.5 + nodes) / CELLS)
-    ends = np.array([0.0, octaves[0], 2.0 * octaves[-1], octaves[-1]])
-    points = np.concatenate([x.ravel(), ends])
+    x = octaves[:, None, None] * (1.0 + (np.arange(CELLS)[:, None] + 0.5 + _nodes()) / CELLS)
+    return np.concatenate([x.ravel(), [0.0, octaves[0], 2.0 * octaves[-1], octaves[-1]]])
+
+
+@lru_cache(maxsize=64)
+def _values(group: FilterStatistics) -> Array:
+    """Every function of one group at all points, by routing but flooding and column; measured ones take seconds."""
+    points = _points()
+    return np.array([[_function(group, column)(routing, points) for column in range(3)] for routing in ROUTINGS[1:]])
+
+
+def _tables(groups: tuple[FilterStatistics, ...]) -> ForwardingTables:
+    points, cell_points = _points(), OCTAVES * CELLS * ORDER
+    to_powers = np.linalg.inv(np.vander(_nodes(), increasing=True))
+    every = [_values(group) for group in groups]
     found: list[Array] = []
     slots = np.empty((len(ROUTINGS) - 1, 3), dtype=np.int64)
-    for row, routing in enumerate(ROUTINGS[1:]):
+    for row in range(len(ROUTINGS) - 1):
         for column in (NOTIFY, SUBSCRIBE, REMOTE):
-            values = np.stack([_function(group, column)(routing, points) for group in groups])
+            values = np.stack([each[row, column] for each in every])
             same = [i for i, known in enumerate(found) if np.array_equal(known, values)]
             slots[row, column] = same[0] if same else len(found)
             if not same:
                 found.append(values)
     values = np.stack(found, axis=1)
-    cells = values[:, :, : x.size].reshape(len(groups), len(found), OCTAVES * CELLS, ORDER)
+    cells = values[:, :, :cell_points].reshape(len(groups), len(found), OCTAVES * CELLS, ORDER)
     coefficients = np.ascontiguousarray(np.moveaxis(cells @ to_powers.T, 1, 2))
     last, before = values[:, :, -2], values[:, :, -1]
     both = (last > 0.0) & (before > 0.0)

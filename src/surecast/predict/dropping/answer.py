@@ -211,6 +211,12 @@ def _add_assumptions(builder: ReportBuilder, system: System, policies: Sequence[
         builder.note(
             "lifetimes count from publication; the part of them that is spent in the input queue enters by its mean"
         )
+    periods = [s.connectivity for s in system.subscribers if s.connectivity is not None]
+    if "optimal" in policies and any(abs(p.squared_cv - 1.0) > _TOLERANCE for c in periods for p in (c.on, c.off)):
+        builder.note(
+            "optimal: where periods are not exponential, the better of a threshold and a join probability; there may "
+            "be better policies"
+        )
     if system.delivery.dropping.policy != "none":
         known = f"{system.delivery.dropping.policy} dropping is left out"
         sentences = [s for s in left_out(system) if not s.startswith(known)]

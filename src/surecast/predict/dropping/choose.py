@@ -169,7 +169,7 @@ def _optimal(outlet: Outlet, target_s: float, protect_connected: bool) -> Outcom
             free = evaluate(queue, Mechanism())
             if free.response_mean_s <= target_s:
                 return through_input(outlet, Mechanism())
-        mechanism = threshold_policy(queue, Target(target_s)) if queue.is_stable(0.0) else None
+        mechanism = _best_known(queue, Target(target_s))
     else:
         mechanism = optimal_policy(queue, target_s, protect_connected=protect_connected).mechanism
     if mechanism is None:
@@ -177,6 +177,14 @@ def _optimal(outlet: Outlet, target_s: float, protect_connected: bool) -> Outcom
             f"subscriber {name}: no policy that lets events join or not meets a mean of {target_s:.6g} s at its queue"
         )
     return through_input(outlet, mechanism)
+
+
+def _best_known(queue: OnOffQueue, target: Target) -> Mechanism | None:
+    """The better of a threshold and a join probability: with periods that are not exponential, either may be."""
+    threshold = threshold_policy(queue, target) if queue.is_stable(0.0) else None
+    join = largest_parameter(queue, "join_probability", target).mechanism
+    found = [mechanism for mechanism in (threshold, join) if mechanism is not None]
+    return max(found, key=lambda mechanism: evaluate(queue, mechanism).success_share, default=None)
 
 
 def find_mechanisms(

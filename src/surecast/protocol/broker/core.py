@@ -124,7 +124,7 @@ class Broker:
             new_identifier or (lambda: f"auto-{next(numbers):08x}"),
         )
         self._handlers: Mapping[type, Callable[..., None]] = {
-            Publish: self._publish,
+            Publish: self.incoming.publish,
             PublishRun: self._publish_run,
             Puback: self._puback,
             AckRun: self._puback_run,
@@ -224,6 +224,11 @@ class Broker:
             connection.congested = congested
             if connection.session is not None:
                 self.routes.changed(connection.session)
+
+    def permissions_changed(self) -> None:
+        """Who may publish to what is to be asked anew."""
+        for connection in self.connections.values():
+            connection.allowed.clear()
 
     def end_session(self, client: str, now: float) -> bool:
         """Removes a session and its connection; False if there is none."""
@@ -334,9 +339,6 @@ class Broker:
         if self.observer is not None:
             self.observer.connected(session, now)
         self.outgoing.resume(session, now)
-
-    def _publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
-        self.incoming.publish(connection, session, packet, now)
 
     def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
         self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now)

@@ -117,11 +117,11 @@ class Journal:
         )
         for identifier in delivery.identifiers:
             value += identifier.to_bytes(4, "big")
-        self.records.append((self._queue_key(session, delivery), value))
+        self.records.append((b"q" + session.client_field + delivery.sequence.to_bytes(8, "big"), value))
 
     def forget_queued(self, session: Session, delivery: Delivery) -> None:
         """Deletes a queue entry and its reference to the message."""
-        self.records.append((self._queue_key(session, delivery), None))
+        self.records.append((b"q" + session.client_field + delivery.sequence.to_bytes(8, "big"), None))
         self.release(delivery.message)
 
     def received(self, session: Session, identifier: int) -> None:
@@ -154,10 +154,6 @@ class Journal:
         """Deletes the retained message of a topic."""
         self.records.append((b"r" + message.topic_field[2:], None))
         self.release(message)
-
-    @staticmethod
-    def _queue_key(session: Session, delivery: Delivery) -> bytes:
-        return b"q" + session.client_field + delivery.sequence.to_bytes(8, "big")
 
     @staticmethod
     def _subscription_key(session: Session, subscription: Subscription) -> bytes:

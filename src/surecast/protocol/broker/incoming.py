@@ -94,7 +94,7 @@ class Incoming:
         if qos == 1:
             self._answer(connection, 0x40, packet.packet_id, reason)
         elif qos == 2:
-            if reason < 0x80:
+            if reason < 0x80 or not connection.version_5:
                 session.received.add(packet.packet_id)
                 if session.persistent:
                     self._journal.received(session, packet.packet_id)
@@ -255,7 +255,7 @@ class Incoming:
         id_at = length - len(packet.payload) - (3 if version_5 else 2)
         head, tail = raw[:id_at], raw[id_at + 2 :]
         entry = self._entries.get(size) or self._entry(size)
-        kept, others = 0, route.kept
+        kept, late = 0, []
         for target, subscriber, to in route.direct:
             inflight = subscriber.inflight
             if (
@@ -265,7 +265,7 @@ class Incoming:
                 or subscriber.bytes_queued + size > bytes_max
                 or length > to.packet_bytes_max
             ):
-                others = [*others, target]
+                late.append(target)
                 continue
             identifier = subscriber.next_identifier + 1
             if identifier > 65_535 or identifier in inflight:
@@ -277,9 +277,9 @@ class Incoming:
             to.out.append(head + identifier.to_bytes(2, "big") + tail)
             dirty.add(to)
             kept += 1
-        if others:
+        if late or route.kept:
             message = self.message(packet, route.topic, route.topic_field, session.client, now)
-            for target in others:
+            for target in (*route.kept, *late):
                 kept += self._outgoing.deliver(target, message, now)
         if kept or (route.targets and not self._rejects):
             connection.out.append(b"\x40\x02" + raw[id_at : id_at + 2])

@@ -34,7 +34,9 @@ class Message:
     """
 
     __slots__ = (
-        "_parts",
+        "_first",
+        "_kind",
+        "_others",
         "event",
         "expires_at",
         "interval_end",
@@ -79,7 +81,9 @@ class Message:
         self.references = 0
         self.event: Event | None = None
         self.size = len(payload) + len(topic_field) + len(properties)
-        self._parts: dict[_Kind, Parts] | None = None
+        self._kind: _Kind | None = None
+        self._first: Parts = (b"", b"")
+        self._others: dict[_Kind, Parts] | None = None
 
     def parts(self, version_5: bool, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> Parts:
         """What comes before and after the packet identifier in a PUBLISH to a subscriber.
@@ -89,11 +93,18 @@ class Message:
         if self.interval_end != math.inf:
             return self._encode(version_5, qos, retain, identifiers, now, self.topic_field, 0)
         kind = (version_5, qos, retain, identifiers)
-        if self._parts is None:
-            self._parts = {}
-        parts = self._parts.get(kind)
+        if kind == self._kind:
+            return self._first
+        if self._kind is None:
+            # Most messages are sent in one kind only.
+            self._kind = kind
+            self._first = self._encode(version_5, qos, retain, identifiers, now, self.topic_field, 0)
+            return self._first
+        if self._others is None:
+            self._others = {}
+        parts = self._others.get(kind)
         if parts is None:
-            parts = self._parts[kind] = self._encode(version_5, qos, retain, identifiers, now, self.topic_field, 0)
+            parts = self._others[kind] = self._encode(version_5, qos, retain, identifiers, now, self.topic_field, 0)
         return parts
 
     def aliased_parts(

@@ -56,12 +56,14 @@ class Outgoing:
             return True
         return self._enqueue(session, message, qos, retain, target.identifiers, now)
 
-    def send_retained(self, target: Target, message: Message, now: float) -> None:
+    def send_retained(self, target: Target, message: Message, now: float, too_much: bool) -> None:
         """Gives a retained message to a new subscription; it is marked as retained."""
         session = target.session
         qos = min(message.qos, target.qos)
         session.books.matched += 1
-        if qos == 0:
+        if qos == 0 and too_much:
+            self._drop(session, message, "slow-qos0", now)
+        elif qos == 0:
             self._send_once(session, message, True, target.identifiers, now)
         else:
             self._enqueue(session, message, qos, True, target.identifiers, now)
@@ -105,17 +107,19 @@ class Outgoing:
 
     def acknowledge_run(self, session: Session, identifiers: tuple[int, ...], now: float) -> None:
         """The client has many QoS 1 messages."""
-        if session.lifetime_s or self._observer is not None or session.resend:
+        if self._observer is not None or session.resend:
             for identifier in identifiers:
                 self.acknowledge(session, identifier, ReasonCode.SUCCESS, now)
             return
-        inflight, done, size = session.inflight, 0, 0
+        inflight, done, size, lasting = session.inflight, 0, 0, session.lifetime_s > 0
         for identifier in identifiers:
             delivery = inflight.get(identifier)
             if delivery is not None and delivery.qos == 1:
                 del inflight[identifier]
                 done += 1
                 size += delivery.message.size
+                if lasting:
+                    self._journal.forget_queued(session, delivery)
         session.bytes_queued -= size
         session.books.delivered += done
         if session.waiting or session.warned:
@@ -300,10 +304,12 @@ class Outgoing:
 
     def _start(self, session: Session, connection: Connection, delivery: Delivery, now: float) -> None:
         """Sends a message for the first time: it gets its packet identifier and is in flight."""
+        before = session.next_identifier
         delivery.identifier = identifier = session.take_identifier()
         session.inflight[identifier] = delivery
         if not self._write(session, connection, delivery, now, 0):
             del session.inflight[identifier]
+            session.next_identifier = before
             self._leave(session, delivery, "too-large", now)
         elif session.lifetime_s:
             self._journal.queued(session, delivery)

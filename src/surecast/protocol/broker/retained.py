@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from surecast.protocol.broker.durable import Journal
@@ -18,6 +19,7 @@ class Retained:
         self._journal = journal
         self._count_max = count_max
         self._messages: TopicMap[Message] = TopicMap(levels_max)
+        self._expiry_check_at = math.inf  # nothing expires before
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -35,7 +37,7 @@ class Retained:
             return True
         if before is None and len(self._messages) >= self._count_max:
             return False
-        self._messages[message.topic] = message
+        self._keep(message)
         if not message.topic.startswith("$"):
             self._journal.retained(message)
             if before is not None:
@@ -45,7 +47,11 @@ class Retained:
     def restore(self, message: Message) -> None:
         """Takes back a message that is on disk already."""
         message.references += 1
+        self._keep(message)
+
+    def _keep(self, message: Message) -> None:
         self._messages[message.topic] = message
+        self._expiry_check_at = min(self._expiry_check_at, message.expires_at)
 
     def discard(self, message: Message) -> None:
         """Clears a topic."""
@@ -63,8 +69,14 @@ class Retained:
 
     def expire(self, now: float) -> None:
         """Clears all that has expired."""
-        topics = list(self._messages)
-        for topic in topics:
+        if self._expiry_check_at > now:
+            return
+        self._expiry_check_at = math.inf
+        for topic in list(self._messages):
             message = self._messages.get(topic)
-            if message is not None and message.expires_at <= now:
+            if message is None:
+                continue
+            if message.expires_at <= now:
                 self.discard(message)
+            else:
+                self._expiry_check_at = min(self._expiry_check_at, message.expires_at)

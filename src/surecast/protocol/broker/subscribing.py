@@ -34,6 +34,7 @@ from surecast.protocol.mqtt.topics import TopicError
 __all__ = ["Subscribing"]
 
 _CONTENT = "filter"
+_CONTENT_MAX = 10_000
 _NEW_ONLY = 1
 _NEVER = 2
 
@@ -78,11 +79,18 @@ class Subscribing:
             if retained_for is not None:
                 wanted.append(retained_for)
         self._answer(connection, Suback(packet.packet_id, tuple(reasons_given)))
+        if wanted and len(self._retained):
+            self._send_retained(connection, session, wanted, now)
+
+    def _send_retained(self, connection: Connection, session: Session, wanted: list[Subscription], now: float) -> None:
+        """Sends the retained messages of new subscriptions; those of QoS 0 as far as a connection may be behind."""
+        limit, unsent = self._settings.unsent_bytes_max, sum(map(len, connection.out))
         for subscription in wanted:
             target = Target(session, [subscription])
             for message in self._retained.matching(subscription.filter, now):
                 if wants(subscription, message):
-                    self._outgoing.send_retained(target, message, now)
+                    self._outgoing.send_retained(target, message, now, unsent > limit)
+                    unsent += message.size
 
     def unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe, now: float) -> None:
         """Takes an UNSUBSCRIBE."""
@@ -157,4 +165,6 @@ def _content_filter(properties: Properties) -> tuple[Filter | None, str]:
     if not texts:
         return None, ""
     text = " and ".join(texts)
+    if len(text) > _CONTENT_MAX:
+        raise ConfigurationError(f"{len(text)} characters; at most {_CONTENT_MAX} are taken")
     return parse(text), text

@@ -20,7 +20,7 @@ overlay:
   candidates: {candidates}
   brokers:
     - {{name: office, at: candidates, capacity: {capacity}, service: {{distribution: erlang, stages: 3}},
-       control_service: {{distribution: exponential, mean: 1ms}}}}
+       control_service: {{distribution: exponential, mean: 1ms}}{matching}}}
   links: {{build: spanning-tree, by: {by}}}
   root: {root}
 availability:
@@ -33,7 +33,7 @@ workload:
   classes:
     - {{name: local, count: 4, hot_spot: random, locality: 1.0, service_factor: 1.5}}
     - {{name: wide, count: 6, hot_spot: random, locality: 0.6}}
-    - {{name: even, count: 3}}
+    - {{name: even, count: 3{filters}}}
   clients: [{{name: client, count: 25, at: random, home: nearest}}]
   subscriptions: {{active: {active}, lifetime: 60s}}
   publications: {publications}
@@ -59,6 +59,8 @@ def offices() -> Make:
             "active": 600,
             "publications": "60/s",
             "scheme": "buffering",
+            "matching": "",
+            "filters": "",
             **fields,
         }
         return parse_scenario(parse_source(TEMPLATE.format(**chosen), "offices", Path()))

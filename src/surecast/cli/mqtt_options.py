@@ -1,0 +1,196 @@
+"""Options of `surecast pub` and `surecast sub`, named as in the tools that people know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.client import Client
+    from surecast.protocol.mqtt import Properties
+
+__all__ = ["MQTT_CONTEXT", "ClientOptions", "MqttCommand", "properties_for"]
+
+MQTT_CONTEXT: dict[str, Any] = {"help_option_names": ["--help"]}  # -h is the host
+_SEPARATOR = "\x1f"
+_FOR_EVER = 0xFFFF_FFFF
+
+
+class MqttCommand(TyperCommand):
+    """A command whose `-D` takes three values, or four for a user property."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Joins the values of each `-D` before the options are read."""
+        joined: list[str] = []
+        rest = list(args)
+        while rest:
+            word = rest.pop(0)
+            joined.append(word)
+            if word == "--":
+                joined += rest
+                break
+            if word in ("-D", "--property"):
+                count = 4 if rest[1:2] == ["user-property"] else 3
+                joined.append(_SEPARATOR.join(rest[:count]))
+                del rest[:count]
+        return super().parse_args(ctx, joined)
+
+
+Host = Annotated[str, typer.Option("-h", "--host", help="Host of the broker.")]
+Port = Annotated[
+    int | None, typer.Option("-p", "--port", help="Port; 1883, 8883 with TLS, 8083 and 8084 by WebSocket.")
+]
+Qos = Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")]
+ClientId = Annotated[str, typer.Option("-i", "--id", help="Client identifier; the broker gives one without.")]
+User = Annotated[str | None, typer.Option("-u", "--username", help="User name.")]
+Password = Annotated[
+    str | None, typer.Option("-P", "--pw", envvar="SURECAST_PASSWORD", show_envvar=True, help="Password.")
+]
+KeepAlive = Annotated[int, typer.Option("-k", "--keepalive", min=0, max=65_535, help="Keep-alive, seconds.")]
+KeepSession = Annotated[bool, typer.Option("-c", "--disable-clean-session", help="Keep the session; needs -i.")]
+Version = Annotated[str, typer.Option("-V", "--protocol-version", help="5 or 311.")]
+WillTopic = Annotated[str | None, typer.Option(help="Topic of the will.")]
+WillPayload = Annotated[str, typer.Option(help="Payload of the will.")]
+WillQos = Annotated[int, typer.Option(min=0, max=2, help="QoS of the will.")]
+WillRetain = Annotated[bool, typer.Option("--will-retain", help="Retain the will.")]
+Cafile = Annotated[Path | None, typer.Option(help="Authorities to trust, PEM; switches TLS on.")]
+Cert = Annotated[Path | None, typer.Option(help="Certificate of this client, PEM; switches TLS on.")]
+Key = Annotated[Path | None, typer.Option(help="Its key, PEM.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Do not check the host name in the broker's certificate.")]
+Tls = Annotated[bool, typer.Option("--tls", help="TLS with the authorities of the system.")]
+Ws = Annotated[bool, typer.Option("--ws", help="Use WebSocket.")]
+WsPath = Annotated[str, typer.Option(help="Path of the WebSocket.")]
+Property = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-D",
+        "--property",
+        metavar="PACKET NAME VALUE",
+        help="An MQTT 5 property, such as -D publish content-type text/plain, or -D publish user-property NAME VALUE.",
+    ),
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that the broker may take to answer.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """All that makes a connection."""
+
+    host: str
+    port: int | None
+    client_id: str
+    username: str | None
+    password: str | None
+    keep_alive_s: int
+    keep_session: bool
+    version: str
+    will_topic: str | None
+    will_payload: str
+    will_qos: int
+    will_retain: bool
+    cafile: Path | None
+    cert: Path | None
+    key: Path | None
+    insecure: bool
+    tls: bool
+    ws: bool
+    ws_path: str
+    timeout_s: float
+    properties: list[str] = field(default_factory=list)
+
+    def client(self) -> Client:
+        """A client that is not connected yet."""
+        from dataclasses import replace
+
+        from surecast.client import Client, tls_context
+        from surecast.protocol.mqtt import V5, V311, Will
+
+        if self.version not in ("5", "mqttv5", "311", "3.1.1", "mqttv311"):
+            raise ConfigurationError(f"-V {self.version}: write 5 or 311")
+        version = V5 if "5" in self.version else V311
+        if self.properties and version != V5:
+            raise ConfigurationError("-D: properties are of MQTT 5 only; leave out -V 311")
+        if self.keep_session and not self.client_id:
+            raise ConfigurationError("-c: a session that is kept needs a client identifier; name one with -i")
+        secure = self.tls or self.cafile is not None or self.cert is not None
+        port = self.port or {(0, 0): 1883, (1, 0): 8883, (0, 1): 8083, (1, 1): 8084}[secure, self.ws]
+        connect = properties_for("connect", self.properties)
+        if self.keep_session and version == V5 and connect.session_expiry_s is None:
+            connect = replace(connect, session_expiry_s=_FOR_EVER)
+        will = None
+        if self.will_topic is not None:
+            will = Will(
+                self.will_topic,
+                self.will_payload.encode(),
+                self.will_qos,
+                self.will_retain,
+                properties_for("will", self.properties),
+            )
+        return Client(
+            self.host,
+            port,
+            client_id=self.client_id,
+            username=self.username,
+            password=None if self.password is None else self.password.encode(),
+            keep_alive_s=self.keep_alive_s,
+            clean_start=not self.keep_session,
+            will=will,
+            properties=connect,
+            version=version,
+            tls=tls_context(self.cafile, self.cert, self.key, self.insecure) if secure else None,
+            websocket_path=self.ws_path if self.ws else None,
+            timeout_s=self.timeout_s,
+        )
+
+
+_NAMES = {
+    "payload-format-indicator": ("payload_format", int, ("publish", "will")),
+    "message-expiry-interval": ("message_expiry_s", int, ("publish", "will")),
+    "content-type": ("content_type", str, ("publish", "will")),
+    "response-topic": ("response_topic", str, ("publish", "will")),
+    "correlation-data": ("correlation_data", str.encode, ("publish", "will")),
+    "topic-alias": ("topic_alias", int, ("publish",)),
+    "will-delay-interval": ("will_delay_s", int, ("will",)),
+    "session-expiry-interval": ("session_expiry_s", int, ("connect",)),
+    "receive-maximum": ("receive_maximum", int, ("connect",)),
+    "maximum-packet-size": ("maximum_packet_size", int, ("connect",)),
+    "topic-alias-maximum": ("topic_alias_maximum", int, ("connect",)),
+    "subscription-identifier": ("subscription_ids", lambda text: (int(text),), ("subscribe",)),
+}
+_PACKETS = ("connect", "publish", "subscribe", "will")
+
+
+def properties_for(packet: str, given: list[str]) -> Properties:
+    """The properties of one kind of packet among those of the command line.
+
+    >>> properties_for("publish", ["publish\\x1fcontent-type\\x1ftext/plain", "publish\\x1fuser-property\\x1fa\\x1f1"])
+    Properties(content_type='text/plain', user=(('a', '1'),))
+    """
+    from surecast.protocol.mqtt import Properties
+
+    values: dict[str, Any] = {}
+    user: list[tuple[str, str]] = []
+    for text in given:
+        where, name, *rest = [*text.split(_SEPARATOR), "", ""][: max(2, text.count(_SEPARATOR) + 1)]
+        where = where.lower()
+        if where not in _PACKETS:
+            raise ConfigurationError(f"-D {where}: write one of {', '.join(_PACKETS)}, a property's name and its value")
+        if name == "user-property" and len(rest) == 2:
+            user += [(rest[0], rest[1])] if where == packet else []
+            continue
+        known = _NAMES.get(name)
+        if known is None or where not in known[2] or len(rest) != 1:
+            allowed = ", ".join(sorted([n for n, (_, _, places) in _NAMES.items() if where in places]))
+            raise ConfigurationError(f"-D {where} {name}: write {allowed} with a value, or user-property NAME VALUE")
+        if where == packet:
+            try:
+                values[known[0]] = known[1](rest[0])  # type: ignore[operator]
+            except ValueError:
+                raise ConfigurationError(f"-D {where} {name} {rest[0]}: write a whole number") from None
+    return Properties(**values, user=tuple(user))

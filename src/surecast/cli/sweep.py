@@ -1,0 +1,269 @@
+"""`surecast sweep`: how placements scale with load, and which routing algorithm is best by load and locality."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surecast.cli.answers import AlgorithmNames, check_algorithms, progress_bar
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.plan import check_file
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.plan.sweeps import AlgorithmSweep, LoadSweep
+    from surecast.studio.lines import LineChart
+
+__all__ = ["app"]
+
+app = typer.Typer(help="How placements of brokers behave over load and locality.", no_args_is_help=True)
+
+Steps = Annotated[int, typer.Option(min=1, max=10_000, help="Number of steps between the loads.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save every point to a .parquet file.")]
+HtmlPage = Annotated[
+    Path | None, typer.Option("--page", help="Write a page with pictures and tables to an .html file.")
+]
+Picture = Annotated[Path | None, typer.Option(help="Draw the picture alone to an .svg or .png file.")]
+Root = Annotated[
+    str | None, typer.Option(help="Root of hierarchical schemes, central or first; by default the scenario's rule.")
+]
+
+
+@app.command("load")
+def load(
+    file: ScenarioFile,
+    start: Annotated[float, typer.Option("--from", min=0.0, help="Least number of active subscriptions.")] = 0.0,
+    to: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0, help="Largest number; by default somewhat beyond where the last configuration saturates."
+        ),
+    ] = None,
+    steps: Steps = 30,
+    algorithm: AlgorithmNames = None,
+    root: Root = None,
+    out: Out = None,
+    page: HtmlPage = None,
+    picture: Picture = None,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """Delay against load: the best placement, the most robust one, one broker per domain, and all candidates.
+
+    Each placement has the algorithm that is best for it at the scenario's own load, and keeps it at every load. A
+    configuration has no delay beyond the load at which its first component saturates.
+    """
+    _check_files(out, page, picture)
+    from surecast.cli.output import print_json
+    from surecast.plan.placement import placement_problem
+    from surecast.plan.sweeps import sweep_load
+    from surecast.scenario import load_system
+
+    algorithms = check_algorithms(algorithm)
+    scenario, system = load_system(file, parse_overrides(overrides))
+    problem = placement_problem(system, scenario, root=root)
+    if to is None:
+        first = sweep_load(problem, [problem.active_subscriptions], algorithms=algorithms)
+        ends = [curve.configuration.saturates_at for curve in first.curves]
+        known = [end for end in ends if math.isfinite(end)]
+        to = _round_up(1.05 * max(known)) if known else 4.0 * problem.active_subscriptions
+    if to <= start:
+        raise ConfigurationError(f"--to {to:g} must be above --from {start:g}")
+    loads = [start + (to - start) * i / steps for i in range(steps + 1)]
+    with progress_bar("evaluating loads") as progress:
+        found = sweep_load(problem, loads, algorithms=algorithms, refined=True, progress=progress)
+    if out is not None:
+        found.save(out)
+    if page is not None:
+        from surecast.studio.sweep_page import write_load_page
+
+        write_load_page(found, page)
+    if picture is not None:
+        from surecast.studio.sweep_page import load_chart
+
+        _draw(load_chart(found), picture)
+    if json:
+        print_json(_load_data(found))
+    else:
+        _print_load(found, loads, out, page, picture)
+
+
+@app.command("algorithms")
+def algorithms(
+    file: ScenarioFile,
+    start: Annotated[float, typer.Option("--from", min=1.0, help="Least number of active subscriptions.")] = 10.0,
+    to: Annotated[float, typer.Option(min=1.0, help="Largest number of active subscriptions.")] = 700_000.0,
+    steps: Steps = 40,
+    locality: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0.0, max=1.0, help="A locality of the classes with a hot spot. May be repeated; 0.2, 0.4, 0.6, 0.8."
+        ),
+    ] = None,
+    algorithm: AlgorithmNames = None,
+    root: Root = None,
+    out: Out = None,
+    page: HtmlPage = None,
+    picture: Picture = None,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """The best routing algorithm by load and locality: for what share of all placements each has the least delay.
+
+    The loads are equally spaced on a logarithmic scale. Placements under which several algorithms are alike, and those
+    that no algorithm can carry, are counted by themselves.
+    """
+    _check_files(out, page, picture)
+    if to <= start:
+        raise ConfigurationError(f"--to {to:g} must be above --from {start:g}")
+    from surecast.cli.output import print_json
+    from surecast.plan.sweeps import locality_problems, sweep_algorithms
+    from surecast.scenario import load_system
+
+    chosen = check_algorithms(algorithm)
+    scenario, _ = load_system(file, parse_overrides(overrides))
+    problems = locality_problems(scenario, locality or [0.2, 0.4, 0.6, 0.8], root=root)
+    loads = [start * (to / start) ** (i / steps) for i in range(steps + 1)]
+    with progress_bar("evaluating loads") as progress:
+        found = sweep_algorithms(problems, loads, algorithms=chosen, progress=progress)
+    if out is not None:
+        found.save(out)
+    if page is not None:
+        from surecast.studio.sweep_page import write_algorithms_page
+
+        write_algorithms_page(found, page)
+    if picture is not None:
+        from surecast.studio.sweep_page import load_shares_chart
+
+        _draw(load_shares_chart(found), picture)
+    if json:
+        print_json(_algorithm_data(found))
+    else:
+        _print_algorithms(found, out, page, picture)
+
+
+def _check_files(out: Path | None, page: Path | None, picture: Path | None) -> None:
+    check_file(out, ".parquet", "--out")
+    check_file(page, ".html", "--page")
+    if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
+        raise ConfigurationError(f"--picture {picture}: end its name in .svg or .png")
+    check_file(picture, "" if picture is None else picture.suffix.lower(), "--picture")
+
+
+def _draw(chart: LineChart, path: Path) -> None:
+    from surecast.studio.lines import draw_lines
+
+    draw_lines(chart, path)
+
+
+def _round_up(value: float) -> float:
+    """At most a tenth more, and round."""
+    unit = 10.0 ** math.floor(math.log10(value)) / 10.0
+    return math.ceil(value / unit) * unit
+
+
+def _print_load(found: LoadSweep, loads: list[float], *files: Path | None) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+    from surecast.studio.sweep_page import load_chart_sentences
+
+    table = Table(title=f"Delay on the worst path in ms, at {found.design:,.0f} and by load", box=SIMPLE_HEAD)
+    table.add_column("configuration", no_wrap=True)
+    wanted = [max(loads[i], 1.0) for i in _some(loads, 7)]
+    picked = [int(abs(found.subscriptions - load).argmin()) for load in wanted]
+    for name in ("design", *(f"{found.subscriptions[i]:,.0f}" for i in picked), "carries"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for curve in found.curves[:3]:
+        one = curve.configuration
+        delays = [1000.0 * float(curve.delay_s[i]) for i in picked]
+        cells = ["-" if math.isnan(delay) else f"{delay:.3g}" for delay in delays]
+        design = "-" if one.delay_s is None else f"{1000.0 * one.delay_s:.3g}"
+        carried = f"{one.saturates_at:,.0f}" if math.isfinite(one.saturates_at) else "any"
+        table.add_row(curve.role, design, *cells, carried)
+    console.print(table)
+    for sentence in load_chart_sentences(found):
+        console.print(sentence, markup=False, soft_wrap=True)
+    _say_saved(*files)
+
+
+def _print_algorithms(found: AlgorithmSweep, *files: Path | None) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    shares = found.by_load()
+    shown = [i for i in range(len(found.outcomes)) if (shares[:, i] >= 0.005).any()]
+    table = Table(title="Share of placements in %, all localities together", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("subscriptions", justify="right", no_wrap=True)
+    for i in shown:
+        table.add_column(found.outcomes[i].replace("hierarchical", "hier.").replace("peer-to-peer", "p2p"))
+        table.columns[-1].justify = "right"
+    for i in _some(found.subscriptions.tolist(), 14):
+        cells = [f"{100 * shares[i, j]:.1f}" if shares[i, j] > 0 else "" for j in shown]
+        table.add_row(f"{found.subscriptions[i]:,.0f}", *cells)
+    console.print(table)
+    left = [name for i, name in enumerate(found.algorithms) if i not in shown]
+    if left:
+        console.print(f"Never best for half a percent of the placements: {', '.join(left)}.", soft_wrap=True)
+    _say_saved(*files)
+
+
+def _some(values: list[float], most: int) -> list[int]:
+    """Indices of about so many values, evenly spread, the first and the last among them."""
+    if len(values) <= most:
+        return list(range(len(values)))
+    return sorted({round(i * (len(values) - 1) / (most - 1)) for i in range(most)})
+
+
+def _say_saved(*files: Path | None) -> None:
+    from surecast.cli.output import console
+
+    for file in files:
+        if file is not None:
+            console.print(f"saved {file}", markup=False, soft_wrap=True)
+
+
+def _load_data(found: LoadSweep) -> dict[str, Any]:
+    """The sweep as plain values for JSON; null where there is no delay or no saturation."""
+
+    def known(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return {
+        "scenario": found.name,
+        "design": found.design,
+        "exact": found.exact,
+        "subscriptions": found.subscriptions.tolist(),
+        "curves": [
+            {
+                "role": curve.role,
+                "brokers": list(curve.configuration.brokers),
+                "algorithm": curve.configuration.algorithm,
+                "delay_at_design_s": curve.configuration.delay_s,
+                "saturates_at": known(curve.configuration.saturates_at),
+                "saturates": curve.configuration.saturates,
+                "notification_delay_worst_s": [known(float(delay)) for delay in curve.delay_s],
+                "utilisation": curve.utilisation.tolist(),
+            }
+            for curve in found.curves
+        ],
+    }
+
+
+def _algorithm_data(found: AlgorithmSweep) -> dict[str, Any]:
+    return {
+        "scenario": found.name,
+        "placements": found.placements,
+        "outcomes": list(found.outcomes),
+        "localities": list(found.localities),
+        "subscriptions": found.subscriptions.tolist(),
+        "counts": found.counts.tolist(),
+        "share_by_load": found.by_load().tolist(),
+        "share_by_locality": found.by_locality().tolist(),
+    }

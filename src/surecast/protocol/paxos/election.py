@@ -1,0 +1,83 @@
+"""Leader election: whoever hears of no leader for long enough asks the others whether they do, and only then stands.
+
+The wait grows with the rank, so that usually one replica stands alone, and has a random part, so that two that stand
+at once do not go on doing so. The random part is a hash of the seed, the replica and the attempt.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+
+from surecast.protocol.paxos.ballots import first_ballot
+from surecast.protocol.paxos.messages import Canvass, Support
+from surecast.protocol.paxos.node import Node
+
+__all__ = ["Election", "jitter"]
+
+
+def jitter(seed: int, replica: int, attempt: int) -> float:
+    """A number from 0 to 1 that looks random.
+
+    >>> round(jitter(1, 2, 3), 3) == round(jitter(1, 2, 3), 3), 0 <= jitter(1, 2, 4) < 1
+    (True, True)
+    """
+    digest = blake2b(struct.pack(">QQQ", seed & (1 << 64) - 1, replica, attempt), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+class Election:
+    """The wait for a leader, and the support gathered."""
+
+    def __init__(self, node: Node):
+        self.node = node
+        self.attempt = 0
+        self.ballot = 0
+        self.supporters: set[int] = set()
+        self.deadline_s = 0.0
+
+    def rest(self) -> None:
+        """A leader was heard of, or this replica stands: wait anew."""
+        node, settings = self.node, self.node.settings
+        ids = node.machine.membership.ids()
+        rank = ids.index(node.id) if node.id in ids else len(ids)
+        wait_s = settings.suspect_s + rank * settings.election_step_s
+        wait_s += settings.backoff_s * jitter(node.seed, node.id, self.attempt)
+        self.deadline_s = node.now + wait_s
+
+    def followed(self) -> None:
+        """There is a leader: whatever this replica wanted is off."""
+        self.ballot = 0
+        self.rest()
+
+    def next_ballot(self) -> int:
+        """An own ballot above all seen."""
+        self.node.highest_round += 1
+        return first_ballot(self.node.highest_round, self.node.id)
+
+    def canvass(self) -> bool:
+        """Asks for support; true where there is enough at once."""
+        node = self.node
+        self.attempt += 1
+        # The round is not used up: it is only taken, durably, when enough support this replica.
+        self.ballot = first_ballot(node.highest_round + 1, node.id)
+        self.supporters = {node.id}
+        for other in node.others():
+            node.send(other, Canvass(self.ballot))
+        self.rest()
+        return node.machine.membership.has_quorums(self.supporters)
+
+    def on_canvass(self, sender: int, message: Canvass) -> None:
+        """Supports whoever asks while no leader is heard of. This promises nothing."""
+        node = self.node
+        if not node.voting or sender not in node.machine.membership.ids() or node.leader_alive():
+            return
+        if message.ballot > node.acceptor.promised:
+            node.send(sender, Support(message.ballot))
+
+    def on_support(self, sender: int, message: Support) -> bool:
+        """Counts support; true where it became enough."""
+        if message.ballot != self.ballot or not self.ballot:
+            return False
+        self.supporters.add(sender)
+        return self.node.machine.membership.has_quorums(self.supporters)

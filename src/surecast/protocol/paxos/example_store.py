@@ -1,0 +1,93 @@
+"""A replicated key-value store: the example of a handler, and what the simulator replicates.
+
+Replies begin with one byte: `+` done, `-` not found, `!` the comparison failed.
+
+>>> from surecast.protocol.paxos.handler import Context
+>>> store, at = ExampleStore(), Context()
+>>> store.execute(put(b"k", b"1"), at), store.execute(get(b"k"), at), store.execute(incr(b"k", 41), at)
+(b'+', b'+1', b'+42')
+>>> store.execute(cas(b"k", b"1", b"x"), at), store.execute(get(b"none"), at)
+(b'!42', b'-')
+"""
+
+from __future__ import annotations
+
+import struct
+
+from surecast.protocol.paxos.handler import Context
+
+__all__ = ["ExampleStore", "cas", "get", "incr", "put"]
+
+
+def _fields(*fields: bytes) -> bytes:
+    return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+
+
+def put(key: bytes, value: bytes) -> bytes:
+    """Sets a key."""
+    return b"p" + _fields(key, value)
+
+
+def get(key: bytes) -> bytes:
+    """Reads a key. A command like the others: it is answered at its place in the log, so reads are linearizable."""
+    return b"g" + _fields(key)
+
+
+def cas(key: bytes, expected: bytes, value: bytes) -> bytes:
+    """Sets a key where it has the expected value."""
+    return b"c" + _fields(key, expected, value)
+
+
+def incr(key: bytes, by: int = 1) -> bytes:
+    """Adds to a number; a missing key counts as 0."""
+    return b"i" + _fields(key, str(by).encode())
+
+
+def _split(data: bytes, at: int = 1) -> list[bytes]:
+    fields = []
+    while at + 4 <= len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        fields.append(data[at + 4 : end])
+        at = end
+    return fields
+
+
+class ExampleStore:
+    """Keys and values, both bytes."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[bytes, bytes] = {}
+
+    def execute(self, command: bytes, context: Context) -> bytes:
+        """Carries out put, get, cas or incr; anything else is answered with `?`."""
+        pairs = self.pairs
+        match command[:1], _split(command):
+            case b"p", [key, value]:
+                pairs[key] = value
+                return b"+"
+            case b"g", [key]:
+                found = pairs.get(key)
+                return b"-" if found is None else b"+" + found
+            case b"c", [key, expected, value]:
+                found = pairs.get(key, b"")
+                if found != expected:
+                    return b"!" + found
+                pairs[key] = value
+                return b"+"
+            case b"i", [key, by]:
+                try:
+                    pairs[key] = str(int(pairs.get(key, b"0")) + int(by)).encode()
+                except ValueError:
+                    return b"?"
+                return b"+" + pairs[key]
+            case _:
+                return b"?"
+
+    def snapshot(self) -> bytes:
+        """All pairs in order of their keys."""
+        return struct.pack(">I", len(self.pairs)) + b"".join(_fields(k, self.pairs[k]) for k in sorted(self.pairs))
+
+    def restore(self, state: bytes) -> None:
+        """All pairs of a snapshot."""
+        fields = _split(state, 4)
+        self.pairs = dict(zip(fields[::2], fields[1::2], strict=True))

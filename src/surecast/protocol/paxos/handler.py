@@ -1,0 +1,32 @@
+"""What an application must offer to be replicated (the Handler of P2S, Listing 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Context", "Handler"]
+
+
+@dataclass(slots=True)
+class Context:
+    """Where a command stands: its instance, and the time of its entry. The only clock a handler may look at."""
+
+    slot: int = 0
+    time_us: int = 0
+
+
+class Handler(Protocol):
+    """A deterministic state machine: the same commands give the same replies and the same state everywhere.
+
+    It must not raise, look at a clock, or draw random numbers.
+    """
+
+    def execute(self, command: bytes, context: Context) -> bytes:
+        """Carries out a command and answers it."""
+
+    def snapshot(self) -> bytes:
+        """The whole state. Equal states must give equal bytes."""
+
+    def restore(self, state: bytes) -> None:
+        """Replaces the state by that of a snapshot; empty bytes are the initial state."""

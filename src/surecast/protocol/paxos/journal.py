@@ -1,0 +1,138 @@
+"""The durable state of a replica as keys and values, the shape that every store of the broker keeps.
+
+    Pi              who it is: number, token, incarnation, and the founding members
+    Pp              the ballot it promised
+    Pv SLOT         its vote on an instance: ballot and value
+    Pk SLOT         the ballot for which it closed an instance to fast votes
+    Pc              how far it knows instances to be chosen; its votes up to there are for the chosen values
+    Ps              its snapshot: the instance, the number of pieces
+    Pd PIECE        a piece of the snapshot
+
+Numbers have eight bytes. One turn's changes are committed together or not at all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from surecast.errors import ConfigurationError
+
+__all__ = ["Journal", "Record", "Restored", "read_records"]
+
+Record = tuple[bytes, bytes | None]
+
+_NUMBER: Final = struct.Struct(">Q")
+_IDENTITY: Final = struct.Struct(">HQQ")
+_SNAPSHOT: Final = struct.Struct(">QI")
+_PIECE_BYTES: Final = 1 << 20
+
+
+class Journal:
+    """Collects the changes of a turn, in order.
+
+    >>> journal = Journal()
+    >>> journal.promise(6)
+    >>> journal.take()
+    [(b'Pp', b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x06')]
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._pieces = 0
+
+    def take(self) -> list[Record]:
+        """The changes since the last call."""
+        records, self.records = self.records, []
+        return records
+
+    def identity(self, replica: int, token: int, incarnation: int, members: Iterable[int]) -> None:
+        """Writes who this replica is."""
+        head = _IDENTITY.pack(replica, token, incarnation)
+        self.records.append((b"Pi", head + b"".join(member.to_bytes(2, "big") for member in members)))
+
+    def promise(self, ballot: int) -> None:
+        """Writes the promise."""
+        self.records.append((b"Pp", _NUMBER.pack(ballot)))
+
+    def vote(self, slot: int, ballot: int, value: bytes) -> None:
+        """Writes a vote over an earlier one."""
+        self.records.append((b"Pv" + _NUMBER.pack(slot), _NUMBER.pack(ballot) + value))
+
+    def close(self, slot: int, ballot: int) -> None:
+        """Writes that an instance is closed to fast votes of a ballot."""
+        self.records.append((b"Pk" + _NUMBER.pack(slot), _NUMBER.pack(ballot)))
+
+    def forget_vote(self, slot: int) -> None:
+        """Deletes a vote."""
+        self.records.append((b"Pv" + _NUMBER.pack(slot), None))
+
+    def forget_close(self, slot: int) -> None:
+        """Deletes a closing."""
+        self.records.append((b"Pk" + _NUMBER.pack(slot), None))
+
+    def chosen(self, slot: int) -> None:
+        """Writes how far instances are known to be chosen."""
+        self.records.append((b"Pc", _NUMBER.pack(slot)))
+
+    def snapshot(self, slot: int, data: bytes) -> None:
+        """Writes a snapshot over the earlier one, in pieces that a store takes easily."""
+        pieces = [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
+        self.records += [(b"Pd" + _NUMBER.pack(number), piece) for number, piece in enumerate(pieces)]
+        self.records += [(b"Pd" + _NUMBER.pack(number), None) for number in range(len(pieces), self._pieces)]
+        self.records.append((b"Ps", _SNAPSHOT.pack(slot, len(pieces))))
+        self._pieces = len(pieces)
+
+    def resume(self, pieces: int) -> None:
+        """Tells how many pieces the stored snapshot has."""
+        self._pieces = pieces
+
+
+@dataclass(slots=True)
+class Restored:
+    """What was read back."""
+
+    replica: int = 0
+    token: int = 0
+    incarnation: int = 0
+    members: tuple[int, ...] = ()
+    promised: int = 0
+    votes: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    closed: dict[int, int] = field(default_factory=dict)
+    chosen: int = 0
+    snapshot_slot: int = 0
+    pieces: int = 0
+    snapshot: bytes = b""
+
+
+def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
+    """Reads the durable state; keys of others in the same store are passed over."""
+    found = Restored()
+    parts: dict[int, bytes] = {}
+    for key, value in records:
+        kind = key[:2]
+        if kind == b"Pi":
+            found.replica, found.token, found.incarnation = _IDENTITY.unpack_from(value)
+            rest = value[_IDENTITY.size :]
+            found.members = tuple(int.from_bytes(rest[at : at + 2], "big") for at in range(0, len(rest), 2))
+        elif kind == b"Pp":
+            (found.promised,) = _NUMBER.unpack(value)
+        elif kind == b"Pv":
+            found.votes[int.from_bytes(key[2:], "big")] = (int.from_bytes(value[:8], "big"), value[8:])
+        elif kind == b"Pk":
+            (found.closed[int.from_bytes(key[2:], "big")],) = _NUMBER.unpack(value)
+        elif kind == b"Pc":
+            (found.chosen,) = _NUMBER.unpack(value)
+        elif kind == b"Ps":
+            found.snapshot_slot, found.pieces = _SNAPSHOT.unpack(value)
+        elif kind == b"Pd":
+            parts[int.from_bytes(key[2:], "big")] = value
+    if any(number not in parts for number in range(found.pieces)):
+        raise ConfigurationError(
+            f"paxos store: the snapshot at {found.snapshot_slot} has {found.pieces} pieces, but only "
+            f"{sorted(parts)} are there; start with an empty store as a new replica with a new number"
+        )
+    found.snapshot = b"".join(parts[number] for number in range(found.pieces))
+    return found

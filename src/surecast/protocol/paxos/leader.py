@@ -1,0 +1,234 @@
+"""The proposer: asks for promises, proposes, and counts votes."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from surecast.protocol.paxos.batches import NOOP, join_segments, requests_of, segment_key
+from surecast.protocol.paxos.messages import Accept, Accepted, Prepare, Promise
+from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.quorums import Vote, pick_value
+
+__all__ = ["Instance", "Leader", "Stage"]
+
+
+class Stage(Enum):
+    """How far a replica is on its way to lead."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    LEADING = "leading"
+
+
+class Instance:
+    """A proposal under way."""
+
+    __slots__ = ("acks", "sent_s", "value")
+
+    def __init__(self, value: bytes, sent_s: float):
+        self.value = value
+        self.acks: set[int] = set()
+        self.sent_s = sent_s
+
+
+class Leader:
+    """The state of one ballot of this replica, and the requests waiting for an instance."""
+
+    def __init__(self, node: Node):
+        self.node = node
+        self.stage = Stage.IDLE
+        self.ballot = 0
+        self.promises: dict[int, Promise] = {}
+        self.reports: dict[int, dict[int, Vote]] = {}
+        self.constrained = 0
+        self.next_slot = 1
+        self.instances: dict[int, Instance] = {}
+        self.peers_applied: dict[int, int] = {}
+        self.queue: deque[bytes] = deque()
+        self.queue_bytes = 0
+        self.held: set[tuple[int, int]] = set()
+        self.asked_s = 0.0
+        self.said_applied = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica may propose."""
+        return self.stage is Stage.LEADING
+
+    def prepare(self, ballot: int) -> None:
+        """Phase 1a. The own ballot is durable before anyone hears of it, so that it is never used twice."""
+        node = self.node
+        self.stage, self.ballot, self.asked_s = Stage.PREPARING, ballot, node.now
+        self._clear()
+        node.acceptor.promise(ballot)
+        for other in node.others():
+            node.send_after(other, Prepare(ballot))
+        node.send_after(node.id, Promise(ballot, node.applied, node.acceptor.after(node.applied)))
+
+    def step_down(self) -> None:
+        """Proposes no more. Whoever sent requests will send them to the next leader."""
+        self.stage = Stage.IDLE
+        self._clear()
+        if self.node.leader == self.node.id:
+            self.node.leader = 0
+
+    def _clear(self) -> None:
+        self.promises.clear()
+        self.reports.clear()
+        self.instances.clear()
+        self.peers_applied.clear()
+        self.queue.clear()
+        self.held.clear()
+        self.queue_bytes = 0
+
+    def on_promise(self, sender: int, message: Promise) -> None:
+        """Collects phase 1b."""
+        if self.stage is Stage.PREPARING and message.ballot == self.ballot:
+            self.promises[sender] = message
+            self.node.aim(message.applied, sender)
+
+    def try_to_lead(self) -> bool:
+        """Leads as soon as majorities of all configurations in force promised and all they know as chosen is applied.
+
+        Then every promise has told all its votes after the last instance applied here.
+        """
+        node = self.node
+        if self.stage is not Stage.PREPARING or not node.machine.membership.has_quorums(self.promises):
+            return False
+        if node.applied < max(promise.applied for promise in self.promises.values()):
+            return False
+        self.stage = Stage.LEADING
+        for sender, promise in self.promises.items():
+            self.reports[sender] = {slot: (ballot, value) for slot, ballot, value in promise.votes}
+            self.peers_applied[sender] = promise.applied
+        self.constrained = max((max(report, default=0) for report in self.reports.values()), default=0)
+        self.next_slot = node.applied + 1
+        self.said_applied = -1
+        return True
+
+    def enqueue(self, segment: bytes) -> None:
+        """Takes requests, each segment once, as many as the queue holds; the origin of the others comes again."""
+        key = segment_key(segment)
+        if key in self.held:
+            return
+        if self.node.machine.cached(requests_of(segment)) is not None:
+            self.node.count(
+                "requests carried out before"
+            )  # P2S Algorithm 1, line 23; the origin has or gets the replies
+            return
+        if self.queue_bytes + len(segment) > self.node.settings.queue_bytes_max:
+            self.node.count("requests beyond the leader's queue")
+            return
+        self.held.add(key)
+        self.queue.append(segment)
+        self.queue_bytes += len(segment)
+
+    def return_to_queue(self, segment: bytes) -> None:
+        """Takes requests back that lost a fast instance."""
+        if self.leads and segment_key(segment) in self.held:
+            self.queue.appendleft(segment)
+            self.queue_bytes += len(segment)
+
+    def take_batch(self) -> list[bytes]:
+        """As many waiting segments as go into one value."""
+        segments: list[bytes] = []
+        size = 0
+        while self.queue and (not segments or size + len(self.queue[0]) <= self.node.settings.value_bytes_max):
+            segment = self.queue.popleft()
+            size += len(segment)
+            segments.append(segment)
+        self.queue_bytes -= size
+        return segments
+
+    def pump(self, stamp_us: int, fast: bool) -> None:
+        """Proposes what can be proposed: first what earlier ballots may have chosen, then what waits."""
+        node, settings = self.node, self.node.settings
+        membership = node.machine.membership
+        self.next_slot = max(self.next_slot, node.applied + 1)
+        while (slot := self.next_slot) <= node.applied + settings.alpha:
+            if slot <= self.constrained:
+                value = self._constraint(slot)
+            elif fast or slot > node.applied + settings.window:
+                return
+            elif self.queue:
+                value = join_segments(stamp_us, self.take_batch())
+            elif membership.changes and slot < membership.configurations[-1].since:
+                value = NOOP  # nothing waits, but a change of the membership does
+            else:
+                return
+            self.next_slot = slot + 1
+            self.propose(slot, value)
+
+    def _constraint(self, slot: int) -> bytes:
+        ids = self.node.machine.membership.at(slot).ids
+        votes = {sender: report.get(slot) for sender, report in self.reports.items() if sender in ids}
+        return pick_value(votes, len(ids)) or NOOP
+
+    def propose(self, slot: int, value: bytes) -> None:
+        """Phase 2a. The others may hear of it before it is stored here; the own vote counts when it is stored."""
+        node = self.node
+        self.instances[slot] = Instance(value, node.now)
+        message = Accept(self.ballot, slot, node.applied, value)
+        for replica in node.machine.membership.at(slot).ids:
+            if replica != node.id:
+                self._send_accept(replica, message)
+        node.acceptor.accept(self.ballot, slot, value)
+        node.acknowledge(self.ballot, slot)
+        self.said_applied = max(self.said_applied, node.applied)
+
+    def _send_accept(self, replica: int, message: Accept) -> None:
+        """Sends a proposal unless the replica is too far behind: then it has to catch up first."""
+        known = self.peers_applied.get(replica, message.slot)
+        if message.slot - known > self.node.settings.vote_window:
+            self.node.count("proposals held back from a slow replica")
+        else:
+            self.node.send(replica, message)
+
+    def on_accepted(self, sender: int, message: Accepted) -> None:
+        """Counts phase 2b: a value with a majority is chosen."""
+        if not self.leads or message.ballot != self.ballot:
+            return
+        self.peers_applied[sender] = max(message.applied, self.peers_applied.get(sender, 0))
+        at = self.node.machine.membership.at
+        for slot in message.slots:
+            instance = self.instances.get(slot)
+            if instance is None:
+                continue
+            instance.acks.add(sender)
+            if slot > self.node.applied and at(slot).has_quorum(instance.acks):
+                self.node.chosen[slot] = instance.value
+                del self.instances[slot]
+
+    def applied(self, slot: int, keys: list[tuple[int, int]]) -> None:
+        """An instance is decided and applied."""
+        self.instances.pop(slot, None)
+        self.held.difference_update(keys)
+
+    def tick(self) -> None:
+        """Sends again what was not answered; a leader that hears no majority gives up."""
+        node = self.node
+        if self.stage is Stage.PREPARING and node.now - self.asked_s >= node.settings.resend_s:
+            self.asked_s = node.now
+            for other in node.others():
+                if other not in self.promises:
+                    node.send_after(other, Prepare(self.ballot))
+        elif self.leads:
+            alive = [node.id, *node.detector.alive(node.others(), node.now)]
+            if not node.machine.membership.has_quorums(alive):
+                self.step_down()
+                return
+            self._resend()
+
+    def _resend(self) -> None:
+        node = self.node
+        for slot in [slot for slot in self.instances if slot <= node.applied]:
+            del self.instances[slot]
+        for slot, instance in self.instances.items():
+            if node.now - instance.sent_s < node.settings.resend_s:
+                continue
+            instance.sent_s = node.now
+            message = Accept(self.ballot, slot, node.applied, instance.value)
+            for replica in node.machine.membership.at(slot).ids:
+                if replica not in instance.acks and replica != node.id:
+                    self._send_accept(replica, message)

@@ -1,0 +1,121 @@
+"""The replicated state: the application, the replies to its clients, the membership, the time and the running hash."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final
+
+from surecast.errors import PeerError
+from surecast.protocol.paxos.batches import segments_of, stamp_of, walk
+from surecast.protocol.paxos.handler import Context, Handler
+from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
+from surecast.protocol.paxos.replies import ReplyCache
+from surecast.protocol.paxos.settings import PaxosSettings
+
+__all__ = ["Answer", "Machine", "Observer"]
+
+Answer = tuple[int, int, bytes | None]
+"""A client, its sequence number and the reply; None where the request is too old to be told new from old."""
+
+Observer = Callable[[int, bytes, bytes], None]
+"""Told of every applied instance: its number, its value, and the running hash after it."""
+
+_HEAD: Final = struct.Struct(">QQ16sIII")
+_EXPIRE_EVERY: Final = 256
+
+
+class Machine:
+    """Applies chosen values in order. Two machines that applied the same values are equal in every respect.
+
+    >>> from surecast.protocol.paxos.batches import join_segments, make_segment, pack_requests
+    >>> from surecast.protocol.paxos.example_store import ExampleStore, incr
+    >>> machine = Machine(ExampleStore(), Membership.founding([1], 10), PaxosSettings())
+    >>> value = join_segments(5, [make_segment(1, 1, pack_requests([(7, 1, incr(b"k"))]))])
+    >>> machine.apply(value, replica=1)
+    [(1, 1, [(7, 1, b'+1')])]
+    >>> machine.apply(value, replica=1), machine.applied
+    ([(1, 1, [(7, 1, b'+1')])], 2)
+    """
+
+    def __init__(
+        self, handler: Handler, membership: Membership, settings: PaxosSettings, observer: Observer | None = None
+    ):
+        self.handler = handler
+        self.observer = observer
+        self.membership = membership
+        self.cache = ReplyCache(settings.reply_window, settings.clients_max, int(settings.client_expiry_s * 1e6))
+        self.context = Context()
+        self.applied = 0
+        self.hash = bytes(16)
+
+    def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
+        """Applies the next value: its segments by origin and number, with the answers where `replica` is the origin."""
+        self.applied = slot = self.applied + 1
+        self.hash = blake2b(self.hash + value, digest_size=16).digest()
+        context = self.context
+        context.slot = slot
+        # Whoever proposed may have had a slow clock; the time of the log never goes back.
+        context.time_us = max(context.time_us, stamp_of(value))
+        done: list[tuple[int, int, list[Answer] | None]] = []
+        for origin, number, requests in segments_of(value) if value else ():
+            answers = self._execute(requests, context)
+            done.append((origin, number, answers if origin == replica else None))
+        if slot % _EXPIRE_EVERY == 0:
+            self.cache.expire(context.time_us)
+        self.membership.passed(slot)
+        if self.observer is not None:
+            self.observer(slot, value, self.hash)
+        return done
+
+    def _execute(self, requests: bytes, context: Context) -> list[Answer]:
+        """P2S Algorithm 1, lines 23 to 25: a new request is carried out, an old one answered from the queue."""
+        execute = self.handler.execute
+        cache, window, time_us = self.cache, self.cache.window, context.time_us
+        sessions = cache.sessions
+        answers: list[Answer] = []
+        for client, sequence, command in walk(requests):
+            if client == CONFIGURATION_CLIENT:
+                answers.append((client, sequence, self.membership.execute(context.slot, command)))
+                continue
+            session = sessions.get(client) or cache.session(client)
+            reply = session.replies.get(sequence)
+            if reply is None and sequence > session.floor:
+                reply = execute(command, context)
+                session.add(sequence, reply, window)
+            session.last_us = time_us
+            answers.append((client, sequence, reply))
+        return answers
+
+    def cached(self, requests: bytes) -> list[Answer] | None:
+        """The answers to requests that were all carried out before; None as soon as one may be new."""
+        answers: list[Answer] = []
+        for client, sequence, _ in walk(requests):
+            session = self.cache.sessions.get(client)
+            reply = None if session is None else session.replies.get(sequence)
+            if session is None or (reply is None and sequence > session.floor):
+                return None
+            answers.append((client, sequence, reply))
+        return answers
+
+    def encode(self) -> bytes:
+        """A snapshot of everything; equal machines give equal bytes."""
+        membership, replies, state = self.membership.encode(), self.cache.encode(), self.handler.snapshot()
+        head = _HEAD.pack(self.applied, self.context.time_us, self.hash, len(membership), len(replies), len(state))
+        return head + membership + replies + state
+
+    def decode(self, data: bytes) -> None:
+        """Replaces everything by a snapshot."""
+        try:
+            applied, time_us, running, size, replies, state = _HEAD.unpack_from(data)
+        except struct.error as error:
+            raise PeerError(f"paxos snapshot: {error}") from error
+        at = _HEAD.size
+        if len(data) != at + size + replies + state:
+            raise PeerError(f"paxos snapshot: {len(data)} bytes, but its parts have {at + size + replies + state}")
+        self.membership = Membership.decode(data[at : at + size], self.membership.alpha)
+        self.cache.decode(data[at + size : at + size + replies])
+        self.handler.restore(data[at + size + replies :])
+        self.applied, self.hash = applied, running
+        self.context.slot, self.context.time_us = applied, time_us

@@ -1,0 +1,198 @@
+"""What replicas say to each other. All of it is immutable; `wire` has the bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = [
+    "Accept",
+    "Accepted",
+    "Canvass",
+    "Chosen",
+    "Close",
+    "Closed",
+    "Entries",
+    "Fetch",
+    "Forward",
+    "Heartbeat",
+    "Message",
+    "Prepare",
+    "Promise",
+    "Propose",
+    "Reject",
+    "SnapshotPart",
+    "Support",
+    "Voted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The sender is up. `ballot` is its promise, or the ballot it leads. The fast instances are open to the last."""
+
+    ballot: int
+    leading: bool
+    applied: int
+    fast_first: int
+    fast_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Canvass:
+    """Would you promise this ballot? Asked first, so that a replica with a bad link does not topple a good leader."""
+
+    ballot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Yes: the sender hears of no leader either."""
+
+    ballot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Phase 1a, for all instances at once."""
+
+    ballot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Phase 1b: all up to `applied` is chosen; after it the votes, each of instance, ballot and value."""
+
+    ballot: int
+    applied: int
+    votes: tuple[tuple[int, int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The sender has promised a later ballot."""
+
+    ballot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Phase 2a. All up to `applied` is chosen."""
+
+    ballot: int
+    slot: int
+    applied: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Phase 2b, to the leader, for all instances of a turn at once."""
+
+    ballot: int
+    applied: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """All up to `applied` is chosen; the fast instances are open up to a last one."""
+
+    ballot: int
+    applied: int
+    fast_first: int
+    fast_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """A fast proposal, from any replica to the acceptors."""
+
+    ballot: int
+    slot: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """Phase 2b of the fast step, to all; the value itself only to the leader, which may have to settle a collision."""
+
+    ballot: int
+    slot: int
+    digest: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Phase 1a of the classic step, for some fast instances."""
+
+    ballot: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Phase 1b of the classic step for one instance: the vote cast, ballot 0 and None where there is none."""
+
+    ballot: int
+    slot: int
+    voted: int
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Requests for the leader."""
+
+    segments: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """The sender lacks everything from `first` on; 0 asks for a snapshot. It has `offset` bytes of one at `slot`."""
+
+    first: int
+    slot: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Chosen values from `first` on; the sender has applied more up to `applied`."""
+
+    first: int
+    applied: int
+    values: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """A part of a snapshot of `size` bytes with the given digest."""
+
+    slot: int
+    size: int
+    offset: int
+    digest: bytes
+    data: bytes
+
+
+Message: TypeAlias = (
+    Heartbeat
+    | Canvass
+    | Support
+    | Prepare
+    | Promise
+    | Reject
+    | Accept
+    | Accepted
+    | Chosen
+    | Propose
+    | Voted
+    | Close
+    | Closed
+    | Forward
+    | Fetch
+    | Entries
+    | SnapshotPart
+)

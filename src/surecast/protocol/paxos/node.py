@@ -1,0 +1,135 @@
+"""What the roles of one replica share: who it is, what it knows, and what it is about to say and store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from surecast.protocol.paxos.acceptor import Acceptor
+from surecast.protocol.paxos.ballots import classic, owner_of, round_of
+from surecast.protocol.paxos.detector import Detector
+from surecast.protocol.paxos.journal import Journal, Record
+from surecast.protocol.paxos.machine import Answer, Machine
+from surecast.protocol.paxos.messages import Accepted, Message
+from surecast.protocol.paxos.settings import PaxosSettings
+
+__all__ = ["Node", "Turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What comes out of a replica. The shell commits the turns in order, each as a whole.
+
+    `messages` may go at once. `after` must wait until the records of this turn and of all before are durable; then
+    the shell says so with `Replica.synced`. `replies` may go at once: a majority has stored what they follow from.
+    """
+
+    number: int
+    records: list[Record]
+    messages: list[tuple[int, Message]]
+    after: list[tuple[int, Message]]
+    replies: list[tuple[int, list[Answer]]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.records or self.messages or self.after or self.replies)
+
+
+class Node:
+    """The shared state of the roles."""
+
+    def __init__(self, replica: int, token: int, settings: PaxosSettings, machine: Machine, seed: int):
+        self.id = replica
+        self.token = token
+        self.settings = settings
+        self.machine = machine
+        self.seed = seed
+        self.now = 0.0
+        self.journal = Journal()
+        self.acceptor = Acceptor(self.journal)
+        self.detector = Detector(settings.suspect_s)
+        self.started = False  # the incarnation is durable: what is said cannot be mistaken for an earlier life
+        self.blank = False  # nothing is known of the group's state yet
+        self.voting = False
+        self.leader = 0
+        self.leader_ballot = 0
+        self.leader_heard_s = -inf
+        self.highest_round = 0
+        self.hint = (0, 0)  # in which ballot the leader said that all up to which instance is chosen
+        self.target = 0  # the highest instance known to be chosen anywhere
+        self.target_source = 0
+        self.chosen: dict[int, bytes] = {}
+        self.acks: list[int] = []
+        self.acks_ballot = 0
+        self.counts: dict[str, int] = {}
+        self.messages: list[tuple[int, Message]] = []
+        self.after: list[tuple[int, Message]] = []
+        self.to_self: list[Message] = []
+
+    @property
+    def applied(self) -> int:
+        """The last instance applied."""
+        return self.machine.applied
+
+    def others(self) -> list[int]:
+        """All other replicas that vote now or soon."""
+        return [replica for replica in self.machine.membership.ids() if replica != self.id]
+
+    def send(self, to: int, message: Message) -> None:
+        """Says something that rests on nothing this replica has yet to store."""
+        (self.messages if self.started else self.after).append((to, message))
+
+    def send_after(self, to: int, message: Message) -> None:
+        """Says something once all of this turn is durable, perhaps to itself."""
+        if to == self.id:
+            self.to_self.append(message)
+        else:
+            self.after.append((to, message))
+
+    def acknowledge(self, ballot: int, slot: int) -> None:
+        """Tells the owner of a ballot of a vote in it, together with the other votes of this turn."""
+        if ballot != self.acks_ballot:
+            self.flush_acks()
+            self.acks_ballot = ballot
+        self.acks.append(slot)
+
+    def flush_acks(self) -> None:
+        """Votes of one turn in one ballot make one message."""
+        if self.acks:
+            self.send_after(owner_of(self.acks_ballot), Accepted(self.acks_ballot, self.applied, tuple(self.acks)))
+            self.acks = []
+
+    def count(self, reason: str, number: int = 1) -> None:
+        """Counts what was dropped, and why."""
+        self.counts[reason] = self.counts.get(reason, 0) + number
+
+    def see(self, ballot: int) -> None:
+        """Remembers the highest round, so that the next own ballot is above it."""
+        self.highest_round = max(self.highest_round, round_of(ballot))
+
+    def hear_chosen(self, ballot: int, upto: int) -> None:
+        """The leader of a ballot says that all up to an instance is chosen."""
+        if (ballot, upto) > self.hint:
+            self.hint = (ballot, upto)
+
+    def aim(self, slot: int, source: int) -> None:
+        """Somebody knows more than this replica."""
+        if slot > self.target:
+            self.target, self.target_source = slot, source
+
+    def told(self, slot: int) -> bytes | None:
+        """The value of an instance that the leader said is chosen, where this replica voted for it in that ballot.
+
+        In one ballot the leader proposes one value. So the vote is for the chosen value, whichever ballot chose it.
+        A fast vote proves nothing: there, others may have voted for another value in the same ballot.
+        """
+        ballot, upto = self.hint
+        voted = self.acceptor.votes.get(slot)
+        if slot <= upto and voted is not None and voted[0] == classic(ballot):
+            return voted[1]
+        return None
+
+    def leader_alive(self) -> bool:
+        """Whether a leader was heard of lately."""
+        return bool(self.leader) and self.now - self.leader_heard_s <= self.settings.suspect_s

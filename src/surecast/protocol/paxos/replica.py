@@ -1,0 +1,477 @@
+"""One replica of a replicated state machine: messages and ticks in, turns out.
+
+replica = Replica(1, handler, members=[1, 2, 3], records=store.items())
+replica.receive(sender, message, now)   # or submit(...), or tick(now); as many as there are
+turn = replica.take()                   # send turn.messages and turn.replies
+store.commit(turn.records)              # then send turn.after
+replica.synced(turn.number, now)        # and take the next turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from surecast.errors import ConfigurationError
+from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos.ballots import owner_of
+from surecast.protocol.paxos.batches import check_requests, pack_requests, segment_key
+from surecast.protocol.paxos.catch_up import CatchUp
+from surecast.protocol.paxos.election import Election
+from surecast.protocol.paxos.fast_coordinator import FastCoordinator
+from surecast.protocol.paxos.fast_track import FastTrack
+from surecast.protocol.paxos.handler import Handler
+from surecast.protocol.paxos.journal import Restored, read_records
+from surecast.protocol.paxos.leader import Leader, Stage
+from surecast.protocol.paxos.machine import Answer, Machine, Observer
+from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
+from surecast.protocol.paxos.node import Node, Turn
+from surecast.protocol.paxos.quorums import digest_of
+from surecast.protocol.paxos.settings import PaxosSettings
+from surecast.protocol.paxos.submissions import Submissions
+from surecast.protocol.paxos.voter import Voter
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """A founder (`token` 0), a replica that joins later (any other token, drawn at random), or one that starts again.
+
+    `members` are the founders; for a replica that joins, whom to ask. `records` is what the store holds: where it holds
+    this replica's state, that counts, and not `members`. A replica that lost its store must not start again under its
+    number: it is replaced by a new one (`replace`). `seed` varies the waits of the election. `epoch_s` is added to
+    `now` for the stamps of entries. `observer` is told of every instance applied.
+    """
+
+    def __init__(
+        self,
+        replica: int,
+        handler: Handler,
+        members: Iterable[int],
+        settings: PaxosSettings | None = None,
+        records: Iterable[tuple[bytes, bytes]] = (),
+        token: int = 0,
+        seed: int = 0,
+        now: float = 0.0,
+        epoch_s: float = 0.0,
+        observer: Observer | None = None,
+    ):
+        settings = settings or PaxosSettings()
+        found = read_records(records)
+        members = found.members if found.replica else tuple(members)
+        token = found.token if found.replica else token
+        self._check_identity(replica, token, members, found)
+        self.epoch_s = epoch_s
+        machine = Machine(handler, Membership.founding(members, settings.alpha), settings, observer)
+        self.node = node = Node(replica, token, settings, machine, seed)
+        node.now = now
+        self.track = FastTrack(node)
+        self.leader = Leader(node)
+        self.coordinator = FastCoordinator(node, self.leader, self.track)
+        self.voter = Voter(node, self.track)
+        self.election = Election(node)
+        self.catch_up = CatchUp(node)
+        self.submissions = Submissions(node, found.incarnation + 1)
+        self.snapshot_slot = 0
+        self._replies: list[tuple[int, list[Answer]]] = []
+        self._number = 0
+        self._own: dict[int, list[m.Message]] = {}
+        self._heartbeat_s = now
+        self._stored_chosen = found.chosen
+        self._want_more = False
+        node.journal.identity(replica, token, found.incarnation + 1, members)
+        self._restore(found)
+        self.election.rest()
+        self._handlers: dict[type, Callable[[int, Any], None]] = {
+            m.Heartbeat: self._on_heartbeat,
+            m.Canvass: self.election.on_canvass,
+            m.Support: self._on_support,
+            m.Prepare: self._on_prepare,
+            m.Promise: self.leader.on_promise,
+            m.Reject: self._on_reject,
+            m.Accept: self._on_accept,
+            m.Accepted: self.leader.on_accepted,
+            m.Chosen: self._on_chosen,
+            m.Propose: self._on_propose,
+            m.Voted: self._on_voted,
+            m.Close: self._on_close,
+            m.Closed: self.coordinator.on_closed,
+            m.Forward: self._on_forward,
+            m.Fetch: self._on_fetch,
+            m.Entries: self._on_entries,
+            m.SnapshotPart: self._on_part,
+        }
+
+    @staticmethod
+    def _check_identity(replica: int, token: int, members: tuple[int, ...], found: Restored) -> None:
+        if found.replica and found.replica != replica:
+            raise ConfigurationError(
+                f"paxos store: it belongs to replica {found.replica}, not {replica}; give each replica its own store"
+            )
+        if token == 0 and replica not in members:
+            raise ConfigurationError(
+                f"paxos replica {replica}: not among the founders {list(members)}; a replica that joins has a token"
+            )
+
+    def _restore(self, found: Restored) -> None:
+        node = self.node
+        if found.snapshot_slot or found.pieces:
+            node.machine.decode(found.snapshot)
+            self.snapshot_slot = found.snapshot_slot
+            self.catch_up.keep(found.snapshot_slot, found.snapshot)
+        else:
+            node.blank = node.token != 0
+        node.journal.resume(found.pieces)
+        node.acceptor.promised = found.promised
+        node.acceptor.votes = found.votes
+        node.acceptor.closed = found.closed
+        node.see(found.promised)
+        node.target = found.chosen
+        while node.applied < found.chosen and (voted := found.votes.get(node.applied + 1)) is not None:
+            node.machine.apply(voted[1], 0)
+        self._check_voting()
+
+    # What goes in
+
+    @property
+    def id(self) -> int:
+        """The number of this replica."""
+        return self.node.id
+
+    @property
+    def applied(self) -> int:
+        """The last instance applied."""
+        return self.node.applied
+
+    @property
+    def hash(self) -> bytes:
+        """The running hash of all that was applied: equal on all replicas that applied equally much."""
+        return self.node.machine.hash
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads, as far as it knows."""
+        return self.leader.leads
+
+    def submit(self, requests: Sequence[tuple[int, int, bytes]] | bytes, now: float) -> int:
+        """Takes requests of clients, each of client, sequence number and command, or packed by `pack_requests`.
+
+        Returns the number under which the replies will come out of a turn. OverloadError where too many wait.
+        """
+        self.node.now = now
+        if isinstance(requests, bytes):
+            check_requests(requests)
+            return self.submissions.submit(requests)
+        return self.submissions.submit(pack_requests(requests))
+
+    def replace(self, old: int, new: int, token: int, now: float) -> int:
+        """Asks for a change of the membership: a new replica, created with this token, replaces an old one."""
+        return self.submit([(CONFIGURATION_CLIENT, 0, replace_command(old, new, token))], now)
+
+    def receive(self, sender: int, message: m.Message, now: float) -> None:
+        """Takes a message of another replica."""
+        node = self.node
+        node.now = now
+        node.detector.hear(sender, now)
+        self._handlers[type(message)](sender, message)
+        self._settle()
+
+    def tick(self, now: float) -> None:
+        """Time has passed. Call it several times in each `heartbeat_s`, whether anything happened or not."""
+        node = self.node
+        node.now = now
+        if now - self._heartbeat_s >= node.settings.heartbeat_s or now < self._heartbeat_s:
+            self._heartbeat_s = now
+            for other in node.others():
+                node.send(other, self._heartbeat())
+        self.leader.tick()
+        self.catch_up.tick()
+        self.submissions.tick()
+        if self.leader.leads:
+            node.leader_heard_s = now
+            self.election.rest()
+        elif node.voting and now >= self.election.deadline_s:
+            self.leader.step_down()
+            if self.election.canvass():
+                self._stand()
+        self._settle()
+
+    def synced(self, number: int, now: float) -> None:
+        """The records of all turns up to this one are durable."""
+        node = self.node
+        node.now = now
+        node.started = True
+        for turn in sorted(turn for turn in self._own if turn <= number):
+            for message in self._own.pop(turn):
+                self._handlers[type(message)](node.id, message)
+        self._settle()
+
+    def take(self) -> Turn:
+        """All that came out since the last turn."""
+        node = self.node
+        self._dispatch()
+        if self.leader.leads:
+            self._lead()
+        node.flush_acks()
+        if self._want_more:
+            self._want_more = False
+            self.catch_up.ask()
+        if node.journal.records and node.applied != self._stored_chosen:
+            self._store_chosen()  # nothing rests on it but a quicker start: it is not worth a commit of its own
+        self._number += 1
+        if node.to_self:
+            self._own[self._number], node.to_self = node.to_self, []
+        messages, node.messages = node.messages, []
+        after, node.after = node.after, []
+        replies, self._replies = self._replies, []
+        return Turn(self._number, node.journal.take(), messages, after, replies)
+
+    # What happens in between
+
+    def _store_chosen(self) -> None:
+        self._stored_chosen = self.node.applied
+        self.node.journal.chosen(self.node.applied)
+
+    def _stamp_us(self) -> int:
+        return max(0, int((self.node.now + self.epoch_s) * 1e6))
+
+    def _heartbeat(self) -> m.Heartbeat:
+        leads = self.leader.leads
+        ballot = self.leader.ballot if leads else self.node.acceptor.promised
+        return m.Heartbeat(ballot, leads, self.node.applied, self.coordinator.first, self.coordinator.last)
+
+    def _dispatch(self) -> None:
+        """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
+        node, settings = self.node, self.node.settings
+        self._replies += self.submissions.answer()
+        direct = settings.variant == "fast" and settings.allow_direct
+        while self.submissions.fresh:
+            if self.leader.leads:
+                for segment in self.submissions.take(settings.queue_bytes_max):
+                    self.leader.enqueue(segment)
+            elif direct and node.voting and node.leader_alive() and (slot := self.track.free_slot()):
+                proposal = self.track.propose(slot, self.submissions.take(settings.value_bytes_max), self._stamp_us())
+                self.voter.on_propose(proposal)
+            elif node.leader_alive() and node.leader != node.id and node.started:
+                node.send(node.leader, m.Forward(tuple(self.submissions.take(settings.value_bytes_max))))
+            else:
+                return
+
+    def _lead(self) -> None:
+        node, leader = self.node, self.leader
+        fast = self.coordinator.is_open()
+        while fast and leader.queue and (slot := self.track.free_slot()):
+            self.voter.on_propose(self.track.propose(slot, leader.take_batch(), self._stamp_us()))
+        leader.pump(self._stamp_us(), fast)
+        if node.settings.variant == "fast":
+            last = self.coordinator.last
+            self.coordinator.settle()
+            self.coordinator.extend()
+            if self.coordinator.last > last:
+                leader.said_applied = -1
+        if leader.said_applied < node.applied:
+            leader.said_applied = node.applied
+            message = m.Chosen(leader.ballot, node.applied, self.coordinator.first, self.coordinator.last)
+            for other in node.others():
+                node.send(other, message)
+
+    def _settle(self) -> None:
+        """Applies whatever is known to be chosen, in order."""
+        node = self.node
+        if not node.blank:
+            while (value := self._known(node.applied + 1)) is not None:
+                self._apply(node.applied + 1, value)
+            if node.applied - self.snapshot_slot >= node.settings.snapshot_every:
+                self._snapshot()
+        if self.leader.try_to_lead():
+            self.election.attempt = 0
+            self.coordinator.reset()
+            self._follow(node.id, self.leader.ballot)
+
+    def _known(self, slot: int) -> bytes | None:
+        node = self.node
+        value = node.chosen.get(slot)
+        if value is None:
+            value = node.told(slot)
+        if value is None and slot in self.track.tallies:
+            value = self._won(slot)
+        return value
+
+    def _won(self, slot: int) -> bytes | None:
+        """The value with a fast quorum of votes, where it is at hand."""
+        node = self.node
+        digest = self.track.winner(slot, node.machine.membership.at(slot))
+        if digest is None:
+            return None
+        voted = node.acceptor.votes.get(slot)
+        if voted is not None and digest_of(voted[1]) == digest:
+            return voted[1]
+        node.aim(slot, node.leader)
+        return self.coordinator.value_of(slot, digest)
+
+    def _apply(self, slot: int, value: bytes) -> None:
+        node, membership = self.node, self.node.machine.membership
+        node.acceptor.learn(slot, value)
+        before = tuple(membership.configurations)
+        done = node.machine.apply(value, node.id)
+        node.chosen.pop(slot, None)
+        keys = [(origin, number) for origin, number, _ in done]
+        self.leader.applied(slot, keys)
+        for origin, number, answers in done:
+            if origin == node.id and answers is not None:
+                self.submissions.done(number)
+                self._replies.append((number, answers))
+        if node.settings.variant == "fast":
+            self._applied_fast(slot, keys)
+        if before != (now := tuple(membership.configurations)):
+            self._membership_changed(added=now[-1] != before[-1])
+
+    def _applied_fast(self, slot: int, keys: list[tuple[int, int]]) -> None:
+        """Own proposals that lost the instance go again."""
+        self.coordinator.applied(slot)
+        for segment in self.track.applied(slot):
+            key = segment_key(segment)
+            if key not in keys:
+                self.leader.return_to_queue(segment)
+                if key[0] == self.node.id and not self.leader.leads:
+                    self.submissions.again(key[1])
+
+    def _check_voting(self) -> bool:
+        """A replica votes once it knows that the group counts on it under its own token; a blank one knows nothing."""
+        node = self.node
+        node.voting = not node.blank and node.machine.membership.includes(node.id, node.token)
+        return node.voting
+
+    def _membership_changed(self, added: bool) -> None:
+        """Where a configuration came in, its majority must promise too, before anything else is proposed."""
+        self._check_voting()
+        self._store_chosen()  # who votes must be known again at once after a start: the others may be gone by then
+        if self.leader.stage is not Stage.IDLE:
+            if not self.node.voting:
+                self.leader.step_down()
+            elif added:
+                self.leader.prepare(self.election.next_ballot())
+
+    def _snapshot(self) -> None:
+        node = self.node
+        data = node.machine.encode()
+        self.snapshot_slot = node.applied
+        node.journal.snapshot(node.applied, data)
+        self.catch_up.keep(node.applied, data)
+        node.acceptor.truncate(node.applied - node.settings.log_keep)
+
+    def _stand(self) -> None:
+        self.leader.prepare(self.election.next_ballot())
+        self.election.ballot = 0
+        self.election.rest()
+
+    def _follow(self, leader: int, ballot: int) -> None:
+        node = self.node
+        if leader != node.id and self.leader.stage is not Stage.IDLE and ballot > self.leader.ballot:
+            self.leader.step_down()
+        if ballot > node.leader_ballot:
+            node.leader, node.leader_ballot = leader, ballot
+            self.submissions.all_again()
+        if leader == node.leader:
+            node.leader_heard_s = node.now
+        if leader != node.id:
+            self.election.followed()
+
+    # What messages do
+
+    def _on_heartbeat(self, sender: int, message: m.Heartbeat) -> None:
+        node = self.node
+        node.see(message.ballot)
+        node.aim(message.applied, sender)
+        if self.leader.leads:
+            known = self.leader.peers_applied.get(sender, 0)
+            self.leader.peers_applied[sender] = max(known, message.applied)
+        if message.leading:
+            if message.ballot < node.acceptor.promised:
+                self.voter.reject(sender)
+            else:
+                self._hear_leader(sender, message)
+        if node.voting and sender not in node.machine.membership.ids():
+            node.send(sender, self._heartbeat())  # a replica that joins, or one that does not know that it left
+
+    def _hear_leader(self, sender: int, message: m.Heartbeat | m.Chosen) -> None:
+        self._follow(sender, message.ballot)
+        self.node.hear_chosen(message.ballot, message.applied)
+        self.track.open(message.ballot, message.fast_first, message.fast_last)
+
+    def _on_chosen(self, sender: int, message: m.Chosen) -> None:
+        self.node.aim(message.applied, sender)
+        if message.ballot >= self.node.acceptor.promised:
+            self._hear_leader(sender, message)
+
+    def _on_support(self, sender: int, message: m.Support) -> None:
+        if self.election.on_support(sender, message) and self.node.voting:
+            self._stand()
+
+    def _on_prepare(self, sender: int, message: m.Prepare) -> None:
+        node = self.node
+        node.see(message.ballot)
+        if owner_of(message.ballot) == sender and self.voter.on_prepare(sender, message):
+            if self.leader.stage is not Stage.IDLE and message.ballot > self.leader.ballot:
+                self.leader.step_down()
+            self.election.rest()
+
+    def _on_reject(self, sender: int, message: m.Reject) -> None:
+        self.node.see(message.ballot)
+        if self.leader.stage is not Stage.IDLE and message.ballot > self.leader.ballot:
+            self.leader.step_down()
+            self.election.rest()
+
+    def _on_accept(self, sender: int, message: m.Accept) -> None:
+        self.node.aim(message.applied, sender)
+        if owner_of(message.ballot) == sender and self.voter.on_accept(sender, message):
+            self._follow(sender, message.ballot)
+            self.node.hear_chosen(message.ballot, message.applied)
+
+    def _on_propose(self, sender: int, message: m.Propose) -> None:
+        self.voter.on_propose(message)
+
+    def _on_voted(self, sender: int, message: m.Voted) -> None:
+        self.track.on_voted(sender, message)
+        self.coordinator.on_voted(sender, message)
+
+    def _on_close(self, sender: int, message: m.Close) -> None:
+        if owner_of(message.ballot) == sender and self.voter.on_close(sender, message) and sender != self.node.id:
+            self._follow(sender, message.ballot)
+
+    def _on_forward(self, sender: int, message: m.Forward) -> None:
+        if not self.leader.leads:
+            self.node.count("requests sent to a replica that does not lead", len(message.segments))
+            return
+        for segment in message.segments:
+            self.leader.enqueue(segment)
+
+    def _on_fetch(self, sender: int, message: m.Fetch) -> None:
+        if not self.catch_up.on_fetch(sender, message):
+            self._snapshot()
+            self.catch_up.on_fetch(sender, message)
+
+    def _on_entries(self, sender: int, message: m.Entries) -> None:
+        self.catch_up.on_entries(sender, message)
+        self._want_more = bool(message.values) and message.applied >= message.first + len(message.values)
+
+    def _on_part(self, sender: int, message: m.SnapshotPart) -> None:
+        node = self.node
+        data = self.catch_up.on_part(sender, message)
+        if data is None:
+            return
+        before = node.machine.membership
+        node.machine.decode(data)
+        node.blank = False
+        self.snapshot_slot = node.applied
+        node.journal.snapshot(node.applied, data)
+        self.catch_up.keep(node.applied, data)
+        node.acceptor.truncate(node.applied)
+        node.chosen = {slot: value for slot, value in node.chosen.items() if slot > node.applied}
+        self.track.jumped(node.applied)
+        self.coordinator.jumped()
+        if node.machine.membership.encode() != before.encode():
+            self._membership_changed(added=True)
+        self._check_voting()
+        self.submissions.all_again()
+        self._want_more = node.target > node.applied

@@ -1,0 +1,87 @@
+"""Requests of the clients of this replica, until they are applied: sent to whoever proposes, and again if need be."""
+
+from __future__ import annotations
+
+from surecast.errors import OverloadError
+from surecast.protocol.paxos.batches import make_segment, requests_of
+from surecast.protocol.paxos.machine import Answer
+from surecast.protocol.paxos.node import Node
+
+__all__ = ["Submissions"]
+
+
+class Submissions:
+    """Segments under way. The same segment may be proposed several times; the reply queue makes it count once."""
+
+    def __init__(self, node: Node, incarnation: int):
+        self.node = node
+        self.number = incarnation << 32
+        self.segments: dict[int, bytes] = {}
+        self.sent_s: dict[int, float] = {}
+        self.fresh: dict[int, None] = {}
+        self.bytes = 0
+
+    def submit(self, requests: bytes) -> int:
+        """Takes requests; OverloadError where too many wait already."""
+        if self.bytes + len(requests) > self.node.settings.queue_bytes_max:
+            self.node.count("requests beyond the queue")
+            raise OverloadError(
+                f"paxos replica {self.node.id}: {self.bytes} bytes of requests are under way, and "
+                f"queue_bytes_max is {self.node.settings.queue_bytes_max}; send them again later"
+            )
+        self.number += 1
+        self.segments[self.number] = make_segment(self.node.id, self.number, requests)
+        self.fresh[self.number] = None
+        self.bytes += len(requests)
+        return self.number
+
+    def done(self, number: int) -> None:
+        """A segment is applied."""
+        segment = self.segments.pop(number, None)
+        if segment is not None:
+            self.bytes = max(0, self.bytes - len(segment) + 14)
+            self.fresh.pop(number, None)
+            self.sent_s.pop(number, None)
+
+    def again(self, number: int) -> None:
+        """A segment lost its instance."""
+        if number in self.segments:
+            self.fresh[number] = None
+
+    def all_again(self) -> None:
+        """The leader changed: it may know nothing of what is under way."""
+        self.fresh = dict.fromkeys(self.segments)
+
+    def tick(self) -> None:
+        """Whatever was not applied for a while goes again."""
+        until_s = self.node.now - self.node.settings.retry_s
+        for number, sent_s in self.sent_s.items():
+            if sent_s <= until_s:
+                self.fresh[number] = None
+
+    def answer(self) -> list[tuple[int, list[Answer]]]:
+        """P2S Algorithm 1, line 25: answers from the queue of replies what was carried out before.
+
+        That happens where a client asks again, and where a snapshot took the place of the instance with the reply.
+        """
+        found = []
+        for number in list(self.fresh):
+            answers = self.node.machine.cached(requests_of(self.segments[number]))
+            if answers is not None:
+                found.append((number, answers))
+                self.done(number)
+        return found
+
+    def take(self, bytes_max: int) -> list[bytes]:
+        """The next segments to send, at least one where there is one."""
+        taken: list[bytes] = []
+        size = 0
+        for number in list(self.fresh):
+            segment = self.segments[number]
+            if taken and size + len(segment) > bytes_max:
+                break
+            taken.append(segment)
+            size += len(segment)
+            del self.fresh[number]
+            self.sent_s[number] = self.node.now
+        return taken

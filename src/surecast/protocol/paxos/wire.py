@@ -1,0 +1,151 @@
+"""Messages as bytes: a version, a kind, fixed fields and at most one part of variable length.
+
+The shell adds length and checksum. Any bytes either decode or raise PeerError.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from surecast.errors import PeerError
+from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos.batches import NOOP, check_requests, segments_of
+
+__all__ = ["VERSION", "decode", "encode"]
+
+VERSION: Final = 1
+_Tail: TypeAlias = Literal["", "bytes", "optional", "numbers", "pieces", "votes"]
+_VOTE: Final = struct.Struct(">QQI")
+
+
+class _Form(NamedTuple):
+    """How a message is laid out: its class, its fixed fields, the field of variable length and its kind."""
+
+    kind: type[m.Message]
+    layout: struct.Struct
+    names: tuple[str, ...]
+    tail: _Tail
+
+
+def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
+    names = tuple(kind.__dataclass_fields__)
+    return _Form(kind, struct.Struct(">BB" + layout), names, tail)
+
+
+_FORMS: Final = (
+    _form(m.Heartbeat, "Q?QQQ"),
+    _form(m.Canvass, "Q"),
+    _form(m.Support, "Q"),
+    _form(m.Prepare, "Q"),
+    _form(m.Promise, "QQ", "votes"),
+    _form(m.Reject, "Q"),
+    _form(m.Accept, "QQQ", "bytes"),
+    _form(m.Accepted, "QQ", "numbers"),
+    _form(m.Chosen, "QQQQ"),
+    _form(m.Propose, "QQ", "bytes"),
+    _form(m.Voted, "QQ16s", "optional"),
+    _form(m.Close, "Q", "numbers"),
+    _form(m.Closed, "QQQ", "optional"),
+    _form(m.Forward, "", "pieces"),
+    _form(m.Fetch, "QQQ"),
+    _form(m.Entries, "QQ", "pieces"),
+    _form(m.SnapshotPart, "QQQ16s", "bytes"),
+)
+_NUMBER_OF: Final = {form.kind: number for number, form in enumerate(_FORMS)}
+
+
+def encode(message: m.Message) -> bytes:
+    """A message as bytes.
+
+    >>> encode(m.Prepare(258))
+    b'\\x01\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    """
+    number = _NUMBER_OF[type(message)]
+    form = _FORMS[number]
+    fields = [getattr(message, name) for name in form.names]
+    if not form.tail:
+        return form.layout.pack(VERSION, number, *fields)
+    tail = fields.pop()
+    head = form.layout.pack(VERSION, number, *fields)
+    if form.tail == "bytes":
+        return head + bytes(tail)
+    if form.tail == "optional":
+        return head + (b"\0" if tail is None else b"\1" + bytes(tail))
+    if form.tail == "numbers":
+        return head + struct.pack(f">{len(tail)}Q", *tail)
+    if form.tail == "pieces":
+        return head + b"".join([part for piece in tail for part in (len(piece).to_bytes(4, "big"), piece)])
+    return head + b"".join(
+        [part for slot, ballot, value in tail for part in (_VOTE.pack(slot, ballot, len(value)), value)]
+    )
+
+
+def decode(data: bytes) -> m.Message:
+    """The message of some bytes.
+
+    >>> decode(encode(m.Accepted(6, 4, (5, 7))))
+    Accepted(ballot=6, applied=4, slots=(5, 7))
+    """
+    if len(data) < 2 or data[0] != VERSION or data[1] >= len(_FORMS):
+        raise PeerError(f"paxos message: {bytes(data[:2])!r} is no version {VERSION} and known kind")
+    form = _FORMS[data[1]]
+    size = form.layout.size
+    if len(data) < size or (not form.tail and len(data) != size):
+        raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
+    fields = form.layout.unpack_from(data)[2:]
+    try:
+        message = form.kind(*fields, *_tail(form.tail, data, size))
+        _check(message)
+    except struct.error as error:
+        raise PeerError(f"paxos message: a {form.kind.__name__} is cut off: {error}") from error
+    return message
+
+
+def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
+    if not kind:
+        return []
+    if kind == "bytes":
+        return [data[at:]]
+    if kind == "optional":
+        if data[at : at + 1] not in (b"\0", b"\1") or (data[at] == 0 and len(data) > at + 1):
+            raise PeerError("paxos message: an optional value begins with neither 0 nor 1")
+        return [data[at + 1 :] if data[at] else None]
+    if kind == "numbers":
+        return [struct.unpack_from(f">{-(-(len(data) - at) // 8)}Q", data, at)]
+    parts: list[object] = []
+    while at < len(data):
+        if kind == "pieces":
+            (size,) = struct.unpack_from(">I", data, at)
+            at += 4
+            parts.append(data[at : at + size])
+        else:
+            slot, ballot, size = _VOTE.unpack_from(data, at)
+            at += _VOTE.size
+            parts.append((slot, ballot, data[at : at + size]))
+        at += size
+    if at != len(data):
+        raise PeerError("paxos message: the last part is cut off")
+    return [tuple(parts)]
+
+
+def _check(message: m.Message) -> None:
+    """Whatever will be applied is checked where it comes in: a damaged batch must not reach a vote."""
+    if isinstance(message, m.Forward):
+        for segment in message.segments:
+            _check_value(bytes(8) + segment)
+    elif isinstance(message, m.Accept | m.Propose):
+        _check_value(message.value)
+
+
+def _check_value(value: bytes) -> None:
+    if value == NOOP:
+        return
+    if len(value) < 8:
+        raise PeerError("paxos value: shorter than its time stamp")
+    end = 8
+    for _, _, requests in segments_of(value):
+        check_requests(requests)
+        end += 14 + len(requests)
+    if end != len(value):
+        raise PeerError("paxos value: its segments do not add up to it")

@@ -1,0 +1,123 @@
+"""What must hold of a run, whatever went wrong in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from surecast.errors import SurecastError
+from surecast.protocol.paxos.batches import segments_of, walk
+
+__all__ = ["Ledger", "Operation", "Violation", "check_histories"]
+
+
+class Violation(SurecastError):  # noqa: N818
+    """A run broke a property; the message names it."""
+
+
+@dataclass(slots=True)
+class Operation:
+    """What a client asked, when, and what it was told when."""
+
+    client: int
+    sequence: int
+    command: bytes
+    asked_s: float
+    answered_s: float = -1.0
+    reply: bytes = b""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the client knows the outcome."""
+        return self.answered_s >= 0
+
+
+class Ledger:
+    """All that was submitted and all that any replica applied: agreement, validity and the running hash."""
+
+    def __init__(self) -> None:
+        self.submitted: dict[tuple[int, int], bytes] = {}
+        self.values: dict[int, bytes] = {}
+        self.hashes: dict[int, bytes] = {}
+
+    def applied(self, replica: int, slot: int, value: bytes, running: bytes) -> None:
+        """A replica applied an instance; the first one says what all others must apply there."""
+        known = self.values.setdefault(slot, value)
+        if known != value:
+            raise Violation(f"agreement: replica {replica} applies another value at {slot} than others did")
+        if self.hashes.setdefault(slot, running) != running:
+            raise Violation(f"running hash: replica {replica} has another prefix up to {slot} than others")
+
+    def replay(self) -> Replay:
+        """Carries out the log once more, in the simplest way."""
+        return Replay(self)
+
+
+class Replay:
+    """A second, deliberately plain state machine: no windows, no snapshots, every identity once."""
+
+    def __init__(self, ledger: Ledger):
+        self.pairs: dict[bytes, bytes] = {}
+        self.replies: dict[tuple[int, int], bytes] = {}
+        self.places: dict[tuple[int, int], int] = {}
+        for slot in range(1, max(ledger.values, default=0) + 1):
+            if slot not in ledger.values:
+                raise Violation(f"agreement: instance {slot} was applied by nobody, but later ones were")
+            value = ledger.values[slot]
+            for _, _, requests in segments_of(value) if value else ():
+                for client, sequence, command in walk(requests):
+                    if client:
+                        self._execute(ledger, client, sequence, command)
+
+    def _execute(self, ledger: Ledger, client: int, sequence: int, command: bytes) -> None:
+        key = (client, sequence)
+        if ledger.submitted.get(key) != command:
+            raise Violation(f"validity: request {key} was applied, but nobody sent it like that")
+        if key not in self.replies:
+            self.places[key] = len(self.places)
+            self.replies[key] = self._answer(command)
+
+    def _answer(self, command: bytes) -> bytes:
+        fields, at = [], 1
+        while at < len(command):
+            size = int.from_bytes(command[at : at + 4], "big")
+            fields.append(command[at + 4 : at + 4 + size])
+            at += 4 + size
+        key, before = fields[0], self.pairs.get(fields[0])
+        if command[:1] == b"g":
+            return b"-" if before is None else b"+" + before
+        if command[:1] == b"i":
+            self.pairs[key] = b"%d" % (int(before or b"0") + int(fields[1]))
+            return b"+" + self.pairs[key]
+        if command[:1] == b"c" and (before or b"") != fields[1]:
+            return b"!" + (before or b"")
+        self.pairs[key] = fields[-1]
+        return b"+"
+
+
+def check_histories(replay: Replay, operations: Iterable[Operation]) -> None:
+    """Acknowledged means chosen, once, with that reply, and in an order that no client can tell from real time.
+
+    The log is one order of all operations, and each reply is the one of that order. It is a linearization if nothing
+    stands before something that was answered before it was asked.
+    """
+    answered = [operation for operation in operations if operation.is_answered]
+    for operation in answered:
+        key = (operation.client, operation.sequence)
+        if key not in replay.places:
+            raise Violation(f"durability: request {key} was answered, but is not in the log")
+        if replay.replies[key] != operation.reply:
+            raise Violation(
+                f"exactly once: request {key} was answered {operation.reply!r}; the log gives {replay.replies[key]!r}"
+            )
+    by_answer = sorted(answered, key=lambda operation: operation.answered_s)
+    latest, at = -1, 0
+    for operation in sorted(answered, key=lambda operation: operation.asked_s):
+        while at < len(by_answer) and by_answer[at].answered_s < operation.asked_s:
+            latest = max(latest, replay.places[by_answer[at].client, by_answer[at].sequence])
+            at += 1
+        if replay.places[operation.client, operation.sequence] < latest:
+            raise Violation(
+                f"linearizability: request {(operation.client, operation.sequence)} stands before one that was "
+                f"answered before it was asked"
+            )

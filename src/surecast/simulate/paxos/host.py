@@ -1,0 +1,82 @@
+"""One simulated machine: a replica with its disk and its clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from surecast.protocol.paxos import ExampleStore, PaxosSettings, Replica, Turn
+
+__all__ = ["Host"]
+
+
+class Host:
+    """A replica that can crash. What is in `disk` survives; `unsynced` has the commits on their way there."""
+
+    def __init__(
+        self,
+        replica: int,
+        members: tuple[int, ...],
+        token: int,
+        settings: PaxosSettings,
+        seed: int,
+        observer: Callable[[int, int, bytes, bytes], None],
+    ):
+        self.id = replica
+        self.members = members
+        self.token = token
+        self.settings = settings
+        self.seed = seed
+        self.observer = observer
+        self.disk: dict[bytes, bytes] = {}
+        self.disk_s = 0.0
+        self.is_writing = False
+        self.unsynced: deque[Turn] = deque()
+        self.replica: Replica | None = None
+        self.handler = ExampleStore()
+        self.life = 0
+        self.rate = 1.0
+        self.offset_s = 0.0
+        self.is_gone = False
+
+    def clock(self, now_s: float) -> float:
+        """What this machine's clock shows."""
+        return self.offset_s + now_s * self.rate
+
+    def start(self, now_s: float) -> Replica:
+        """Starts from what is on the disk."""
+        self.life += 1
+        self.handler = ExampleStore()
+
+        def observe(slot: int, value: bytes, running: bytes) -> None:
+            self.observer(self.id, slot, value, running)
+
+        self.replica = Replica(
+            self.id,
+            self.handler,
+            self.members,
+            self.settings,
+            records=self.disk.items(),
+            token=self.token,
+            seed=self.seed,
+            now=self.clock(now_s),
+            observer=observe,
+        )
+        self.is_writing = False
+        return self.replica
+
+    def store(self, turn: Turn) -> None:
+        """One commit reaches the disk, whole."""
+        for key, value in turn.records:
+            if value is None:
+                self.disk.pop(key, None)
+            else:
+                self.disk[key] = value
+
+    def crash(self, kept: int) -> None:
+        """Everything but the disk is gone, and but the first `kept` of the commits that were on their way."""
+        for turn in list(self.unsynced)[:kept]:
+            self.store(turn)
+        self.unsynced.clear()
+        self.replica = None
+        self.life += 1

@@ -1,0 +1,116 @@
+"""What goes wrong besides single messages: partitions, crashes, and replicas replaced by blank ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from surecast.simulate.paxos.world import World
+
+__all__ = ["Nemesis"]
+
+_REPLACE_RETRY_S = 0.7
+
+
+class Nemesis:
+    """Makes trouble until it is told to heal the world; a replacement that began is finished after that."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.left = world.options.replacements
+        self.replacing: tuple[int, int, int] | None = None
+        rng, options = world.rng, world.options
+        world.at(rng.expovariate(1 / options.partition_every_s), self._partition)
+        if options.crash:
+            world.at(rng.expovariate(1.0), self._crash_many)
+        if self.left:
+            world.at(rng.uniform(0, options.faults_s / 2), self._begin_replacement)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no replacement is under way."""
+        return self.replacing is None
+
+    def heal(self) -> None:
+        """Everything works from now on, except what was destroyed for good."""
+        self.world.blocked.clear()
+        for host in self.world.hosts.values():
+            self.world.restart(host)
+
+    def _partition(self) -> None:
+        """Cuts the replicas in two, in both directions or in one; sometimes single links."""
+        world, rng = self.world, self.world.rng
+        if world.is_healed:
+            return
+        world.blocked.clear()
+        world.counts["partitions"] += 1
+        ids = list(world.hosts)
+        if rng.random() < 0.7:
+            if rng.random() < 0.3:
+                cut = {(one, other) for one in ids for other in ids if rng.random() < 0.3}
+            else:
+                side = set(rng.sample(ids, rng.randint(1, len(ids) - 1)))
+                cut = {(one, other) for one in ids for other in ids if one in side and other not in side}
+            if rng.random() >= world.options.one_way:
+                cut |= {(other, one) for one, other in cut}
+            world.blocked |= cut
+        world.at(rng.expovariate(1 / world.options.partition_every_s), self._partition)
+
+    def _crash_many(self) -> None:
+        """Some or all replicas crash at once, as when the power fails."""
+        world, rng = self.world, self.world.rng
+        if world.is_healed:
+            return
+        for host in rng.sample(list(world.hosts.values()), rng.randint(1, len(world.hosts))):
+            world.crash(host)
+        world.at(rng.expovariate(0.5), self._crash_many)
+
+    def _begin_replacement(self) -> None:
+        world, rng = self.world, self.world.rng
+        up = [host.replica for host in world.hosts.values() if host.replica is not None]
+        if world.is_healed or not self.left:
+            return
+        if self.replacing is not None or not up:
+            world.at(_REPLACE_RETRY_S, self._begin_replacement)
+            return
+        self.left -= 1
+        world.counts["replacements"] += 1
+        known = max(up, key=lambda replica: replica.applied).node.machine.membership
+        old, new = rng.choice(known.configurations[-1].ids), max(world.hosts) + 1
+        self.replacing = (old, new, 1_000 + new)
+        if rng.random() < 0.6:  # it is gone already, and its disk with it
+            world.hosts[old].is_gone = True
+            world.crash(world.hosts[old])
+        world.add_host(new, known.ids(), 1_000 + new)
+        self._ask()
+
+    def _is_known(self, new: int) -> bool:
+        """Whether all members have stored that the change took effect: only then may the next machine be taken away.
+
+        Were the last one that knows of it taken away, the others would wait for the old members for ever.
+        """
+        world = self.world
+        knowing = set()
+        for host in world.hosts.values():
+            if host.replica is not None and not host.unsynced and not host.replica.node.machine.membership.changes:
+                knowing.add((host.id, host.replica.node.machine.membership.ids()))
+        return any(new in ids and all((one, ids) in knowing for one in ids) for _, ids in knowing)
+
+    def _ask(self) -> None:
+        """Asks some replica for the change until it has taken effect there."""
+        world, rng = self.world, self.world.rng
+        assert self.replacing is not None
+        old, new, token = self.replacing
+        hosts = [host for host in world.hosts.values() if host.replica is not None and host.id not in (old, new)]
+        if self._is_known(new):
+            world.hosts[old].is_gone = True
+            world.crash(world.hosts[old])
+            self.replacing = None
+            world.at(rng.expovariate(1.0), self._begin_replacement)
+            return
+        if hosts:
+            host = rng.choice(hosts)
+            assert host.replica is not None
+            host.replica.replace(old, new, token, host.clock(world.now))
+            world.turn(host, host.life)
+        world.at(_REPLACE_RETRY_S, self._ask)

@@ -1,0 +1,123 @@
+"""What one seed expands into: the group, its load, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass
+
+from surecast.protocol.paxos import PaxosSettings, Variant
+
+__all__ = ["GroupOptions", "expand"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """One run. Probabilities are for each message or each chance; times are of the world's clock.
+
+    Group: `replicas` of `variant` with the given settings. Load: `clients` with `requests` each, `under_way` of them at
+    a time, on `keys` keys. Network: `loss`, `duplication`, delays of `delay_s` on average, ten times that for the share
+    `straggling`, a partition about every `partition_every_s`, of one direction only for the share `one_way`.
+    Replicas: a crash at a durability point with probability `crash`, down for `down_s` on average, the unsynced commits
+    lost or (for the share `torn`) kept up to a random one; clocks off by up to `drift`. Disks: `disk_s` for a commit on
+    average, twenty times that for the share `slow_disk` of the replicas. `replacements` replicas are replaced by blank
+    ones. `wire`: messages go through the codec. Faults end after `faults_s`; all must be well `heal_s` later.
+    """
+
+    seed: int
+    replicas: int
+    variant: Variant
+    allow_direct: bool
+    alpha: int
+    snapshot_every: int
+    log_keep: int
+    fetch_bytes_max: int
+    vote_window: int
+    clients: int
+    requests: int
+    under_way: int
+    keys: int
+    loss: float
+    duplication: float
+    delay_s: float
+    straggling: float
+    partition_every_s: float
+    one_way: float
+    crash: float
+    down_s: float
+    torn: float
+    drift: float
+    disk_s: float
+    slow_disk: float
+    replacements: int
+    wire: bool
+    faults_s: float = 8.0
+    heal_s: float = 40.0
+
+    @property
+    def settings(self) -> PaxosSettings:
+        """The settings of the replicas: slower than in production, so that a run has fewer events."""
+        return PaxosSettings(
+            variant=self.variant,
+            allow_direct=self.allow_direct,
+            alpha=self.alpha,
+            heartbeat_s=0.1,
+            suspect_s=0.4,
+            election_step_s=0.1,
+            backoff_s=0.3,
+            resend_s=0.15,
+            retry_s=0.6,
+            recover_s=0.08,
+            cooldown_s=0.5,
+            snapshot_every=self.snapshot_every,
+            log_keep=self.log_keep,
+            fetch_bytes_max=self.fetch_bytes_max,
+            vote_window=self.vote_window,
+            value_bytes_max=400,
+            queue_bytes_max=100_000,
+            reply_window=8,
+        )
+
+    def __str__(self) -> str:
+        return " ".join(
+            f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in asdict(self).items()
+        )
+
+
+def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOptions:
+    """The options of a seed: some runs are calm, some lose half of all messages.
+
+    >>> expand(1, 5, "fast") == expand(1, 5, "fast")
+    True
+    """
+    rng = random.Random(f"{seed} {replicas} {variant}")
+    alpha = rng.choice((1, 2, 3, 10))
+    return GroupOptions(
+        seed=seed,
+        replicas=replicas,
+        variant=variant,
+        allow_direct=rng.random() < 0.8,
+        alpha=alpha,
+        snapshot_every=rng.choice((3, 10, 1000)),
+        log_keep=rng.choice((0, 3, 20)),
+        fetch_bytes_max=rng.choice((100, 2_000, 1 << 20)),
+        vote_window=alpha + rng.choice((0, 5, 50)),
+        clients=rng.randint(2, 6),
+        requests=rng.randint(5, 25),
+        under_way=rng.choice((1, 1, 4)),
+        keys=rng.randint(1, 4),
+        loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
+        duplication=rng.choice((0.0, 0.05, 0.3)),
+        delay_s=rng.choice((0.002, 0.01, 0.04)),
+        straggling=rng.choice((0.0, 0.02, 0.1)),
+        partition_every_s=rng.choice((0.5, 2.0, 1e9)),
+        one_way=rng.random(),
+        crash=rng.choice((0.0, 0.001, 0.004)),
+        down_s=rng.choice((0.1, 0.5, 2.0)),
+        torn=rng.choice((0.0, 0.5, 1.0)),
+        drift=rng.choice((0.0, 0.01, 0.2)),
+        disk_s=rng.choice((0.0, 0.002, 0.02)),
+        slow_disk=rng.choice((0.0, 0.0, 0.3)),
+        replacements=rng.choice((0, 0, 1, 2)),
+        wire=rng.random() < 0.15,
+    )

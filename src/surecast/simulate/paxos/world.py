@@ -1,0 +1,236 @@
+"""A simulated world: replicas, disks, clocks, a network and clients, driven by one random generator.
+
+It runs in two phases: first everything that the options allow goes wrong and only safety is asked for; then all is
+healed, and everything asked must be answered and all replicas be equal within a bounded time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from surecast.errors import OverloadError
+from surecast.protocol.paxos import Message, Turn, decode, encode
+from surecast.simulate.paxos.checks import Ledger, Violation, check_histories
+from surecast.simulate.paxos.clients import Clients
+from surecast.simulate.paxos.host import Host
+from surecast.simulate.paxos.nemesis import Nemesis
+from surecast.simulate.paxos.options import GroupOptions
+
+__all__ = ["World"]
+
+_TICK_S = 0.05
+
+
+class World:
+    """One run of a group."""
+
+    def __init__(self, options: GroupOptions):
+        self.options = options
+        self.rng = random.Random(f"world {options.seed} {options.replicas} {options.variant}")
+        self.now = 0.0
+        self.is_healed = False
+        self.ledger = Ledger()
+        self.hosts: dict[int, Host] = {}
+        self.blocked: set[tuple[int, int]] = set()
+        self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        members = tuple(range(1, options.replicas + 1))
+        for replica in members:
+            self.add_host(replica, members, 0)
+        self.clients = Clients(self)
+        self.nemesis = Nemesis(self)
+
+    def at(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Does something later."""
+        self._count += 1
+        heappush(self._events, (self.now + delay_s, self._count, action))
+
+    def add_host(self, replica: int, members: tuple[int, ...], token: int) -> Host:
+        """A new machine with an empty disk."""
+        options, rng = self.options, self.rng
+        host = Host(replica, members, token, options.settings, options.seed, self.ledger.applied)
+        host.rate = 1.0 + rng.uniform(-options.drift, options.drift)
+        host.offset_s = rng.uniform(0, 100 * options.drift)
+        host.disk_s = options.disk_s * (20 if rng.random() < options.slow_disk else 1)
+        self.hosts[replica] = host
+        self.start(host)
+        return host
+
+    def start(self, host: Host) -> None:
+        """Starts a machine."""
+        host.start(self.now)
+        life = host.life
+        self.at(0.0, lambda: self.turn(host, life))
+        self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, life))
+
+    def _tick(self, host: Host, life: int) -> None:
+        if host.life != life or host.replica is None:
+            return
+        host.replica.tick(host.clock(self.now))
+        self.turn(host, life)
+        self.at(_TICK_S / host.rate, lambda: self._tick(host, life))
+
+    def crash(self, host: Host) -> None:
+        """A machine stops at once; it comes back later unless it is gone for good."""
+        if host.replica is None:
+            return
+        self.counts["crashes"] += 1
+        kept = self.rng.randint(0, len(host.unsynced)) if self.rng.random() < self.options.torn else 0
+        host.crash(kept)
+        if not host.is_gone:
+            self.at(self.rng.expovariate(1 / self.options.down_s), lambda: self.restart(host))
+
+    def restart(self, host: Host) -> None:
+        """Brings a machine up where it is down."""
+        if host.replica is None and not host.is_gone:
+            self.start(host)
+
+    def _crashes_here(self, host: Host) -> bool:
+        """Every durability point is a chance to crash."""
+        if self.is_healed or self.rng.random() >= self.options.crash:
+            return False
+        self.crash(host)
+        return True
+
+    def turn(self, host: Host, life: int) -> None:
+        """Takes what a replica has to say and to store."""
+        if host.life != life or host.replica is None:
+            return
+        turn = host.replica.take()
+        if self._crashes_here(host):
+            return  # nothing said, nothing stored
+        for number, answers in turn.replies:
+            self.clients.answered(host, number, answers)
+        for to, message in turn.messages:
+            self.send(host.id, to, message)
+        host.unsynced.append(turn)
+        if self._crashes_here(host):
+            return  # said, but not stored
+        if not host.is_writing:
+            self._write(host, life)
+
+    def _write(self, host: Host, life: int) -> None:
+        """Writes all turns that wait, in one go: group commit."""
+        turns = list(host.unsynced)
+        host.is_writing = True
+        if not host.disk_s or not any(turn.records for turn in turns):
+            self._written(host, life, turns)
+            return
+        self.at(self.rng.expovariate(1 / host.disk_s), lambda: self._written(host, life, turns))
+
+    def _written(self, host: Host, life: int, turns: list[Turn]) -> None:
+        if host.life != life:
+            return
+        self.counts["commits"] += 1
+        for turn in turns:
+            host.store(turn)
+            host.unsynced.popleft()
+        for turn in turns:
+            self._stored(host, life, turn)
+        if host.life == life:
+            host.is_writing = False
+            if host.unsynced:
+                self._write(host, life)
+
+    def _stored(self, host: Host, life: int, turn: Turn) -> None:
+        if host.life != life or host.replica is None:
+            return
+        if self._crashes_here(host):
+            return  # stored, but the votes not told
+        for to, message in turn.after:
+            self.send(host.id, to, message)
+        if self._crashes_here(host):
+            return  # told, but not known here
+        before = host.replica.applied
+        host.replica.synced(turn.number, host.clock(self.now))
+        if host.replica.applied != before or not turn.is_empty:
+            self.turn(host, life)
+
+    def send(self, source: int, to: int, message: Message) -> None:
+        """Puts a message on the network, which may lose, double, delay and reorder it."""
+        options, rng = self.options, self.rng
+        self.counts["messages"] += 1
+        if (source, to) in self.blocked or to not in self.hosts:
+            return
+        if not self.is_healed and rng.random() < options.loss:
+            return
+        copies = 2 if not self.is_healed and rng.random() < options.duplication else 1
+        content = encode(message) if options.wire else None
+        for _ in range(copies):
+            delay_s = rng.expovariate(1 / options.delay_s)
+            if rng.random() < options.straggling and not self.is_healed:
+                delay_s *= 10
+            self.at(delay_s, lambda: self._deliver(source, to, decode(content) if content is not None else message))
+
+    def _deliver(self, source: int, to: int, message: Message) -> None:
+        host = self.hosts[to]
+        if host.replica is not None and (source, to) not in self.blocked:
+            host.replica.receive(source, message, host.clock(self.now))
+            self.turn(host, host.life)
+
+    def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
+        """A client's requests reach a machine."""
+        if host.replica is not None:
+            try:
+                host.replica.submit(requests, host.clock(self.now))
+            except OverloadError:
+                return
+            self.turn(host, host.life)
+
+    def _run(self, until_s: float, done: Callable[[], bool]) -> bool:
+        events = self._events
+        checked = 0
+        while events and events[0][0] <= until_s:
+            self.now, _, action = heappop(events)
+            action()
+            checked += 1
+            if checked % 50 == 0 and done():
+                return True
+        self.now = until_s
+        return done()
+
+    def run(self) -> None:
+        """Both phases; raises Violation where a property does not hold."""
+        options = self.options
+        self._run(options.faults_s, lambda: False)
+        self.is_healed = True
+        self.nemesis.heal()
+        if not self._run(options.faults_s + options.heal_s, self._is_well):
+            raise Violation(f"liveness: {self._what_is_wrong()} {options.heal_s:g} s after the last fault")
+        replay = self.ledger.replay()
+        check_histories(replay, self.clients.operations)
+        for host in self.members():
+            if host.handler.pairs != replay.pairs:
+                raise Violation(f"exactly once: the state of replica {host.id} is not that of the log")
+
+    def members(self) -> list[Host]:
+        """The machines that vote, by the replica that has applied most."""
+        up = [host for host in self.hosts.values() if host.replica is not None]
+        latest = max(up, key=lambda host: host.replica.applied if host.replica else 0)
+        assert latest.replica is not None
+        return [self.hosts[one] for one in latest.replica.node.machine.membership.ids()]
+
+    def _is_well(self) -> bool:
+        if not self.clients.all_answered or not self.nemesis.is_done:
+            return False
+        replicas = [host.replica for host in self.members()]
+        first = replicas[0]
+        if first is None or first.applied < max(self.ledger.values, default=0):
+            return False
+        if any(one is None or one.node.machine.membership.changes for one in replicas):
+            return False
+        voters = all(one is not None and one.node.voting for one in replicas)
+        return voters and all(one is not None and one.hash == first.hash for one in replicas)
+
+    def _what_is_wrong(self) -> str:
+        waiting = sum(not operation.is_answered for operation in self.clients.operations)
+        states = [
+            f"{host.id}:{host.replica.applied}{'L' if host.replica.leads else ''}"
+            for host in self.hosts.values()
+            if host.replica is not None
+        ]
+        replacing = "" if self.nemesis.is_done else ", a replacement is not done"
+        return f"{waiting} requests wait{replacing}, replicas are at {' '.join(states)}"

@@ -1,0 +1,296 @@
+"""Pages on dropping: the paper's figures with formula and simulation side by side, and the answer to one question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from surecast.studio import wording
+from surecast.studio.curves import Curve, CurveChart, Marks, curve_chart, curves
+from surecast.studio.curves_page import curves_figure
+from surecast.studio.drop_cases import Case, Gives, parameter_text
+from surecast.studio.drop_figures import HYBRIDS, SHOWN, Effort, FigureRow, Setting
+from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
+
+__all__ = ["case_chart", "draw_case", "draw_figures", "figure_charts", "write_case_page", "write_figures_page"]
+
+RATE = "arrival rate (events/s)"
+NAMES = {
+    "none": "no dropping",
+    "probabilistic": "join probability",
+    "finite-buffer": "buffer",
+    "expiry": "expiry, fixed lifetime",
+    "exponential-expiry": "expiry, exponential lifetime",
+    "optimal": "best admission policy",
+    "threshold": "best threshold while disconnected",
+}
+"""What pages and tables call the mechanisms."""
+
+
+def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, CurveChart]:
+    """The charts of figures 4 to 7, by name."""
+    target = f"{setting.target_s:g} s"
+    four = list(dict.fromkeys(row.series for row in rows if row.figure == 4))
+    charts = {}
+    if four:
+        charts["figure-4"] = curve_chart(
+            [_curve(rows, 4, series, "response_mean_s", series) for series in four],
+            title="Figure 4: mean response time of the subscriber's queue",
+            x_label=RATE,
+            y_label="mean response time (s)",
+            y_from_zero=True,
+        )
+    for name, metric, kinds, label in (
+        ("figure-5-join", "join_probability", ("probabilistic",), "join probability"),
+        ("figure-5-buffer", "buffer_size", ("finite-buffer",), "buffer size (events)"),
+        ("figure-5-lifetime", "event_lifetime_s", ("expiry", "exponential-expiry"), "lifetime (s)"),
+    ):
+        lines = [_curve(rows, 5, kind, metric, SHOWN[kind]) for kind in kinds]
+        if any(len(line.x) for line in lines):
+            title = f"Figure 5: {label.split(' (')[0]} that meets a mean of {target}"
+            charts[name] = curve_chart(lines, title=title, x_label=RATE, y_label=label, y_from_zero=True)
+    there = [kind for kind in SHOWN if any(row.figure == 6 and row.series == kind for row in rows)]
+    if there:
+        charts |= _comparisons(rows, there, target)
+    return charts
+
+
+def _comparisons(rows: Sequence[FigureRow], there: list[str], target: str) -> dict[str, CurveChart]:
+    """Figures 6 and 7."""
+    shown = ("probabilistic", "finite-buffer", "expiry", "exponential-expiry", HYBRIDS[1], "best")
+    single = [k for k in shown if k in there]
+    mixed = [k for k in ("finite-buffer", HYBRIDS[0], "optimal", "best") if k in there]
+    lost = [k for k in ("finite-buffer", HYBRIDS[0], "expiry", "exponential-expiry", "best") if k in there]
+    return {
+        "figure-6": curve_chart(
+            [_curve(rows, 6, k, "success_share", SHOWN[k], 100.0) for k in single],
+            title=f"Figure 6: events delivered, with a mean of at most {target}",
+            x_label=RATE,
+            y_label="delivered (%)",
+        ),
+        "figure-6-gain": curve_chart(
+            [_gain(_curve(rows, 6, k, "success_share", SHOWN[k], 100.0), rows) for k in mixed],
+            title="Figure 6, closer: gain over the join probability alone",
+            x_label=RATE,
+            y_label="points above the join probability",
+            level=("", 0.0),
+        ),
+        "figure-7": curve_chart(
+            [_curve(rows, 7, k, "failed_connected_share", SHOWN[k], 100.0) for k in lost],
+            title="Figure 7: events that arrive while the subscriber is connected and are lost",
+            x_label=RATE,
+            y_label="lost of those that arrive while connected (%)",
+            y_from_zero=True,
+        ),
+    }
+
+
+def _gain(curve: Curve, rows: Sequence[FigureRow]) -> Curve:
+    """The curve less what a join probability alone delivers by formula."""
+    alone = _curve(rows, 6, "probabilistic", "success_share", "", 100.0)
+    gains = np.asarray(curve.y) - np.interp(np.asarray(curve.x), np.asarray(alone.x), np.asarray(alone.y))
+    return replace(curve, y=gains.tolist(), marks=None)
+
+
+def _curve(
+    rows: Sequence[FigureRow],
+    figure: int,
+    series: str,
+    metric: str,
+    label: str,
+    factor: float = 1.0,
+) -> Curve:
+    of = [row for row in rows if (row.figure, row.series, row.metric) == (figure, series, metric)]
+    line = sorted((row.arrival_per_s, factor * row.value) for row in of if row.how == "formula")
+    points = sorted((row for row in of if row.how == "simulated"), key=lambda row: row.arrival_per_s)
+    marks = None
+    if points:
+        low = [math.nan if row.low is None else factor * row.low for row in points]
+        high = [math.nan if row.high is None else factor * row.high for row in points]
+        marks = Marks([row.arrival_per_s for row in points], [factor * row.value for row in points], low, high)
+    x, y = (list(part) for part in zip(*line, strict=True)) if line else ([], [])
+    colour = list(SHOWN).index(series) if series in SHOWN else None
+    stepped = metric == "buffer_size"
+    return Curve(label, x, y, marks, series in ("optimal", "best"), stepped, colour)
+
+
+def write_figures_page(rows: Sequence[FigureRow], setting: Setting, effort: Effort, path: Path | str) -> Path:
+    """Writes the page of figures 4 to 7 to an ``.html`` file and returns its path."""
+    charts = figure_charts(rows, setting)
+    sections: list[Section] = [
+        Paragraph(
+            f"A subscriber is connected for {setting.on_s:g} s and away for {setting.off_s:g} s on average. Its events "
+            f"are transmitted at {setting.service_per_s:g}/s while it is connected, after an input queue of the broker "
+            f"({setting.input_per_s:g}/s). The mean time from publication to delivery is to be {setting.target_s:g} s "
+            "or less, so events have to be dropped. Which ones are dropped decides how many arrive."
+        )
+    ]
+    agreement = _agreement(rows)
+    if agreement.rows:
+        sections += [Heading("How well formula and simulation agree"), agreement, Downloads(agreement, "agreement")]
+    for name, heading, words in _WORDS:
+        there = [key for key in charts if key.startswith(name)]
+        if there:
+            sections.append(Heading(heading))
+            sections += [Paragraph(text) for text in words]
+            ratio, least = (0.3, 320) if name == "figure-5" else (0.5, 460)
+            sections += [curves_figure(charts[key], ratio=ratio, height_px_min=least) for key in there]
+    sections += [Heading("Numbers"), _parameter_table(rows)]
+    every = Table([*asdict(rows[0])] if rows else [], [list(asdict(row).values()) for row in rows], "All numbers")
+    sections.append(Downloads(every, "dropping-figures"))
+    simulated = f"; simulated with seed {effort.seed}" if effort.runs else ""
+    subtitle = f"Figures 4 to 7 of the dropping paper, by formula{simulated}"
+    return write_page(Page("Dropping events for subscribers that come and go", sections, subtitle=subtitle), path)
+
+
+_WORDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "figure-4",
+        "Response time against arrival rate (Figure 4)",
+        (
+            "The queue of the subscriber alone, without a target. Events that arrive while it is away join the queue "
+            "with the join probability. With 1 nothing is dropped, and the queue saturates where the arrival rate "
+            "comes near the service rate times the share of time connected.",
+        ),
+    ),
+    (
+        "figure-5",
+        "Parameters that meet the target (Figure 5)",
+        (
+            "The largest parameter with which each mechanism alone still meets the target. A buffer holds whole "
+            "events, hence the steps. The paper bounds the input queue as well; here it has room for all. Lifetimes "
+            "count from publication.",
+        ),
+    ),
+    (
+        "figure-6",
+        "Events delivered (Figure 6)",
+        (
+            "The dashed line is a ceiling for all mechanisms that decide on arrival whether an event joins, by the "
+            "state of the connection and the length of the queue: join probability, buffer, both together, and others.",
+            "Expiry lies above this ceiling, which is no contradiction: it decides later. It removes events that were "
+            "accepted, and what expires no longer counts in the mean time of what is delivered. So part of its "
+            "advantage is that the target bounds the mean over delivered events alone.",
+            "The second chart is closer, with the mixture of join probability and buffer and a second ceiling, for "
+            "policies that may turn nobody away while the subscriber is connected. A mixture of join probability and "
+            "exponential lifetimes is better than lifetimes alone only near saturation.",
+        ),
+    ),
+    (
+        "figure-7",
+        "Losses while connected (Figure 7)",
+        (
+            "Of the events that arrive while the subscriber is connected, the share that it never gets. With a join "
+            "probability there are none. A buffer that is full turns events away while the subscriber is there. An "
+            "event that arrives while it is there may still expire later; for that there are simulated points only.",
+        ),
+    ),
+)
+
+
+def _agreement(rows: Sequence[FigureRow]) -> Table:
+    """Formula against simulation, for each figure and series."""
+    formula = {(r.figure, r.series, r.metric, r.arrival_per_s): r.value for r in rows if r.how == "formula"}
+    groups: dict[tuple[int, str, str], list[tuple[float, FigureRow]]] = {}
+    for row in rows:
+        known = formula.get((row.figure, row.series, row.metric, row.arrival_per_s))
+        if row.how == "simulated" and known is not None:
+            groups.setdefault((row.figure, row.series, row.metric), []).append((known, row))
+    found: list[list[Cell]] = []
+    for (figure, series, metric), pairs in sorted(groups.items()):
+        apart = [abs(row.value - known) for known, row in pairs]
+        inside = [
+            row.low is not None and row.high is not None and row.low - 1e-9 <= known <= row.high + 1e-9
+            for known, row in pairs
+        ]
+        halves = [(row.high - row.low) / 2 for _, row in pairs if row.low is not None and row.high is not None]
+        name = SHOWN.get(series, series)
+        widest = max(halves, default=math.nan)
+        cells = [max(apart), sum(apart) / len(apart), None if math.isnan(widest) else widest]
+        found.append([f"{figure}", name, metric, len(pairs), *cells, f"{sum(inside)} of {len(inside)}"])
+    header = ["Figure", "Series", "Metric", "Points", "Largest error", "Mean error", "Half-width, widest"]
+    return Table([*header, "Inside"], found, "Formula against simulation")
+
+
+def _parameter_table(rows: Sequence[FigureRow]) -> Table:
+    found: list[list[Cell]] = [
+        [row.arrival_per_s, SHOWN[row.series], row.parameters, row.value]
+        for row in rows
+        if row.figure == 6 and row.metric == "success_share" and row.how == "formula"
+    ]
+    return Table(["Arrival rate (/s)", "Mechanism", "Parameters", "Delivered (share)"], found, "Mechanisms compared")
+
+
+def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
+    """The share of all events that is delivered within a time, for each mechanism."""
+    drawn = [given for given in gives if given.outcome is not None]
+    longest = max(given.law.quantile_s(0.99) for given in drawn)
+    shortest = min(min(given.law.quantile_s(0.05) for given in drawn), longest / 100)
+    times = np.geomspace(shortest, longest, 90)
+    lines = []
+    for given in drawn:
+        assert given.outcome is not None
+        share = given.outcome.success_share
+        values = [100.0 * share * min(max(given.law.within(float(t)), 0.0), 1.0) for t in times]
+        lines.append(
+            Curve(
+                NAMES.get(given.kind, given.kind), times.tolist(), values, dashed=given.kind in ("optimal", "threshold")
+            )
+        )
+    aim = None if case.target_s is None else (f"target {wording.duration(case.target_s)}", case.target_s)
+    return curve_chart(
+        lines,
+        title="Events delivered within a time",
+        x_label="time from publication (s)",
+        y_label="delivered by then, of all events (%)",
+        caption="In the end each line comes to the share that is delivered at all.",
+        x_log=True,
+        y_from_zero=True,
+        moment=aim,
+    )
+
+
+def draw_figures(rows: Sequence[FigureRow], setting: Setting, folder: Path) -> list[Path]:
+    """Draws each figure to an ``.svg`` file of a folder that exists, and returns their paths."""
+    return [_draw(chart, folder / f"{name}.svg") for name, chart in figure_charts(rows, setting).items()]
+
+
+def draw_case(gives: Sequence[Gives], case: Case, path: Path | str) -> Path:
+    """Draws what is delivered within which time to an ``.html``, ``.svg`` or ``.png`` file and returns its path."""
+    return _draw(case_chart(gives, case), path)
+
+
+def _draw(chart: CurveChart, path: Path | str) -> Path:
+    return curves(
+        chart.curves,
+        path,
+        title=chart.title,
+        x_label=chart.x_label,
+        y_label=chart.y_label,
+        caption=chart.caption,
+        x_log=chart.x_log,
+        y_from_zero=chart.y_from_zero,
+        level=chart.level,
+        moment=chart.moment,
+    )
+
+
+def write_case_page(
+    gives: Sequence[Gives], case: Case, summary: str, notes: Sequence[str], tables: Sequence[Table], path: Path | str
+) -> Path:
+    """Writes the answer to one question to an ``.html`` file: what is delivered when, and the tables."""
+    sections: list[Section] = [Paragraph(summary), curves_figure(case_chart(gives, case))]
+    for table in tables:
+        sections += [table, Downloads(table, table.caption)]
+    refused = [f"{NAMES.get(g.kind, g.kind)}: {g.refusal}" for g in gives if g.refusal]
+    if refused:
+        sections += [Heading("What cannot be done"), Bullets(refused)]
+    if notes:
+        sections += [Heading("Notes"), Bullets(notes)]
+    chosen = [f"{NAMES.get(g.kind, g.kind)}: {parameter_text(g.mechanism)}" for g in gives if g.outcome is not None]
+    sections += [Heading("Parameters"), Bullets(chosen)]
+    return write_page(Page("Which events to drop", sections, subtitle="One subscriber that comes and goes"), path)

@@ -1,0 +1,278 @@
+"""Sweeps as pages and pictures: how placements scale with load, and which algorithm is best by load and locality."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from surecast.studio import wording
+from surecast.studio.lines import Band, Line, LineChart, Mark
+from surecast.studio.lines_page import line_figure
+from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from surecast.plan.sweeps import AlgorithmSweep, Configuration, LoadCurve, LoadSweep
+
+__all__ = [
+    "load_chart",
+    "load_chart_sentences",
+    "load_shares_chart",
+    "locality_shares_chart",
+    "write_algorithms_page",
+    "write_load_page",
+]
+
+_ROLES = ("best at the design load", "most robust", "all candidates")
+_AXIS = "active subscriptions"
+
+
+def load_chart(sweep: LoadSweep) -> LineChart:
+    """The worst-path delay of the telling configurations against load; each line ends where it saturates."""
+    drawn = []
+    for i, role in enumerate(_ROLES):
+        curve = sweep.curve(role)
+        if curve is not None:
+            word = "most robust with one broker per domain" if role == "most robust" else role
+            ends = _end(curve.configuration)
+            drawn.append((curve, Line(word, *_rising(sweep, curve), colour=i, ends=ends)))
+    top = _nice(2.5 * max(1000.0 * (curve.configuration.delay_s or 0.0) for curve, _ in drawn))
+    faint = [
+        Line(_short(curve.configuration), *_rising(sweep, curve), colour=-1, faint=True) for curve in sweep.by_domain
+    ]
+    low, high = (np.minimum(1000.0 * edge, 1.1 * top) for edge in sweep.band())
+    count = len(sweep.by_domain)
+    band = Band(f"the {count} placements with one broker per domain", sweep.subscriptions, low, high, -2)
+    return LineChart(
+        f"{sweep.name}: delay against load",
+        _AXIS,
+        "notification delay on the worst path in ms",
+        (*faint, *(line for _, line in drawn)),
+        (band,) if count > 1 else (),
+        (Mark(sweep.design, f"design load {sweep.design:,.0f}"),),
+        y_max=top,
+        caption="A cross marks where a line leaves the drawing; shortly after, the configuration saturates.",
+    )
+
+
+def _rising(sweep: LoadSweep, curve: LoadCurve) -> tuple[np.ndarray, np.ndarray]:
+    """Load and delay in ms; a line that ends rises on, to beyond any drawing, up to the load where it saturates."""
+    known = np.isfinite(curve.delay_s)
+    x, y = sweep.subscriptions[known], 1000.0 * curve.delay_s[known]
+    end = curve.configuration.saturates_at
+    if not len(x) or known[-1] or not x[-1] < end < sweep.subscriptions[-1]:
+        return x, y
+    return np.append(x, end), np.append(y, 1e3 * y.max())
+
+
+def load_chart_sentences(sweep: LoadSweep) -> list[str]:
+    """What the sweep says, in words."""
+    said = []
+    for role in _ROLES:
+        curve = sweep.curve(role)
+        if curve is not None:
+            word = "Most robust with one broker per domain" if role == "most robust" else role.capitalize()
+            one = curve.configuration
+            delay = "overloaded at the design load" if one.delay_s is None else wording.duration(one.delay_s)
+            said.append(f"{word}: {delay}; {_short(one)}, {one.algorithm}. It {_end(one)}.")
+    known = [curve.configuration.delay_s for curve in sweep.by_domain]
+    delays = [delay for delay in known if delay is not None]
+    if len(known) > 1 and delays:
+        lost = len(known) - len(delays)
+        words = f"One broker per domain: {len(known)} placements, {wording.duration(min(delays))} to "
+        words += f"{wording.duration(max(delays))} at the design load, each with its own best algorithm."
+        said.append(words + (f" {lost} of them {'is' if lost == 1 else 'are'} overloaded there." if lost else ""))
+    return said
+
+
+def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
+    """Writes the page of a load sweep to an ``.html`` file and returns its path."""
+    named = [curve for role in _ROLES if (curve := sweep.curve(role)) is not None]
+    telling = _configurations(
+        [(curve.role, curve.configuration) for curve in named],
+        "The three that are drawn thick: delay at the design load, and subscriptions carried",
+    )
+    others = _configurations(
+        sorted(((curve.role, curve.configuration) for curve in sweep.by_domain), key=lambda row: -row[1].saturates_at),
+        "One broker per domain, the most robust first",
+    )
+    sections: list[Section] = [
+        Bullets(load_chart_sentences(sweep)),
+        line_figure(load_chart(sweep), 480),
+        Paragraph(
+            "A configuration is a placement of brokers with the routing algorithm that gives it the least delay at the "
+            "design load. It stays as it is while the number of subscriptions changes; publications stay as frequent. "
+            "The delay is the longest mean delay over a path that may be used. It grows without bound as the first "
+            "broker, link or router comes near its capacity, and there the line ends: more load is not carried."
+        ),
+        Paragraph(
+            "A placement that is best at the design load may be a poor choice if the load is uncertain. Compare where "
+            "the lines end before choosing."
+        ),
+        Heading("Configurations"),
+        telling,
+        others,
+        Downloads(others, f"{sweep.name}-one-per-domain"),
+        Downloads(_points(sweep), f"{sweep.name}-load"),
+    ]
+    subtitle = f"{len(sweep.curves)} configurations at {wording.count(len(sweep.subscriptions), 'load')}, by formula"
+    return write_page(Page(f"{sweep.name}: how placements scale with load", sections, subtitle=subtitle), path)
+
+
+def load_shares_chart(sweep: AlgorithmSweep) -> LineChart:
+    """The share of placements that each algorithm wins, against load; all localities together."""
+    pooled = f", localities {_listed(sweep.localities)} pooled" if len(sweep.localities) > 1 else ""
+    return _shares(
+        sweep,
+        sweep.subscriptions,
+        sweep.by_load(),
+        f"{sweep.name}: best routing algorithm against load",
+        _AXIS,
+        f"Over all {sweep.placements:,} placements{pooled}. Best is the least delay on the worst path.",
+        log_x=len(sweep.subscriptions) > 1 and sweep.subscriptions[-1] > 20 * sweep.subscriptions[0],
+    )
+
+
+def locality_shares_chart(sweep: AlgorithmSweep) -> LineChart:
+    """The share of placements that each algorithm wins, against locality; all loads together, overload left out."""
+    counts = sweep.counts.sum(axis=1)[:, :-1]
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    x = np.array([np.nan if locality is None else locality for locality in sweep.localities])
+    return _shares(
+        sweep,
+        x,
+        shares,
+        f"{sweep.name}: best routing algorithm against locality",
+        "locality: share of a class's messages in its own domain",
+        f"Over all {sweep.placements:,} placements and {len(sweep.subscriptions)} loads, of the cases that some "
+        "algorithm carries.",
+        ticks=tuple(x.tolist()),
+    )
+
+
+def write_algorithms_page(sweep: AlgorithmSweep, path: Path | str) -> Path:
+    """Writes the page of a sweep of algorithms to an ``.html`` file and returns its path."""
+    by_load = _share_table(sweep, [float(load) for load in sweep.subscriptions], sweep.by_load(), "Subscriptions")
+    sections: list[Section] = [
+        Bullets(_ranges(sweep)),
+        Heading("By load"),
+        line_figure(load_shares_chart(sweep), 460),
+        Paragraph(
+            "At each load every placement is evaluated under every algorithm. The height of a colour is the share of "
+            "placements for which that algorithm has the least delay on the worst path. Several are alike where their "
+            "delays agree to nine digits, as with a single broker, which passes nothing on. Where all are overloaded "
+            "no algorithm is best: the messages that clients send are more than some broker can take."
+        ),
+    ]
+    if len(sweep.localities) > 1:
+        by_locality = _share_table(sweep, [value or 0.0 for value in sweep.localities], sweep.by_locality(), "Locality")
+        sections += [
+            Heading("By locality"),
+            line_figure(locality_shares_chart(sweep), 420),
+            Paragraph("The same cases counted by locality. Between the localities computed, the picture is a guess."),
+            by_locality,
+        ]
+    sections += [by_load, Downloads(by_load, f"{sweep.name}-algorithms")]
+    cases = sweep.placements * len(sweep.algorithms) * len(sweep.subscriptions) * len(sweep.localities)
+    subtitle = f"{wording.count(cases, 'case')}, by formula"
+    return write_page(Page(f"{sweep.name}: best routing algorithm", sections, subtitle=subtitle), path)
+
+
+def _shares(
+    sweep: AlgorithmSweep,
+    x: np.ndarray,
+    shares: np.ndarray,
+    title: str,
+    label: str,
+    caption: str,
+    *,
+    log_x: bool = False,
+    ticks: tuple[float, ...] = (),
+) -> LineChart:
+    lines: list[Line] = []
+    for i, outcome in enumerate(sweep.outcomes[: shares.shape[1]]):
+        if shares[:, i].any():
+            # By place among those that win anywhere: there are more algorithms than colours.
+            colour = len(lines) if i < len(sweep.algorithms) else -1 if i == len(sweep.algorithms) else -2
+            lines.append(Line(outcome, x, shares[:, i], colour))
+    y_label = "share of placements"
+    return LineChart(title, label, y_label, tuple(lines), stacked=True, log_x=log_x, caption=caption, ticks=ticks)
+
+
+def _ranges(sweep: AlgorithmSweep) -> list[str]:
+    """Where each algorithm is the most frequent winner, and where nothing is carried."""
+    shares = sweep.by_load()
+    won = shares[:, : len(sweep.algorithms)]
+    said = []
+    for i, algorithm in enumerate(sweep.algorithms):
+        leads = np.flatnonzero((won.argmax(axis=1) == i) & (won.max(axis=1) > 0))
+        if len(leads):
+            first, last = sweep.subscriptions[leads[0]], sweep.subscriptions[leads[-1]]
+            where = f"at {first:,.0f}" if len(leads) == 1 else f"between {first:,.0f} and {last:,.0f}"
+            said.append(
+                f"{algorithm} is best for more placements than any other {where} subscriptions, for up to "
+                f"{100 * shares[leads, i].max():.0f} % of them."
+            )
+    lost = np.flatnonzero(shares[:, -1] >= 1.0)
+    if len(lost):
+        said.append(f"From {sweep.subscriptions[lost[0]]:,.0f} subscriptions on, every placement is overloaded.")
+    return said
+
+
+def _configurations(rows: list[tuple[str, Configuration]], caption: str) -> Table:
+    header = ["Role", "Brokers", "Algorithm", "Delay in ms", "Carries up to", "First to saturate"]
+    cells: list[list[Cell]] = [
+        [
+            role,
+            _short(one),
+            one.algorithm,
+            None if one.delay_s is None else 1000.0 * one.delay_s,
+            round(one.saturates_at) if math.isfinite(one.saturates_at) else None,
+            one.saturates or "nothing",
+        ]
+        for role, one in rows
+    ]
+    return Table(header, cells, caption)
+
+
+def _points(sweep: LoadSweep) -> Table:
+    header = ["Role", "Brokers", "Algorithm", "Subscriptions", "Delay in ms", "Utilisation"]
+    rows: list[list[Cell]] = []
+    for curve in sweep.curves:
+        names = ", ".join(curve.configuration.brokers)
+        for load, delay, used in zip(sweep.subscriptions, curve.delay_s, curve.utilisation, strict=True):
+            known = None if math.isnan(delay) else 1000.0 * float(delay)
+            rows.append([curve.role, names, curve.configuration.algorithm, float(load), known, float(used)])
+    return Table(header, rows, "All points")
+
+
+def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: np.ndarray, name: str) -> Table:
+    rows: list[list[Cell]] = [[key, *map(float, row.round(4))] for key, row in zip(keys, shares, strict=True)]
+    return Table([name, *sweep.outcomes], rows, f"Share of placements by {name.lower()}")
+
+
+def _short(one: Configuration) -> str:
+    from surecast.plan.placement import short_names
+
+    return short_names(one.brokers)
+
+
+def _end(one: Configuration) -> str:
+    if not math.isfinite(one.saturates_at):
+        return "never saturates"
+    return f"saturates at {one.saturates_at:,.0f} subscriptions ({one.saturates})"
+
+
+def _listed(values: tuple[float | None, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values if value is not None)
+
+
+def _nice(value: float) -> float:
+    """A round number at or above."""
+    if value <= 0.0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(value))
+    return next(step * unit for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0) if step * unit >= value)

@@ -1,0 +1,70 @@
+"""The turn of the loop: what is promised is committed before it is sent, once for all that arrived together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from surecast.broker.server import Hooks, Server
+from surecast.broker.store import MemoryStore
+from surecast.protocol.broker import Connection, Origin
+from surecast.protocol.mqtt import V5, Connect, Properties, Publish, Subscribe, Subscription, encode
+
+
+class Channel:
+    """A connection without a network, which notes when something is sent."""
+
+    connection: Connection
+
+    def __init__(self, history: list[str]):
+        self.history = history
+        self.sent = b""
+
+    def send(self, data: bytes) -> None:
+        self.history.append("send")
+        self.sent += data
+
+    def close(self) -> None:
+        self.history.append("close")
+
+    abort = close
+
+
+class NotingStore(MemoryStore):
+    """Notes when something is committed."""
+
+    def __init__(self, history: list[str]):
+        super().__init__()
+        self.history = history
+
+    def commit(self, operations: Any) -> None:
+        self.history.append("commit")
+        super().commit(operations)
+
+
+def test_a_hundred_messages_are_one_commit_and_it_comes_before_the_answers() -> None:
+    history: list[str] = []
+
+    async def main() -> bytes:
+        server = Server(store=NotingStore(history), hooks=Hooks(turn=lambda: history.append("turn")))
+        server.start()
+        channel = Channel(history)
+        server.connected(channel, Origin())
+        lasting = Connect("ann", clean_start=False, properties=Properties(session_expiry_s=60))
+        server.received(channel.connection, encode(lasting, V5))
+        server.received(channel.connection, encode(Subscribe(1, (Subscription("a", 1),)), V5))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        history.clear()
+        channel.sent = b""
+        for number in range(1, 101):
+            server.received(channel.connection, encode(Publish("a", b"x", 1, packet_id=number), V5))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert history == ["commit", "send", "turn"]
+        server.stop()
+        return channel.sent
+
+    sent = asyncio.run(main())
+    assert sent.count(b"\x40\x02") >= 100  # every one is acknowledged
+    assert history[-3:] == ["send", "close", "turn"]  # the goodbye

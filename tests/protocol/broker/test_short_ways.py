@@ -1,0 +1,256 @@
+"""The short ways equal the long way: the same traffic through brokers that may use them, and through one that may not.
+
+A broker with an observer takes the plain path for every packet; a decoder without runs gives out packets one by one.
+All clients must get the same packets in the same order, with the same packet identifiers, and the books must agree.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    Packet,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    ReasonCode,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    encode,
+)
+
+TOPICS = ("a", "a/b", "x/y", "long/" + "t" * 300)
+FILTERS = ("a", "a/b", "a/#", "+/y", "#", "$share/g/#")
+
+
+class Nothing:
+    """An observer that looks away."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+
+class Twins:
+    """Equal worlds, driven together: with runs, without runs, and with an observer."""
+
+    def __init__(self, make_world: Any, **settings: Any):
+        self.worlds = [make_world(**settings), make_world(**settings), make_world({"observer": Nothing()}, **settings)]
+        self.clients: dict[str, list[Any]] = {}
+
+    def connect(self, name: str, version: int, clean: bool, **options: Any) -> None:
+        known = self.clients.get(name)
+        clients = known if known and known[0].version == version else [w.client(name, version) for w in self.worlds]
+        self.clients[name] = clients
+        for at, client in enumerate(clients):
+            if at == 1:
+                # Its connection must be one without runs from the first byte on.
+                opened = client.open
+
+                def without_runs(identity: str = "", client: Any = client, opened: Any = opened) -> Any:
+                    opened(identity)
+                    client.connection.decoder.feed_runs = client.connection.decoder.feed
+                    return client
+
+                client.open = without_runs
+                client.connect(clean, **options)
+                client.open = opened
+            else:
+                client.connect(clean, **options)
+
+    def send(self, name: str, *packets: Packet | bytes, cut: int | None = None) -> None:
+        for client in self.clients[name]:
+            if client.closed:
+                continue
+            data = b"".join(p if isinstance(p, bytes) else encode(p, client.version) for p in packets)
+            if cut is None:
+                client.send(data)
+            else:
+                with client.world.one_turn():
+                    client.send(data[:cut])
+                    client.send(data[cut:])
+
+    def compare(self) -> dict[str, list[Packet]]:
+        """What all clients got, after a look that it is the same everywhere."""
+        got: dict[str, list[Packet]] = {}
+        for name, (first, *others) in self.clients.items():
+            got[name] = first.take()
+            for other in others:
+                assert in_two(other.take()) == in_two(got[name]), name
+                assert other.closed == first.closed
+        for world in self.worlds:
+            world.books = world.broker.books()
+        one = self.worlds[0]
+        for world in self.worlds[1:]:
+            assert world.books == one.books
+            assert world.disk_counts() == one.disk_counts()
+            assert world.broker.tally.published == one.broker.tally.published
+            assert world.broker.tally.packets_in == one.broker.tally.packets_in or world is self.worlds[2]
+            assert world.broker.tally.unauthorised == one.broker.tally.unauthorised
+            for name, session in one.broker.sessions.by_client.items():
+                other = world.broker.sessions.by_client[name]
+                assert other.books == session.books, name
+                assert other.bytes_queued == session.bytes_queued, name
+                assert list(other.inflight) == list(session.inflight), name
+                assert len(other.waiting) == len(session.waiting), name
+                assert other.warned == session.warned, name
+                assert other.next_identifier == session.next_identifier, name
+        return got
+
+
+def in_two(packets: list[Packet]) -> tuple[list[Packet], list[Packet]]:
+    """Acknowledgements and all else: how the two interleave, for a client that gets its own messages, is left open."""
+    acknowledgements: list[Packet] = [p for p in packets if isinstance(p, Puback)]
+    return acknowledgements, [p for p in packets if not isinstance(p, Puback)]
+
+
+def options_of(rng: random.Random, version: int) -> tuple[bool, dict[str, Any]]:
+    """A clean start or not, and properties of a CONNECT."""
+    if version == V311:
+        return rng.random() < 0.7, {}
+    options: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        options["session_expiry_s"] = 1_000
+    if rng.random() < 0.4:
+        options["receive_maximum"] = rng.choice((1, 5, 30))
+    if rng.random() < 0.3:
+        options["maximum_packet_size"] = rng.choice((40, 60, 400))
+    if rng.random() < 0.3:
+        options["topic_alias_maximum"] = rng.choice((1, 3))
+    return rng.random() < 0.5, options
+
+
+def subscription_of(rng: random.Random, version: int) -> tuple[Subscription, Properties]:
+    topic_filter = rng.choice(FILTERS)
+    if version == V311:
+        return Subscription(topic_filter, rng.randrange(3)), Properties()
+    no_local = rng.random() < 0.2 and not topic_filter.startswith("$")
+    properties = Properties(
+        subscription_ids=(rng.randrange(1, 300),) if rng.random() < 0.3 else (),
+        user=(("filter", "x > 3"),) if rng.random() < 0.15 else (),
+    )
+    return Subscription(topic_filter, rng.randrange(3), no_local, rng.random() < 0.2), properties
+
+
+def burst(rng: random.Random, version: int, first_id: int) -> list[Publish]:
+    """Messages as a busy client sends them: often many of one shape."""
+    packets: list[Publish] = []
+    topic, qos, size = rng.choice(TOPICS), rng.choice((0, 0, 1, 1, 1, 2)), rng.choice((0, 3, 20, 50, 130))
+    for count in range(rng.choice((1, 2, 3, 10, 40))):
+        if rng.random() < 0.1:
+            topic, qos, size = rng.choice(TOPICS), rng.choice((0, 1, 1, 2)), rng.choice((0, 3, 20, 50, 130))
+        special = rng.random()
+        user = (("x", str(rng.randrange(8))),) if version == V5 and special < 0.05 else ()
+        payload = (b"%d " % (first_id + count)).ljust(size, b".")[:size]
+        packets.append(
+            Publish(
+                topic,
+                payload,
+                qos,
+                0.05 < special < 0.07,
+                qos > 0 and 0.07 < special < 0.1,
+                first_id + count if qos else 0,
+                Properties(user=user) if user else Properties(),
+            )
+        )
+    return packets
+
+
+def answers_to(rng: random.Random, packets: list[Packet], version: int) -> list[Packet]:
+    answers: list[Packet] = []
+    for packet in packets:
+        if isinstance(packet, Publish) and packet.qos:
+            bad = version == V5 and rng.random() < 0.03
+            reason = ReasonCode.UNSPECIFIED_ERROR if bad else ReasonCode.SUCCESS
+            answers.append((Puback if packet.qos == 1 else Pubrec)(packet.packet_id, reason))
+        elif isinstance(packet, Pubrel):
+            answers.append(Pubcomp(packet.packet_id))
+        elif isinstance(packet, Pubrec):
+            answers.append(Pubrel(packet.packet_id))
+    return answers
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"queue_messages_max": 12, "inflight_max": 30},
+    {"queue_messages_max": 30, "inflight_max": 10, "queue_bytes_max": 900, "overflow": "drop-old"},
+    {"queue_messages_max": 15, "overflow": "reject"},
+    {"queue_bytes_max": 500, "overflow": "expire-first", "topic_alias_max": 2},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["usual", "short", "drop-old", "reject", "expire-first"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_short_ways_equal_the_long_way(  # noqa: C901 - one line for each kind of step
+    make_world: Any, seed: int, settings: dict[str, Any]
+) -> None:
+    rng = random.Random(seed)
+    twins = Twins(make_world, **settings)
+    versions = {f"c{i}": rng.choice((V311, V5)) for i in range(6)}
+    todo: dict[str, list[Packet]] = {name: [] for name in versions}
+    for step in range(120):
+        name = rng.choice(list(versions))
+        version, what = versions[name], rng.random()
+        clients = twins.clients.get(name)
+        if clients is None or clients[0].closed or what < 0.03:
+            clean, options = options_of(rng, version)
+            twins.connect(name, version, clean, **options)
+            todo[name] = []
+        elif what < 0.15 or step < 12:
+            wanted, properties = subscription_of(rng, version)
+            twins.send(name, Subscribe(60_000, (wanted,), properties))
+        elif what < 0.18:
+            twins.send(name, Unsubscribe(60_001, (rng.choice(FILTERS),)))
+        elif what < 0.65:
+            packets = burst(rng, version, rng.randrange(1, 900))
+            twins.send(name, *packets, cut=rng.randrange(1, 200) if rng.random() < 0.3 else None)
+        elif what < 0.92:
+            count = rng.randrange(len(todo[name]) + 1)
+            now, todo[name] = todo[name][:count], todo[name][count:]
+            twins.send(name, *now)
+        elif what < 0.95:
+            for client in clients:
+                client.drop()
+        elif what < 0.98:
+            slow = rng.random() < 0.5
+            for client in clients:
+                client.world.broker.set_congested(client.connection, slow)
+        else:
+            for client in clients:
+                client.session.next_identifier = 65_530
+        for other, packets_got in twins.compare().items():
+            todo[other] += answers_to(rng, packets_got, versions[other])
+    assert twins.worlds[0].books.matched > 100
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_long_run(make_world: Any, version: int, qos: int) -> None:
+    """A thousand messages in one write, to clients of both versions, one of which is away for the second half."""
+    twins = Twins(make_world)
+    twins.connect("pub", version, True)
+    twins.connect("old", V311, True)
+    twins.connect("new", V5, False, session_expiry_s=100)
+    for name in ("old", "new"):
+        twins.send(name, Subscribe(1, (Subscription("a/+", 2),)))
+    packets = [Publish("a/b", b"%04d" % n, qos, packet_id=n if qos else 0) for n in range(1, 1_001)]
+    twins.send("pub", packets[0])
+    twins.send("pub", *packets[1:500], cut=77)
+    got = twins.compare()
+    assert [p.payload for p in got["old"] if isinstance(p, Publish)] == [p.payload for p in packets[:500]]
+    twins.send("old", *answers_to(random.Random(0), got["old"], V311))
+    for client in twins.clients["new"]:
+        client.drop()
+    twins.send("pub", *packets[500:])
+    got = twins.compare()
+    assert len(got["old"]) == 500
+    twins.connect("new", V5, False, session_expiry_s=100)
+    got = twins.compare()
+    assert len(got["new"]) == 1 + (1_000 if qos else 0)

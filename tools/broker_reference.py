@@ -1,0 +1,132 @@
+"""Writes docs/reference/broker-configuration.md from the models, so that the reference cannot drift from the code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from surecast.broker import config_models as models
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "broker-configuration.md"
+HEAD = """# The broker's configuration file
+
+Every field of the file that `surecast broker --config FILE` reads. This page is written from the models by
+`tools/broker_reference.py`. `surecast broker --check-config FILE` says everything that is wrong with a file, and where.
+All fields have the default shown, except those marked **required**. `--set FIELD=VALUE` goes before the file.
+
+Durations are written with their units, `250ms`, `10s`, `2h`; so are sizes, `16MB`, `64MiB`, and rates, `500/s`.
+Relative paths start at the folder of the file. [Run a broker](../guides/run-a-broker.md) shows how to use it.
+"""
+SECTIONS = [
+    ("The whole file", models.BrokerConfig),
+    ("listeners", models.ListenerSpec),
+    ("state", models.StateSpec),
+    ("security", models.SecuritySpec),
+    ("limits", models.LimitsSpec),
+    ("event_log", models.EventLogSpec),
+    ("http", models.HttpSpec),
+    ("log", models.LogSpec),
+]
+WORDS = {
+    "FilePath": "path",
+    "Size": "size",
+    "Rate": "rate",
+    "PositiveDuration": "duration",
+    "Duration": "duration",
+    "Count": "whole number from 1",
+    "Word": "whole number from 1 to 65535",
+    "Port": "port",
+    "bool": "`true`, `false`",
+}
+RULES = """
+## Access rules
+
+A file of access rules, and each entry of `security.rules`, has lines of this form:
+
+    allow|deny  publish|subscribe|all  FILTER  [user=NAME] [client=ID] [anonymous]
+
+`user=` and `client=` take `*` for any characters; `anonymous` means clients without a user name; without any of them a
+rule is for everybody. In the filter, `%u` stands for the user's name and `%c` for the client identifier; a rule does
+not allow anything to a client whose name has `+`, `#`, `/` or `%` in it where that name would be filled in. A filter
+with spaces goes in quotes. In a file, a line that begins with `#` is a comment.
+
+The first rule that says something about a topic decides. Once there are rules, what none of them allows is denied. A
+subscription with wildcards is allowed only if one rule allows everything it matches and no rule before that one denies
+any of it. `#` does not include topics that begin with `$`.
+
+## Users
+
+A users file has a line `NAME:HASH` for each user, with a hash by argon2id; `surecast passwd FILE USER` writes it,
+readable for its owner alone. A client whose certificate gives its name (`use_certificate_name`) needs no entry.
+
+## Signals and exit codes
+
+SIGTERM and SIGINT stop the broker as [its contract](../semantics.md#stopping) says; a second one does not wait for
+slow clients. SIGHUP reads the users, the access rules and the certificates again: subscriptions that are not allowed
+any more end, users who are gone are disconnected, and open connections keep their TLS. If any of these files is wrong,
+all stays as it was. The configuration file itself is read at the start only.
+
+| code | meaning |
+|---|---|
+| 0 | stopped as asked |
+| 1 | could not start: the configuration is wrong, a port is taken, the folder is in use or damaged |
+| 2 | the command line is wrong |
+| 3 | the state could not be written any more; nothing was acknowledged after that |
+"""
+
+
+def main() -> None:
+    text = page()
+    if "--check" in sys.argv:
+        sys.exit(0 if PAGE.read_text(encoding="utf-8") == text else f"{PAGE} is stale: run tools/broker_reference.py")
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def page() -> str:
+    return "\n".join([HEAD, *(_section(title, model) for title, model in SECTIONS)]) + RULES
+
+
+def _section(title: str, model: Any) -> str:
+    lines = [
+        f"## {title}\n",
+        " ".join((model.__doc__ or "").split()) + "\n",
+        "| field | value | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    schema = model.model_json_schema()["properties"]
+    for name, field in model.model_fields.items():
+        meaning = " ".join((field.description or "").split())
+        lines.append(f"| `{name}` | {_value(model, name, schema[name])} | {_default(model, name)} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _value(model: Any, name: str, node: dict[str, Any]) -> str:
+    if name in dict(SECTIONS):
+        return f"{'list of mappings' if name == 'listeners' else 'mapping'}, see [{name}](#{name})"
+    text = str(model.__annotations__[name])
+    for word, words in WORDS.items():
+        if text.removesuffix(" | None") == word:
+            return words
+    for option in (node, *node.get("anyOf", ())):
+        if "enum" in option:
+            return ", ".join(f"`{value}`" for value in option["enum"])
+        if option.get("type") == "array":
+            return "list of texts"
+        if option.get("type") == "integer":
+            return "whole number"
+    return "text"
+
+
+def _default(model: Any, name: str) -> str:
+    field = model.model_fields[name]
+    if field.is_required():
+        return "**required**"
+    if field.default is None or field.default == () or name in dict(SECTIONS):
+        return ""
+    dumped = model.model_construct(**{name: field.default}).model_dump(mode="json", include={name})[name]
+    return f"`{str(dumped).lower() if isinstance(dumped, bool) else dumped}`"
+
+
+if __name__ == "__main__":
+    main()
