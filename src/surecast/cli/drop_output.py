@@ -1,0 +1,225 @@
+"""How `surecast drop` shows its answers: tables, data and pages."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surecast.studio.drop_cases import Case, Gives, RateRange
+
+__all__ = ["QUANTILES", "aim_text", "as_data", "finite", "print_answer", "range_text", "write_answer_page"]
+
+QUANTILES = (0.5, 0.95, 0.99)
+HEADER = ("mechanism", "parameters", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "refused")
+
+
+def aim_text(case: Case) -> str:
+    if case.quantile is None:
+        return f"a mean of {case.target_s:g} s"
+    return f"{100 * case.quantile:g} % within {case.target_s:g} s"
+
+
+def range_text(found: RateRange | None) -> str:
+    if found is None:
+        return "is met at no arrival rate"
+    low = f" from {found.low_per_s:.4g}/s" if found.low_per_s > 0 else ""
+    return "is met" + low + (" at any rate" if math.isinf(found.high_per_s) else f" up to {found.high_per_s:.4g}/s")
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _row(one: Gives) -> dict[str, Any]:
+    """All about one mechanism, as plain values."""
+    from surecast.studio.drop_cases import parameter_text
+
+    data: dict[str, Any] = {"mechanism": one.kind, "possible": one.outcome is not None}
+    if one.outcome is None:
+        return data | {"reason": one.refusal}
+    outcome, used = one.outcome, one.mechanism
+    return data | {
+        "parameters": parameter_text(used),
+        "join_probability": used.join_probability if used.join_table is None else None,
+        "buffer_size": used.buffer_size,
+        "lifetime_s": finite(used.lifetime_s),
+        "lifetime_distribution": used.lifetime_distribution if used.expires else None,
+        "join_table": used.join_table,
+        "exact": outcome.exact,
+        "meets_target": one.met,
+        "success_share": outcome.success_share,
+        "delay_mean_s": outcome.delay_mean_s,
+        **{f"delay_p{100 * q:g}_s": one.law.quantile_s(q) for q in QUANTILES},
+        "turned_away_connected_share": outcome.answer.lost_while_connected,
+        "queue_length_mean": outcome.answer.queue_length_mean,
+        "dropped": outcome.dropped,
+    }
+
+
+def as_data(
+    gives: list[Gives], case: Case, checked: dict[str, dict[str, Any]] | None, limits: dict[str, RateRange | None]
+) -> dict[str, Any]:
+    rows = [_row(one) | ({"simulated": checked.get(one.kind)} if checked is not None else {}) for one in gives]
+    return {
+        "arrival_per_s": case.arrival_per_s,
+        "service_per_s": case.service_per_s,
+        "on_s": case.on_s,
+        "off_s": case.off_s,
+        "input_per_s": finite(case.input_per_s),
+        "target_s": case.target_s,
+        "quantile": case.quantile,
+        "target_met_up_to_per_s": {name: None if x is None else finite(x.high_per_s) for name, x in limits.items()},
+        "mechanisms": rows,
+    }
+
+
+def _summary(gives: list[Gives], case: Case) -> str:
+    """The answer in a sentence."""
+    where = (
+        f"{case.arrival_per_s:g} events/s for a subscriber that can be sent {case.service_per_s:g}/s while connected"
+    )
+    if case.target_s is None:
+        return f"{where}."
+    meeting = [one for one in gives if one.met and one.outcome is not None]
+    if not meeting:
+        return f"{where}: {aim_text(case)} is missed."
+    if any(one.kind == "none" for one in meeting) or not all(one.needed for one in meeting):
+        return f"{where}: {aim_text(case)} is met without dropping anything."
+    best = max(meeting, key=lambda one: one.outcome.success_share if one.outcome else 0.0)
+    assert best.outcome is not None
+    if len(gives) == 1:
+        return f"{where}: {aim_text(case)} is met, and {best.outcome.success_share:.1%} of the events are delivered."
+    return (
+        f"{where}: {aim_text(case)} is met; {best.kind} delivers most, {best.outcome.success_share:.1%} of the events."
+    )
+
+
+def _notes(gives: list[Gives], case: Case, limits: dict[str, RateRange | None]) -> list[str]:
+    notes = [f"{aim_text(case)} {range_text(one)} {name}" for name, one in limits.items()]
+    kinds = {one.kind for one in gives if one.outcome is not None}
+    if "optimal" in kinds:
+        notes.append(
+            "optimal is the best policy that decides on arrival and turns nobody away while connected; expiry decides "
+            "later, and may deliver more"
+        )
+    if "threshold" in kinds:
+        notes.append("threshold is the best bound on the queue while disconnected; better policies may exist")
+    if kinds & {"expiry", "exponential-expiry"}:
+        notes.append("expiry counts in the mean what is delivered only; some that arrive while connected expire, too")
+    if any(one.outcome is not None and not one.outcome.exact for one in gives):
+        notes.append("≈: lifetimes count from publication, and the part spent in the input queue enters by its mean")
+    return notes
+
+
+def _cells(one: Gives) -> list[str]:
+    row = _row(one)
+    sign = "" if row["exact"] else "≈ "
+    numbers = [row["delay_mean_s"], *(row[f"delay_p{100 * q:g}_s"] for q in QUANTILES)]
+    lost = row["turned_away_connected_share"]
+    shown = "nothing dropped" if row["parameters"] == "nothing is dropped" else row["parameters"]
+    cells = [one.kind, shown, f"{sign}{100 * row['success_share']:.1f} %", *(f"{x:.3g}" for x in numbers)]
+    return [*cells, f"{100 * lost:.2f} %"]
+
+
+def print_answer(
+    gives: list[Gives],
+    case: Case,
+    checked: dict[str, dict[str, Any]] | None,
+    limits: dict[str, RateRange | None],
+    files: list[Path],
+) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    console.print(_summary(gives, case), soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    aims = case.target_s is not None
+    for name in (*HEADER, *(("meets",) if aims else ())):
+        table.add_column(name, justify="left" if name in HEADER[:2] else "right", overflow="fold")
+    for one in gives:
+        if one.outcome is None:
+            table.add_row(one.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()), style="dim")
+        else:
+            table.add_row(*_cells(one), *((("yes" if one.met else "no"),) if aims else ()))
+    console.print(table)
+    reasons = [
+        f"{one.kind}: "
+        + ", ".join(f"{name} {100 * lost:.2f} %" for name, lost in one.outcome.dropped.items() if lost > 0)
+        for one in gives
+        if one.outcome is not None and any(lost > 0 for lost in one.outcome.dropped.values())
+    ]
+    for title, lines in (
+        ("Dropped", reasons),
+        ("Not possible", [f"{g.kind}: {g.refusal}" for g in gives if g.refusal]),
+    ):
+        if lines:
+            console.print(f"{title}:")
+            for line in lines:
+                console.print(f"  {line}", soft_wrap=True, markup=False)
+    if checked is not None:
+        _print_checked(gives, checked)
+    console.print("refused: of the events that arrive while the subscriber is connected, those turned away")
+    for note in _notes(gives, case, limits):
+        console.print(note, soft_wrap=True, markup=False)
+    for file in files:
+        console.print(f"wrote {file}", markup=False, soft_wrap=True)
+
+
+def _print_checked(gives: list[Gives], checked: dict[str, dict[str, Any]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    table = Table(title="Simulated, with 95 % intervals", box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for name in ("mechanism", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "lost of those while connected"):
+        table.add_column(name, justify="left" if name == "mechanism" else "right")
+    for one in gives:
+        row = checked.get(one.kind)
+        if row is not None:
+            tails = [f"{row[f'p{100 * q:g}']:.4g}" for q in QUANTILES]
+            shares = [_interval(row[name], 100.0, " %") for name in ("success_share", "failed_connected_share")]
+            table.add_row(one.kind, shares[0], _interval(row["delay_mean_s"], 1.0, ""), *tails, shares[1])
+    console.print(table)
+
+
+def _interval(estimate: dict[str, float | None], factor: float, unit: str) -> str:
+    value, half = estimate["value"], estimate["half_width"]
+    if value is None:
+        return "-"
+    return f"{factor * value:.2f}" + ("" if half is None else f" ± {factor * half:.2f}") + unit
+
+
+def write_answer_page(
+    gives: list[Gives],
+    case: Case,
+    checked: dict[str, dict[str, Any]] | None,
+    limits: dict[str, RateRange | None],
+    path: Path,
+) -> None:
+    from surecast.studio.drop_page import write_case_page
+    from surecast.studio.page import Cell, Table
+
+    columns = ("success_share", "delay_mean_s", "delay_p50_s", "delay_p95_s", "delay_p99_s")
+    rows = [_row(one) for one in gives if one.outcome is not None]
+    cells: list[list[Cell]] = [
+        [row["mechanism"], row["parameters"], *(row[name] for name in columns), row["turned_away_connected_share"]]
+        for row in rows
+    ]
+    header = ["Mechanism", "Parameters", "Delivered", "Mean (s)", "p50 (s)", "p95 (s)", "p99 (s)", "Refused while on"]
+    tables = [Table(header, cells, "By formula")]
+    reasons: list[list[Cell]] = [[row["mechanism"], why, lost] for row in rows for why, lost in row["dropped"].items()]
+    if reasons:
+        tables.append(Table(["Mechanism", "Reason", "Share of all events"], reasons, "Dropped"))
+    if checked is not None:
+        lines: list[list[Cell]] = []
+        for kind, found in checked.items():
+            parts = [found[name] for name in ("success_share", "delay_mean_s", "failed_connected_share")]
+            lines.append([kind, *(part[end] for part in parts for end in ("value", "half_width"))])
+        head = ["Mechanism", "Delivered", "±", "Mean (s)", "± s", "Lost of those while on", "± share"]
+        tables.append(Table(head, lines, "Simulated, with 95 % half-widths"))
+    write_case_page(gives, case, _summary(gives, case), _notes(gives, case, limits), tables, path)
