@@ -14,7 +14,8 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 
 def test_there_is_one_example_for_each_experiment() -> None:
-    assert {f.stem for f in FILES} == {"reliability-tree", "reliability-graph", "company", "dropping", "p2s", "coded"}
+    experiments = {"reliability-tree", "reliability-graph", "company", "dropping", "p2s", "coded"}
+    assert experiments <= {f.stem for f in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)

@@ -14,7 +14,7 @@ from surecast.broker.event_log import (
     Unsubscribed,
 )
 from surecast.protocol.broker import Broker, Message, Session, Subscription
-from surecast.protocol.broker.content import event_of, wants
+from surecast.protocol.broker.content import event_of
 
 __all__ = ["DEADLINE_PROPERTY", "PUBLICATION_PROPERTY", "EventObserver"]
 
@@ -29,8 +29,8 @@ _Timing = tuple[float | None, float | None]
 class EventObserver:
     """An observer that appends records; whoever runs the broker flushes the log at the end of each turn.
 
-    `broker` is set once the core is made: it knows who the publisher of a message is and who will get it. Messages that
-    the broker publishes itself, those under `$SYS`, are not logged.
+    `broker` is set once the core is made: it knows the user of a publisher. Messages that the
+    broker publishes itself, those under `$SYS`, are not logged.
     """
 
     broker: Broker
@@ -39,7 +39,7 @@ class EventObserver:
         self._append = log.append
         self._timed: tuple[Message | None, _Timing] = (None, (None, None))
 
-    def published(self, message: Message, now: float) -> None:
+    def published(self, message: Message, receivers: int, now: float) -> None:
         """A message was taken over from a client."""
         if not message.number:
             return
@@ -53,7 +53,7 @@ class EventObserver:
                 message.number,
                 message.qos,
                 len(message.payload),
-                self._receivers(message),
+                receivers,
                 (publisher.user or None) if publisher is not None else None,
                 publication_time,
                 deadline_s,
@@ -102,19 +102,9 @@ class EventObserver:
         """A client subscribed."""
         self._append(Subscribed(now, session.client, subscription.key, subscription.qos, session.user or None))
 
-    def unsubscribed(self, session: Session, subscription: Subscription, now: float) -> None:
-        """A client took a subscription back."""
-        self._append(Unsubscribed(now, session.client, subscription.key, "client", session.user or None))
-
-    def _receivers(self, message: Message) -> int:
-        """How many sessions the core is about to give a message to."""
-        route = self.broker.routes.find(message.topic)
-        count = sum(1 for target in route.targets if target.plain or target.chosen(message, wants) is not None)
-        for share in route.shares:
-            turn = share.turn
-            count += share.pick(message, wants) is not None
-            share.turn = turn  # this was only a question
-        return count
+    def unsubscribed(self, session: Session, subscription: Subscription, reason: str, now: float) -> None:
+        """A subscription ended."""
+        self._append(Unsubscribed(now, session.client, subscription.key, reason, session.user or None))
 
     def _timing(self, message: Message) -> _Timing:
         """Publication time and deadline as the publisher gave them; the last message's are kept for its fates."""

@@ -31,7 +31,7 @@ from surecast.broker.security_acl import AccessRules
 from surecast.broker.server import Hooks, Server, peer_name
 from surecast.broker.store import open_store
 from surecast.errors import ConfigurationError, SurecastError
-from surecast.protocol.broker import Connection, everyone, publish_system_topics
+from surecast.protocol.broker import Connection, ConnectionHooks, everyone, publish_system_topics
 from surecast.protocol.mqtt import ReasonCode
 
 __all__ = ["EXIT_STORE_FAILED", "BrokerService", "run_broker"]
@@ -221,10 +221,10 @@ class BrokerService:
         return EventObserver(self._events)
 
     def _hooks(self) -> Hooks:
-        wants_info = self.log.wants("info")
-        if wants_info:
-            return Hooks(self._log_connected, self._log_closed, self._store_failed, self._end_turn)
-        return Hooks(failed=self._store_failed, turn=self._end_turn)
+        connections = None
+        if self.log.wants("info"):
+            connections = ConnectionHooks(self._log_connected, self._log_refused, self._log_closed)
+        return Hooks(connections, self._store_failed, self._end_turn)
 
     async def _start_admin(self, collector: BrokerCollector, authenticator: Authenticator) -> Path:
         config = self.config
@@ -314,6 +314,17 @@ class BrokerService:
             user=connection.user or None,
             address=connection.origin.peer,
             listener=connection.origin.listener,
+        )
+
+    def _log_refused(self, connection: Connection, reason: str) -> None:
+        asked = connection.connect
+        self.log.info(
+            "refused",
+            client=asked.client_id if asked is not None else None,
+            user=asked.username if asked is not None else None,
+            address=connection.origin.peer,
+            listener=connection.origin.listener,
+            reason=reason,
         )
 
     def _log_closed(self, connection: Connection, client: str, reason: str) -> None:

@@ -17,7 +17,16 @@ from typing import Any, Protocol, cast
 
 from surecast.broker.store import MemoryStore, Store
 from surecast.errors import SurecastError
-from surecast.protocol.broker import Authorise, Broker, BrokerSettings, Connection, Observer, Origin, Phase, everyone
+from surecast.protocol.broker import (
+    Authorise,
+    Broker,
+    BrokerSettings,
+    Connection,
+    ConnectionHooks,
+    Observer,
+    Origin,
+    everyone,
+)
 from surecast.protocol.mqtt import Connect, ReasonCode
 
 __all__ = ["Authenticate", "Channel", "Hooks", "Server", "TcpChannel", "peer_name"]
@@ -36,10 +45,8 @@ def _nothing(*arguments: object) -> None:
 class Hooks:
     """What the shell is told, beside what an observer of the core would be. None of it may raise."""
 
-    connected: Callable[[Connection], None] = _nothing
-    """A client was accepted."""
-    closed: Callable[[Connection, str, str], None] = _nothing
-    """A connection is over: the connection, its client, and why."""
+    connections: ConnectionHooks | None = None
+    """What the core tells of connections."""
     failed: Callable[[Exception], None] = _nothing
     """The store failed; nothing is sent any more."""
     turn: Callable[[], None] = _nothing
@@ -61,22 +68,6 @@ class Channel(Protocol):
         """Closes at once."""
 
 
-class _Core(Broker):
-    """The core, with a word to the shell when connections begin and end; the fast ways stay as they are."""
-
-    hooks = Hooks()
-
-    def _accept(self, connection: Connection, connect: Connect, now: float) -> None:
-        super()._accept(connection, connect, now)
-        if connection.phase is Phase.OPEN:
-            self.hooks.connected(connection)
-
-    def _close(self, connection: Connection, now: float, reason: str, with_will: bool) -> None:
-        client = connection.session.client if connection.session is not None else ""
-        super()._close(connection, now, reason, with_will)
-        self.hooks.closed(connection, client, reason)
-
-
 class Server:
     """Runs a core: gives it bytes and time, commits its journal and sends its answers."""
 
@@ -92,16 +83,17 @@ class Server:
         executor: Executor | None = None,
     ):
         self.store: Store = store or MemoryStore()
-        self.broker = _Core(
+        self._hooks = hooks or Hooks()
+        self.broker = Broker(
             settings,
             authorise=authorise,
             authenticates=authenticate is not None,
             observer=observer,
+            hooks=self._hooks.connections,
             new_identifier=lambda: f"auto-{secrets.token_hex(10)}",
         )
         self._authenticate = authenticate
         self._executor = executor
-        self._hooks = self.broker.hooks = hooks or Hooks()
         self._channels: dict[Connection, Channel] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_planned = False
@@ -162,12 +154,11 @@ class Server:
         """Forgets what clients were allowed, and ends subscriptions that they may not have any more."""
         now = time.time()
         ended = 0
-        for connection in self.broker.connections.values():
-            connection.allowed.clear()
+        self.broker.permissions_changed()
         for session in self.broker.sessions.by_client.values():
             for key, subscription in list(session.subscriptions.items()):
                 if not authorise(session.user, session.client, "subscribe", subscription.filter):
-                    ended += self.broker._subscribing.remove(session, key, now)
+                    ended += self.broker.remove_subscription(session, key, now)
         self.turn()
         return ended
 

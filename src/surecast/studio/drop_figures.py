@@ -27,8 +27,8 @@ SHOWN = {
     "expiry": "expiry, fixed lifetime",
     "exponential-expiry": "expiry, exponential lifetime",
     **{name: name for name in HYBRIDS},
-    "optimal": "best admission policy",
-    "best": "best admission policy, free while connected",
+    "optimal": "best policy, connected protected",
+    "best": "best admission policy",
 }
 """Mechanisms of the comparison, and what pages call them."""
 

@@ -171,7 +171,8 @@ class _Passing:
         """Variance of the weighted sum of the shares that pass these links, by class."""
         most = self.notify[links] * (1.0 - self.notify[links])
         single = np.where(self.measured, most, passing_variance(self.routing, self.beyond[links])) * weight**2
-        fully = np.sqrt(single).sum(axis=0) ** 2
+        # Rounding may leave a variance of 0 slightly below it.
+        fully = np.sqrt(np.maximum(single, 0.0)).sum(axis=0) ** 2
         if not self.exact:
             return np.asarray(fully, dtype=np.float64)
         found = single.sum(axis=0)

@@ -6,7 +6,7 @@ from surecast.protocol.broker.core import Broker, everyone
 from surecast.protocol.broker.durable import Record
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.settings import OVERFLOWS, BrokerSettings, Overflow
 from surecast.protocol.broker.system_topics import publish_system_topics, system_values
@@ -19,6 +19,7 @@ __all__ = [
     "Broker",
     "BrokerSettings",
     "Connection",
+    "ConnectionHooks",
     "Message",
     "Observer",
     "Origin",

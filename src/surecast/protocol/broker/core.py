@@ -10,7 +10,7 @@ from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.durable import Journal, Record
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.restore import Restorer
 from surecast.protocol.broker.retained import Retained
@@ -79,6 +79,7 @@ class Broker:
         authorise: Authorise = everyone,
         authenticates: bool = False,
         observer: Observer | None = None,
+        hooks: ConnectionHooks | None = None,
         new_identifier: Callable[[], str] | None = None,
     ):
         self.settings = settings or BrokerSettings()
@@ -89,6 +90,7 @@ class Broker:
         self.connections: dict[int, Connection] = {}
         self.tally = Tally()
         self.observer = observer
+        self._hooks = hooks or ConnectionHooks()
         self.timers = Timers()
         self.started_at: float | None = None
         self._next_connection = 0
@@ -230,6 +232,10 @@ class Broker:
         for connection in self.connections.values():
             connection.allowed.clear()
 
+    def remove_subscription(self, session: Session, key: str, now: float) -> bool:
+        """Ends one subscription of a session, by its filter as it was asked for; False if there is none."""
+        return self._subscribing.remove(session, key, "administrator", now)
+
     def end_session(self, client: str, now: float) -> bool:
         """Removes a session and its connection; False if there is none."""
         session = self.sessions.by_client.get(client)
@@ -338,6 +344,7 @@ class Broker:
             self.timers.add(now + connection.silence_max_s, "silence", connection.number)
         if self.observer is not None:
             self.observer.connected(session, now)
+        self._hooks.accepted(connection)
         self.outgoing.resume(session, now)
 
     def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
@@ -413,14 +420,21 @@ class Broker:
         if len(packet) <= limit:
             connection.out.append(packet)
         name = connection.connect.client_id if connection.connect is not None else ""
-        self.tally.notice(f"{name or connection.origin.peer} refused: {text or reason.name.lower()}")
-        self._close(connection, now, text or reason.name.lower(), with_will=False)
+        why = text or reason.name.lower().replace("_", " ")
+        self.tally.notice(f"{name or connection.origin.peer} refused: {why}")
+        self._shut(connection)
+        self._hooks.refused(connection, why)
 
     def _close(self, connection: Connection, now: float, reason: str, with_will: bool) -> None:
+        client = connection.session.client if connection.session is not None else ""
+        self._shut(connection)
+        self.sessions.close(connection, now, reason, with_will)
+        self._hooks.closed(connection, client, reason)
+
+    def _shut(self, connection: Connection) -> None:
         connection.phase = Phase.CLOSED
         connection.held = []
         self.dirty.add(connection)
-        self.sessions.close(connection, now, reason, with_will)
 
     def _check_silence(self, connection: Connection, kind: str, now: float) -> None:
         if kind == "connect":

@@ -221,23 +221,16 @@ class Incoming:
         retained = message.retain
         if retained and not self._retained.store(message):
             return ReasonCode.QUOTA_EXCEEDED
-        if self._observer is not None:
-            self._observer.published(message, now)
         if route is None:
             route = self._routes.find(message.topic)
+        receivers = route.targets if route.plain else route.receivers(message, wants)
+        if self._observer is not None:
+            self._observer.published(message, len(receivers), now)
         deliver = self._outgoing.deliver
-        matched = kept = 0
-        for target in route.targets:
-            chosen = target if target.plain else target.chosen(message, wants)
-            if chosen is not None:
-                matched += 1
-                kept += deliver(chosen, message, now)
-        for share in route.shares:
-            chosen = share.pick(message, wants)
-            if chosen is not None:
-                matched += 1
-                kept += deliver(chosen, message, now)
-        if not matched:
+        kept = 0
+        for target in receivers:
+            kept += deliver(target, message, now)
+        if not receivers:
             return ReasonCode.NO_MATCHING_SUBSCRIBERS
         if self._rejects and not kept and not retained:
             return ReasonCode.QUOTA_EXCEEDED

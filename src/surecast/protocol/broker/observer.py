@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import Session, Subscription
 
-__all__ = ["Observer", "Tally"]
+__all__ = ["ConnectionHooks", "Observer", "Tally"]
+
+
+def _nothing(*arguments: object) -> None:
+    """What is done where nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionHooks:
+    """Who is told when connections begin and end. Unlike an observer it costs messages nothing; it must not raise."""
+
+    accepted: Callable[[Connection], None] = _nothing
+    """A client was accepted."""
+    refused: Callable[[Connection, str], None] = _nothing
+    """A CONNECT was answered with a refusal: the connection, and why. It is closed; `closed` does not follow."""
+    closed: Callable[[Connection, str, str], None] = _nothing
+    """A connection is over: the connection, its client (empty if none was accepted), and why."""
 
 
 class Observer(Protocol):
     """Is told of every step of every message. A broker without one takes shorter ways, so it is for event logs."""
 
-    def published(self, message: Message, now: float) -> None:
-        """A message was taken over from a client."""
+    def published(self, message: Message, receivers: int, now: float) -> None:
+        """A message was taken over from a client; it goes to so many sessions, which is told next."""
 
     def delivered(self, session: Session, message: Message, qos: int, now: float) -> None:
         """A message was written to a client (QoS 0) or acknowledged by it."""
@@ -32,8 +50,8 @@ class Observer(Protocol):
     def subscribed(self, session: Session, subscription: Subscription, now: float) -> None:
         """A client subscribed."""
 
-    def unsubscribed(self, session: Session, subscription: Subscription, now: float) -> None:
-        """A client took a subscription back."""
+    def unsubscribed(self, session: Session, subscription: Subscription, reason: str, now: float) -> None:
+        """A subscription ended: taken back by the `client`, removed by an `administrator`, or with its `session`."""
 
 
 @dataclass(slots=True)

@@ -155,6 +155,12 @@ class Route:
         self.kept: list[Target] = []
         self._ready = False
 
+    def receivers(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> list[Target]:
+        """The targets of one message; of every shared subscription the member whose turn it is, and the turn passes."""
+        found = [target.chosen(message, wants) for target in self.targets]
+        found += [share.pick(message, wants) for share in self.shares]
+        return [target for target in found if target is not None]
+
     def prepare(self) -> list[Group]:
         """The groups; they are made when they are first needed after a change, and so are the other lists."""
         if not self._ready:

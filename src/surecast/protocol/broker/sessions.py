@@ -193,6 +193,9 @@ class Sessions:
         self._outgoing.clear(session, now)
         subscriptions = list(session.subscriptions.values())
         self._routes.remove_all(session)
+        if self._observer is not None:
+            for subscription in subscriptions:
+                self._observer.unsubscribed(session, subscription, "session", now)
         if session.persistent:
             for subscription in subscriptions:
                 self._journal.forget_subscription(session, subscription)

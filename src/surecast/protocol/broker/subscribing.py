@@ -95,20 +95,20 @@ class Subscribing:
     def unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe, now: float) -> None:
         """Takes an UNSUBSCRIBE."""
         reasons = tuple(
-            ReasonCode.SUCCESS if self.remove(session, key, now) else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            ReasonCode.SUCCESS if self.remove(session, key, "client", now) else ReasonCode.NO_SUBSCRIPTION_EXISTED
             for key in packet.filters
         )
         self._answer(connection, Unsuback(packet.packet_id, reasons))
 
-    def remove(self, session: Session, key: str, now: float) -> bool:
-        """Takes one subscription back; False if there was none."""
+    def remove(self, session: Session, key: str, reason: str, now: float) -> bool:
+        """Ends one subscription; False if there was none."""
         subscription = self._routes.remove(session, key)
         if subscription is None:
             return False
         if session.persistent:
             self._journal.forget_subscription(session, subscription)
         if self._observer is not None:
-            self._observer.unsubscribed(session, subscription, now)
+            self._observer.unsubscribed(session, subscription, reason, now)
         return True
 
     def _one(

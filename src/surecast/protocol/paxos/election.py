@@ -1,7 +1,8 @@
 """Leader election: whoever hears of no leader for long enough asks the others whether they do, and only then stands.
 
 The wait grows with the rank, so that usually one replica stands alone, and has a random part, so that two that stand
-at once do not go on doing so. The random part is a hash of the seed, the replica and the attempt.
+at once do not go on doing so. It doubles with every failure. The random part is a hash of the seed, the replica and
+the attempt.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from surecast.protocol.paxos.messages import Canvass, Support
 from surecast.protocol.paxos.node import Node
 
 __all__ = ["Election", "jitter"]
+
+_DOUBLINGS_MAX = 5
 
 
 def jitter(seed: int, replica: int, attempt: int) -> float:
@@ -43,11 +46,13 @@ class Election:
         rank = ids.index(node.id) if node.id in ids else len(ids)
         wait_s = settings.suspect_s + rank * settings.election_step_s
         wait_s += settings.backoff_s * jitter(node.seed, node.id, self.attempt)
-        self.deadline_s = node.now + wait_s
+        # Doubled with every failure: at some length an election has the time that disks and links need for it.
+        self.deadline_s = node.now + wait_s * (1 << min(max(self.attempt - 1, 0), _DOUBLINGS_MAX))
 
     def followed(self) -> None:
         """There is a leader: whatever this replica wanted is off."""
         self.ballot = 0
+        self.attempt = 0
         self.rest()
 
     def next_ballot(self) -> int:

@@ -60,8 +60,7 @@ class Machine:
         context.time_us = max(context.time_us, stamp_of(value))
         done: list[tuple[int, int, list[Answer] | None]] = []
         for origin, number, requests in segments_of(value) if value else ():
-            answers = self._execute(requests, context)
-            done.append((origin, number, answers if origin == replica else None))
+            done.append((origin, number, self._execute(requests, context, origin == replica)))
         if slot % _EXPIRE_EVERY == 0:
             self.cache.expire(context.time_us)
         self.membership.passed(slot)
@@ -69,24 +68,34 @@ class Machine:
             self.observer(slot, value, self.hash)
         return done
 
-    def _execute(self, requests: bytes, context: Context) -> list[Answer]:
+    def _execute(self, requests: bytes, context: Context, wanted: bool) -> list[Answer] | None:
         """P2S Algorithm 1, lines 23 to 25: a new request is carried out, an old one answered from the queue."""
-        execute = self.handler.execute
-        cache, window, time_us = self.cache, self.cache.window, context.time_us
-        sessions = cache.sessions
+        execute, cache, time_us = self.handler.execute, self.cache, context.time_us
+        window, sessions = cache.window, cache.sessions
         answers: list[Answer] = []
         for client, sequence, command in walk(requests):
-            if client == CONFIGURATION_CLIENT:
-                answers.append((client, sequence, self.membership.execute(context.slot, command)))
-                continue
-            session = sessions.get(client) or cache.session(client)
-            reply = session.replies.get(sequence)
-            if reply is None and sequence > session.floor:
-                reply = execute(command, context)
-                session.add(sequence, reply, window)
+            session = sessions.get(client)
+            if session is None:
+                if client == CONFIGURATION_CLIENT:
+                    answers.append((client, sequence, self.membership.execute(context.slot, command)))
+                    continue
+                session = cache.session(client)
             session.last_us = time_us
-            answers.append((client, sequence, reply))
-        return answers
+            reply: bytes | None
+            if sequence == session.highest + 1:  # the usual case; what `Session.add` does, without calling it
+                reply = session.replies[sequence] = execute(command, context)
+                session.highest = sequence
+                if sequence - window > session.floor:
+                    session.floor = sequence - window
+                    session.replies.pop(session.floor, None)
+            else:
+                reply = session.replies.get(sequence)
+                if reply is None and sequence > session.floor:
+                    reply = execute(command, context)
+                    session.add(sequence, reply, window)
+            if wanted:
+                answers.append((client, sequence, reply))
+        return answers if wanted else None
 
     def cached(self, requests: bytes) -> list[Answer] | None:
         """The answers to requests that were all carried out before; None as soon as one may be new."""

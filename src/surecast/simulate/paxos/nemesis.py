@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from surecast.protocol.paxos.journal import read_records
+
 if TYPE_CHECKING:
     from surecast.simulate.paxos.world import World
 
@@ -92,8 +94,10 @@ class Nemesis:
         world = self.world
         knowing = set()
         for host in world.hosts.values():
-            if host.replica is not None and not host.unsynced and not host.replica.node.machine.membership.changes:
-                knowing.add((host.id, host.replica.node.machine.membership.ids()))
+            if host.replica is not None and not host.replica.node.machine.membership.changes:
+                configuration = host.replica.node.machine.membership.configurations[0]
+                if read_records(host.disk.items()).chosen >= configuration.since - 1:
+                    knowing.add((host.id, configuration.ids))
         return any(new in ids and all((one, ids) in knowing for one in ids) for _, ids in knowing)
 
     def _ask(self) -> None:

@@ -19,7 +19,7 @@ class GroupOptions:
     `straggling`, a partition about every `partition_every_s`, of one direction only for the share `one_way`.
     Replicas: a crash at a durability point with probability `crash`, down for `down_s` on average, the unsynced commits
     lost or (for the share `torn`) kept up to a random one; clocks off by up to `drift`. Disks: `disk_s` for a commit on
-    average, twenty times that for the share `slow_disk` of the replicas. `replacements` replicas are replaced by blank
+    average, five times that for the share `slow_disk` of the replicas. `replacements` replicas are replaced by blank
     ones. `wire`: messages go through the codec. Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
@@ -32,6 +32,7 @@ class GroupOptions:
     log_keep: int
     fetch_bytes_max: int
     vote_window: int
+    suspect_s: float
     clients: int
     requests: int
     under_way: int
@@ -60,10 +61,10 @@ class GroupOptions:
             variant=self.variant,
             allow_direct=self.allow_direct,
             alpha=self.alpha,
-            heartbeat_s=0.1,
-            suspect_s=0.4,
-            election_step_s=0.1,
-            backoff_s=0.3,
+            heartbeat_s=self.suspect_s / 4,
+            suspect_s=self.suspect_s,
+            election_step_s=self.suspect_s / 4,
+            backoff_s=self.suspect_s * 0.75,
             resend_s=0.15,
             retry_s=0.6,
             recover_s=0.08,
@@ -102,6 +103,7 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         log_keep=rng.choice((0, 3, 20)),
         fetch_bytes_max=rng.choice((100, 2_000, 1 << 20)),
         vote_window=alpha + rng.choice((0, 5, 50)),
+        suspect_s=rng.choice((0.12, 0.4)),
         clients=rng.randint(2, 6),
         requests=rng.randint(5, 25),
         under_way=rng.choice((1, 1, 4)),
@@ -112,11 +114,11 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         straggling=rng.choice((0.0, 0.02, 0.1)),
         partition_every_s=rng.choice((0.5, 2.0, 1e9)),
         one_way=rng.random(),
-        crash=rng.choice((0.0, 0.001, 0.004)),
-        down_s=rng.choice((0.1, 0.5, 2.0)),
-        torn=rng.choice((0.0, 0.5, 1.0)),
+        crash=rng.choice((0.0, 0.002, 0.01)),
+        down_s=rng.choice((0.03, 0.3, 1.5)),
+        torn=rng.choice((0.0, 0.3, 1.0)),
         drift=rng.choice((0.0, 0.01, 0.2)),
-        disk_s=rng.choice((0.0, 0.002, 0.02)),
+        disk_s=rng.choice((0.0, 0.005, 0.03)),
         slow_disk=rng.choice((0.0, 0.0, 0.3)),
         replacements=rng.choice((0, 0, 1, 2)),
         wire=rng.random() < 0.15,

@@ -54,7 +54,7 @@ class World:
         host = Host(replica, members, token, options.settings, options.seed, self.ledger.applied)
         host.rate = 1.0 + rng.uniform(-options.drift, options.drift)
         host.offset_s = rng.uniform(0, 100 * options.drift)
-        host.disk_s = options.disk_s * (20 if rng.random() < options.slow_disk else 1)
+        host.disk_s = options.disk_s * (5 if rng.random() < options.slow_disk else 1)
         self.hosts[replica] = host
         self.start(host)
         return host
