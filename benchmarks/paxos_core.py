@@ -1,7 +1,7 @@
-"""What consensus costs without disks and links: three replicas in one process, messages handed over as objects or bytes.
+"""What consensus costs without disks and links: three replicas in one process that hand each other messages.
 
 Run it without arguments; it takes about half a minute. Time is CPU time of all replicas together, divided by three
-for the cost a replica. The handler answers with nothing, so what remains is the protocol, the batch and the reply queue.
+for the cost a replica. The handler answers with nothing: what remains is the protocol, the batch and the reply queue.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ import pytest
 
 from surecast.protocol.paxos import fast_coordinator, leader, membership, quorums
 from surecast.protocol.paxos.acceptor import Acceptor
+from surecast.protocol.paxos.ballots import owner_of
 from surecast.protocol.paxos.journal import Journal
 from surecast.protocol.paxos.messages import Accepted, Message
 from surecast.protocol.paxos.node import Node
-from surecast.protocol.paxos.ballots import owner_of
 from surecast.protocol.paxos.quorums import Vote, digest_of
 from surecast.protocol.paxos.replica import Replica
-from surecast.protocol.paxos.replies import Session
+from surecast.protocol.paxos.replies import ReplyCache, Session
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -86,19 +86,13 @@ def votes_told_under_the_promise(patch: pytest.MonkeyPatch) -> None:
 
 
 def replies_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "add", lambda self, sequence, reply, window: None)
+    patch.setattr(ReplyCache, "session", lambda self, client: Session())
 
 
 def change_at_once(patch: pytest.MonkeyPatch) -> None:
     """A leader goes on in its ballot after a change, without the promises of the new members."""
     original = Replica._membership_changed
     patch.setattr(Replica, "_membership_changed", lambda self, added: original(self, False))
-
-
-def ballot_used_before_stored(patch: pytest.MonkeyPatch) -> None:
-    """A crash between the question and its storing lets a replica use its ballot twice."""
-    promise_not_stored(patch)
-    votes_told_before_stored(patch)
 
 
 MUTATIONS: dict[str, tuple[Patch, str, int]] = {

@@ -1,0 +1,73 @@
+"""Any bytes either decode or raise PeerError, and what was encoded decodes to the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surecast.errors import PeerError
+from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos import decode, encode
+from surecast.protocol.paxos.batches import join_segments, make_segment, pack_requests, segments_of, walk
+
+REQUESTS = pack_requests([(7, 1, b"command"), (8, 2, b"")])
+SEGMENT = make_segment(3, 1 << 40, REQUESTS)
+VALUE = join_segments(123_456, [SEGMENT, make_segment(2, 5, REQUESTS)])
+MESSAGES: list[m.Message] = [
+    m.Heartbeat(6, True, 4, 1, 0),
+    m.Canvass(6),
+    m.Support(6),
+    m.Prepare(6),
+    m.Promise(6, 4, ((5, 3, b"v"), (6, 2, b""))),
+    m.Reject(6),
+    m.Accept(6, 5, 4, VALUE),
+    m.Accept(6, 5, 4, b""),
+    m.Accepted(6, 4, (5, 7)),
+    m.Chosen(6, 4, 5, 14),
+    m.Propose(6, 5, VALUE),
+    m.Voted(6, 5, bytes(16), VALUE),
+    m.Voted(6, 5, bytes(16), None),
+    m.Close(6, (5, 6)),
+    m.Closed(6, 5, 0, None),
+    m.Closed(6, 5, 6, b""),
+    m.Forward((SEGMENT, SEGMENT)),
+    m.Fetch(5, 0, 0),
+    m.Entries(5, 9, (VALUE, b"")),
+    m.SnapshotPart(9, 100, 50, bytes(16), b"data"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_what_was_encoded_decodes_to_the_same(message: m.Message) -> None:
+    assert decode(encode(message)) == message
+
+
+def test_every_kind_of_message_is_covered() -> None:
+    assert {type(message) for message in MESSAGES} == set(m.Message.__args__)  # type: ignore[attr-defined]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.integers(0, 255), st.binary(max_size=80))
+def test_any_bytes_decode_or_raise_peer_error(kind: int, rest: bytes) -> None:
+    try:
+        decode(bytes((1, kind % 20)) + rest)
+    except PeerError:
+        pass
+
+
+def test_damaged_messages_decode_or_raise_peer_error_and_never_hold_a_batch_that_cannot_be_walked() -> None:
+    rng = random.Random(1)
+    for _ in range(4_000):
+        data = bytearray(encode(rng.choice(MESSAGES)))
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            message = decode(bytes(data[: rng.randint(0, len(data))] if rng.random() < 0.5 else data))
+        except PeerError:
+            continue
+        if isinstance(message, m.Accept | m.Propose):
+            for _, _, requests in segments_of(message.value) if message.value else ():
+                assert all(len(command) >= 0 for _, _, command in walk(requests))
