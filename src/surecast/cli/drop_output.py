@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["QUANTILES", "aim_text", "as_data", "finite", "print_answer", "range_text", "write_answer_page"]
 
 QUANTILES = (0.5, 0.95, 0.99)
-HEADER = ("mechanism", "parameters", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "refused")
+_WIDE = 96
+HEADER = ("mechanism", "setting", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "refused")
 
 
 def aim_text(case: Case) -> str:
@@ -118,7 +120,8 @@ def _cells(one: Gives) -> list[str]:
     sign = "" if row["exact"] else "≈ "
     numbers = [row["delay_mean_s"], *(row[f"delay_p{100 * q:g}_s"] for q in QUANTILES)]
     lost = row["turned_away_connected_share"]
-    shown = "nothing dropped" if row["parameters"] == "nothing is dropped" else row["parameters"]
+    shown = "-" if row["parameters"] == "nothing is dropped" else row["parameters"]
+    shown = shown.replace("join probability", "join").replace("mean lifetime", "lifetime")
     cells = [one.kind, shown, f"{sign}{100 * row['success_share']:.1f} %", *(f"{x:.3g}" for x in numbers)]
     return [*cells, f"{100 * lost:.2f} %"]
 
@@ -136,15 +139,21 @@ def print_answer(
     from surecast.cli.output import console
 
     console.print(_summary(gives, case), soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     aims = case.target_s is not None
-    for name in (*HEADER, *(("meets",) if aims else ())):
-        table.add_column(name, justify="left" if name in HEADER[:2] else "right", overflow="fold")
+    # On a narrow terminal the median makes room for the rest.
+    left_out = HEADER.index("p50 s") if console.width < _WIDE else None
+
+    def kept(cells: Iterable[str]) -> list[str]:
+        return [cell for at, cell in enumerate(cells) if at != left_out]
+
+    for name in kept((*HEADER, *(("meets",) if aims else ()))):
+        table.add_column(name, justify="left" if name in HEADER[:2] else "right", no_wrap=name in HEADER[:1])
     for one in gives:
         if one.outcome is None:
-            table.add_row(one.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()), style="dim")
+            table.add_row(*kept((one.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()))), style="dim")
         else:
-            table.add_row(*_cells(one), *((("yes" if one.met else "no"),) if aims else ()))
+            table.add_row(*kept((*_cells(one), *((("yes" if one.met else "no"),) if aims else ()))))
     console.print(table)
     reasons = [
         f"{one.kind}: "
