@@ -2,22 +2,31 @@
 
     python tools/fuzz_mqtt.py --minutes 10 [--seed 1]
     python tools/fuzz_mqtt.py --case 1:4711        # one case again
+    python tools/fuzz_mqtt.py --live --minutes 10  # at a broker over sockets
 
 The invariant: any bytes, in any chunking, either parse or raise the protocol error, and chunking does not change the
 result. Besides, the short cut for PUBLISH reads what the plain way reads, what was read can be written and read again,
 and no more bytes are held than the limit allows. A failure prints its case, which is all it depends on, and its input.
+
+A live broker must answer nothing but MQTT, close what is wrong, and serve a well-behaved client all the while.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
+import socket
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from surecast.client import Client, ClientError
 from surecast.protocol.mqtt import (
     ALLOWED_REASONS,
     V5,
@@ -230,15 +239,135 @@ def run(names: list[str]) -> bool:
     return True
 
 
+@dataclass(slots=True)
+class Found:
+    """What an attack has seen."""
+
+    cases: int = 0
+    closed: int = 0
+    good_messages: int = 0
+
+
+def make_live_case(name: str) -> Case:
+    """A connection to a live broker: mostly a good CONNECT, so that the damage behind it gets further."""
+    rng = random.Random(name)
+    version: int = rng.choice([V311, V5])
+    maker = Maker(rng, version, "server")
+    data = bytearray(b"".join(encode(maker.packet(), version) for _ in range(rng.randint(1, 20))))
+    for _ in range(rng.choice([0, 1, 1, 2, 5])):
+        damage(rng, data)
+    begin = encode(maker.connect(), version)
+    kind = rng.random()
+    if kind < 0.1:
+        begin = rng.randbytes(rng.randint(1, 100))
+    elif kind < 0.2:
+        damaged = bytearray(begin)
+        damage(rng, damaged)
+        begin = bytes(damaged)
+    whole = begin + bytes(data)
+    cuts = sorted(rng.randint(0, len(whole)) for _ in range(rng.choice([0, 1, 5])))
+    chunks = tuple(whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True))
+    return Case(version if kind >= 0.2 else None, "server", whole, chunks)
+
+
+async def attack(host: str, port: int, names: list[str], at_once: int = 8) -> Found:
+    """Sends cases to a broker, while a good client publishes and must get what it publishes."""
+    found, over = Found(), asyncio.Event()
+    good = asyncio.ensure_future(_be_good(host, port, found, over))
+    waiting = list(reversed(names))
+
+    async def worker() -> None:
+        while waiting and not good.done():
+            await _attack_once(host, port, waiting.pop(), found)
+
+    try:
+        await asyncio.gather(*(worker() for _ in range(at_once)))
+    finally:
+        over.set()
+        await good
+    return found
+
+
+async def _be_good(host: str, port: int, found: Found, over: asyncio.Event) -> None:
+    async with Client(host, port, client_id="good") as client:
+        await client.subscribe("good/#", qos=2)
+        while not over.is_set() or not found.good_messages:
+            number = found.good_messages
+            await client.publish(f"good/{number % 10}", str(number).encode(), number % 3)
+            message = await asyncio.wait_for(client.message(), 20)
+            if (message.topic, message.payload) != (f"good/{number % 10}", str(number).encode()):
+                raise AssertionError(f"the good client got {message} instead of number {number}")
+            found.good_messages += 1
+            await asyncio.sleep(0)
+
+
+async def _attack_once(host: str, port: int, name: str, found: Found) -> None:
+    case = make_live_case(name)
+    reader, writer = await asyncio.open_connection(host, port)
+    answer = b""
+    try:
+        for chunk in case.chunks:
+            writer.write(chunk)
+            await writer.drain()
+            await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                while data := await reader.read(65_536):
+                    answer += data
+                found.closed += 1
+    except OSError:
+        found.closed += 1
+    finally:
+        writer.transport.abort()
+    found.cases += 1
+    if case.version is not None:
+        try:
+            Decoder(version=case.version, side="client").feed(answer)
+        except PacketError as error:
+            raise AssertionError(f"case {name}: the broker answered {answer.hex(' ')}: {error}") from error
+
+
+def run_live(seed: int, minutes: float) -> int:
+    """Starts a broker and attacks it until the time is over."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    command = [str(Path(sys.executable).parent / "surecast"), "broker", "--port", str(port), "--log-level", "error"]
+    broker = subprocess.Popen(command)
+    total = Found()
+    try:
+        end = time.monotonic() + 60 * minutes
+        while time.monotonic() < end:
+            names = [f"{seed}:{number}" for number in range(total.cases, total.cases + 500)]
+            try:
+                found = asyncio.run(attack("127.0.0.1", port, names))
+            except ClientError as error:
+                if total.cases or broker.poll() is not None:
+                    raise AssertionError(f"the good client failed within cases {names[0]} and {names[-1]}") from error
+                time.sleep(0.1)  # the broker is not up yet
+                continue
+            total.cases += found.cases
+            total.closed += found.closed
+            total.good_messages += found.good_messages
+    finally:
+        broker.terminate()
+        code = broker.wait(30)
+    print(f"{total.cases} cases, {total.closed} closed by the broker, {total.good_messages} good messages; exit {code}")
+    return 0 if code == 0 else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--case", help="run this one case, as a failure printed it")
+    parser.add_argument("--live", action="store_true", help="attack a broker over sockets")
     arguments = parser.parse_args()
     if arguments.case:
         return 0 if run([arguments.case]) else 1
     print(f"seed {arguments.seed}")
+    if arguments.live:
+        return run_live(arguments.seed, arguments.minutes)
     end, done = time.monotonic() + 60 * arguments.minutes, 0
     while time.monotonic() < end:
         if not run([f"{arguments.seed}:{n}" for n in range(done, done + 100)]):

@@ -1,20 +1,30 @@
-"""Brokers for tests: in this process on a loop of their own, or as real processes; and certificates."""
+"""Brokers for tests: in this process on a loop of their own, or as real processes; certificates; paho clients."""
 
 from __future__ import annotations
 
 import json
+import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from surecast.broker.admin_client import ask
+
+WAIT_S = 20
 SURECAST = Path(sys.executable).parent / "surecast"
 
 
@@ -148,3 +158,143 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     make_certificate(folder, "ann", "ca", "ann")
     files = ("ca.crt", "server.crt", "server.key", "ann.crt", "ann.key")
     return Certificates(*(folder / file for file in files))
+
+
+# Clients that others wrote.
+
+
+class LiveBroker:
+    """A broker for all tests of this module, with one listener of each kind."""
+
+    def __init__(self, folder: Path, certificates: Certificates):
+        config = {
+            "listeners": [
+                {"kind": "tcp", "port": 0},
+                {"kind": "websocket", "port": 0},
+                {
+                    "kind": "tls",
+                    "port": 0,
+                    "certificate": str(certificates.server),
+                    "key": str(certificates.server_key),
+                },
+            ],
+            "state": {"folder": str(folder / "state")},
+            "admin_socket": str(folder / "admin.sock"),
+            "limits": {"packet_size": "12MB"},
+        }
+        (folder / "broker.yaml").write_text(json.dumps(config))
+        self.process = Process("--config", folder / "broker.yaml")
+        self.port, self.web_port, self.tls_port = (int(each["port"]) for each in self.process.started["listeners"])
+        self._socket = folder / "admin.sock"
+
+    def kick(self, client: str) -> None:
+        ask(self._socket, "/kick", {"client": client}, "POST")
+
+    def has_subscribed(self, client: str) -> bool:
+        sessions = ask(self._socket, "/sessions", {"limit": 10_000})["sessions"]
+        return any(each["client"] == client and each["subscriptions"] for each in sessions)
+
+    def books_balance(self) -> bool:
+        sessions = ask(self._socket, "/sessions")["sessions"]
+        return all(each["books"]["queued"] == each["inflight"] + each["waiting"] for each in sessions)
+
+
+@pytest.fixture(scope="session")
+def live_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LiveBroker]:
+    made = LiveBroker(tmp_path_factory.mktemp("real"), certificates)
+    yield made
+    assert made.books_balance()
+    assert made.process.end() == 0
+
+
+class Paho:
+    """A paho client whose callbacks fill queues."""
+
+    def __init__(self, port: int, name: str, version: int, lasting: bool = False, **options: Any):
+        self.version = version
+        given = {} if version == paho.MQTTv5 else {"clean_session": not lasting}
+        made: Any = paho.Client  # its types are narrower than what it takes
+        self.client = made(CallbackAPIVersion.VERSION2, name, protocol=version, **given, **options)
+        self.client.reconnect_delay_set(1, 1)
+        self.port, self.lasting = port, lasting
+        self.connected: queue.Queue[tuple[Any, Any, Any]] = queue.Queue()
+        self.disconnected: queue.Queue[Any] = queue.Queue()
+        self.inbox: queue.Queue[paho.MQTTMessage] = queue.Queue()
+        self.answers: queue.Queue[list[int]] = queue.Queue()
+        self.reasons: dict[int, int] = {}
+        self.client.on_connect = lambda c, u, *rest: self.connected.put(rest)
+        self.client.on_disconnect = lambda c, u, flags, reason, properties: self.disconnected.put(reason)
+        self.client.on_message = lambda c, u, message: self.inbox.put(message)
+        self.client.on_subscribe = lambda c, u, mid, reasons, p: self.answers.put([r.value for r in reasons])
+        self.client.on_publish = lambda c, u, mid, reason, p: self.reasons.__setitem__(mid, reason.value)
+
+    def connect(self, keep_alive_s: int = 60, **properties: Any) -> bool:
+        """Connects; whether the session was there."""
+        if self.version == paho.MQTTv5:
+            if self.lasting:
+                properties.setdefault("SessionExpiryInterval", 300)
+            given = make_properties(PacketTypes.CONNECT, **properties)
+            self.client.connect("127.0.0.1", self.port, keep_alive_s, clean_start=not self.lasting, properties=given)
+        else:
+            self.client.connect("127.0.0.1", self.port, keep_alive_s)
+        self.client.loop_start()
+        return self.accepted()
+
+    def accepted(self) -> bool:
+        flags, reason, self.welcome = self.connected.get(timeout=WAIT_S)
+        assert reason.value == 0
+        return bool(flags.session_present)
+
+    def subscribe(self, *filters: tuple[str, Any], **properties: Any) -> list[int]:
+        wanted: list[Any] = list(filters)
+        if self.version == paho.MQTTv5:
+            wanted = [(f, o if isinstance(o, SubscribeOptions) else SubscribeOptions(qos=o)) for f, o in filters]
+        given = make_properties(PacketTypes.SUBSCRIBE, **properties) if properties else None
+        self.client.subscribe(wanted, properties=given)
+        return self.answers.get(timeout=WAIT_S)
+
+    def publish(self, topic: str, payload: Any = b"", qos: int = 0, retain: bool = False, **properties: Any) -> int:
+        """Publishes, and waits for the acknowledgement; its reason code."""
+        given = make_properties(PacketTypes.PUBLISH, **properties) if properties else None
+        info = self.client.publish(topic, payload, qos, retain, given)
+        info.wait_for_publish(WAIT_S)
+        assert info.is_published()
+        return self.reasons.get(info.mid, 0)
+
+    def get(self, count: int = 1) -> list[paho.MQTTMessage]:
+        return [self.inbox.get(timeout=WAIT_S) for _ in range(count)]
+
+    def break_off(self) -> None:
+        """The connection breaks; paho's loop will make another."""
+        sock = self.client.socket()
+        assert sock is not None
+        sock.shutdown(socket.SHUT_RDWR)
+
+    def die(self) -> None:
+        """No goodbye, and no coming back."""
+        self.client.loop_stop()
+        self.break_off()
+
+    def end(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def make_properties(packet: int, **values: Any) -> Properties:
+    made = Properties(packet)  # type: ignore[no-untyped-call]
+    for name, value in values.items():
+        for each in value if isinstance(value, list) else [value]:
+            setattr(made, name, each)
+    return made
+
+
+@pytest.fixture
+def make_paho(live_broker: LiveBroker) -> Iterator[Callable[..., Paho]]:
+    with ExitStack() as stack:
+
+        def make(name: str, version: int = paho.MQTTv5, lasting: bool = False, **options: Any) -> Paho:
+            client = Paho(options.pop("port", live_broker.port), name, version, lasting, **options)
+            stack.callback(client.end)
+            return client
+
+        yield make

@@ -28,7 +28,7 @@ def _own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def broker(tmp_path: Path, surecast: Run) -> Iterator[dict[str, int]]:
+def broker(tmp_path: Path) -> Iterator[dict[str, int]]:
     """A broker with users, rules, an event log, WebSocket and HTTP; its ports by kind."""
     environment = dict(os.environ, COLUMNS="110", NO_COLOR="1")
     set_password(tmp_path / "users", "ann", "secret")
@@ -50,13 +50,13 @@ def broker(tmp_path: Path, surecast: Run) -> Iterator[dict[str, int]]:
     process.stderr.close()
 
 
-def test_publish_and_subscribe(broker: dict[str, int], surecast: Run, tmp_path: Path) -> None:
+def test_publish_and_subscribe(broker: dict[str, int], surecast: Run, surecast_process: Run, tmp_path: Path) -> None:
     ann = ("-p", str(broker["mqtt"]), "-u", "ann", "-P", "secret")
-    done = surecast("pub", *ann, "-t", "public/a", "-m", "21.5", "-q", "1", "-r", "-D", "publish", "user-property",
-                    "price", "31", "-D", "publish", "content-type", "text/plain")  # fmt: skip
+    done = surecast_process("pub", *ann, "-t", "public/a", "-m", "21.5", "-q", "1", "-r", "-D", "publish",
+                            "user-property", "price", "31", "-D", "publish", "content-type", "text/plain")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     web = ("-p", str(broker["ws"]), "--ws")
-    done = surecast("sub", *web, "-t", "public/#", "-C", "1", "-W", "10", "-F", "%t %p %q %r %l %P %C 100%%")
+    done = surecast_process("sub", *web, "-t", "public/#", "-C", "1", "-W", "10", "-F", "%t %p %q %r %l %P %C 100%%")
     assert done.stdout == "public/a 21.5 0 1 4 price:31 text/plain 100%\n"
     done = surecast("sub", *web, "-t", "public/#", "-C", "1", "-v", "--filter", "price > 30")
     assert done.stdout == "public/a 21.5\n"

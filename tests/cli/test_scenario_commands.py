@@ -1,4 +1,4 @@
-"""The scenario commands as a user meets them: real processes, files and exit codes."""
+"""The scenario commands as a user meets them: files, messages and exit codes."""
 
 from __future__ import annotations
 

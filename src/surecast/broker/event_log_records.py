@@ -122,7 +122,7 @@ class Subscribed(NamedTuple):
 
 
 class Unsubscribed(NamedTuple):
-    """A subscription ended; `reason` is `client`, or `session` where it ended with its session."""
+    """A subscription ended; `reason` is `client`, `administrator`, or `session` where it ended with its session."""
 
     time: float
     client: str

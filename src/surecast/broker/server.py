@@ -35,6 +35,7 @@ Authenticate = Callable[[Connect, Origin], str | None]
 """The user that a CONNECT proves to be, None if it proves nothing. It may take its time: it runs in a thread."""
 
 _SWEEP_S = 5.0
+_LINGER_S = 5.0
 
 
 def _nothing(*arguments: object) -> None:
@@ -292,6 +293,7 @@ class TcpChannel(asyncio.Protocol):
         self._identify = identify
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
+        self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up."""
@@ -308,6 +310,8 @@ class TcpChannel(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over."""
+        if self._linger is not None:
+            self._linger.cancel()
         self._on_lost()
         self._server.lost(self.connection, str(error) if error is not None else "connection lost")
 
@@ -321,13 +325,23 @@ class TcpChannel(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Hands bytes to the transport."""
-        if self._transport is not None:
+        if self._transport is not None and self._linger is None:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Closes after what was handed over is sent."""
-        if self._transport is not None:
-            self._transport.close()
+        """Closes after what was handed over is sent.
+
+        What the client still sends is read and forgotten until it closes too, or has had time for it: a connection that
+        is closed with unread bytes is reset, and the client would never see why (RFC 1122, section 4.2.2.13).
+        """
+        transport = self._transport
+        if transport is None or self._linger is not None or transport.is_closing():
+            return
+        if self._server.stopped or not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        self._linger = self._server.loop.call_later(_LINGER_S, transport.abort)
 
     def abort(self) -> None:
         """Closes at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,7 +93,11 @@ def broker(
         return
     from surecast.broker.run import run_broker
 
-    raise typer.Exit(run_broker(loaded))
+    code = run_broker(loaded)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The broker has stopped in good order; a second signal must not make it look otherwise.
+        signal.signal(number, signal.SIG_IGN)
+    raise typer.Exit(code)
 
 
 def _settings(texts: list[str] | None) -> dict[str, Any]:

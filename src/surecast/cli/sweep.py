@@ -15,7 +15,7 @@ from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surecast.plan.sweeps import AlgorithmSweep, LoadSweep
-    from surecast.studio.lines import LineChart
+    from surecast.studio.curves import CurveChart
 
 __all__ = ["app"]
 
@@ -153,10 +153,10 @@ def _check_files(out: Path | None, page: Path | None, picture: Path | None) -> N
     check_file(picture, "" if picture is None else picture.suffix.lower(), "--picture")
 
 
-def _draw(chart: LineChart, path: Path) -> None:
-    from surecast.studio.lines import draw_lines
+def _draw(chart: CurveChart, path: Path) -> None:
+    from surecast.studio.curves import draw_curves
 
-    draw_lines(chart, path)
+    draw_curves(chart, path)
 
 
 def _round_up(value: float) -> float:

@@ -1,14 +1,15 @@
-"""Curves: something over a range, by formula as a line, and by simulation as points with intervals."""
+"""Curves: something over a range, by formula as lines, bands or stacked shares, and by simulation as points with
+intervals."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from surecast.errors import ConfigurationError
 from surecast.studio.files import checked_path, write_atomically
-from surecast.studio.style import clean, theme_for
+from surecast.studio.style import theme_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Numbers = Sequence[float] | NDArray[np.float64]
 
-__all__ = ["Curve", "CurveChart", "Marks", "curve_chart", "curves"]
+__all__ = ["Band", "Curve", "CurveChart", "Marks", "draw_curves"]
 
 CURVES_MAX = 8
 
@@ -38,7 +39,9 @@ class Marks:
 class Curve:
     """A line through x and y (NaN: a gap), and points that belong to it; a `dashed` one is a bound or a reference.
 
-    `colour` numbers the series colours; left out, curves have those of their order.
+    `colour` numbers the series colours, -1 is grey and -2 a lighter grey; left out, curves have those of their order.
+    A `faint` line is thin, has no points and stays out of the legend. `ends` says what stops the line: it gets a cross
+    where it leaves the drawing.
     """
 
     label: str
@@ -48,39 +51,104 @@ class Curve:
     dashed: bool = False
     stepped: bool = False
     colour: int | None = None
+    faint: bool = False
+    ends: str = ""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The area between low and high, behind the lines."""
+
+    label: str
+    x: Numbers
+    low: Numbers
+    high: Numbers
+    colour: int = -2
 
 
 @dataclass(frozen=True)
 class CurveChart:
-    """All that a chart of curves shows. `level` is a horizontal line, `moment` a vertical one, each with its label."""
+    """All that a chart of curves shows.
 
+    `level` is a horizontal line, `moment` a vertical one, each with its label. `stacked` puts the curves, which share
+    their x, on top of each other as shares of 1. `y_max` cuts the drawing off; `x_ticks` are the only ticks.
+    """
+
+    curves: Sequence[Curve]
+    _: KW_ONLY
     title: str
     x_label: str
     y_label: str
-    curves: tuple[Curve, ...]
     caption: str = ""
+    bands: Sequence[Band] = ()
     x_log: bool = False
     y_log: bool = False
+    x_from_zero: bool = False
     y_from_zero: bool = False
+    y_max: float | None = None
+    x_ticks: Sequence[float] = ()
+    stacked: bool = False
     level: tuple[str, float] | None = None
     moment: tuple[str, float] | None = None
 
+    def __post_init__(self) -> None:
+        named = [curve.label for curve in self.named]
+        if not named or (len(named) > CURVES_MAX and not self.stacked):
+            raise ConfigurationError(f"{len(named)} curves: give 1 to {CURVES_MAX}, which can be told apart")
+        for curve in self.curves:
+            if not curve.faint and named.count(curve.label) > 1:
+                raise ConfigurationError(f"curve {curve.label!r} is given more than once: give each a label of its own")
+            _check(curve)
+            if self.stacked and list(curve.x) != list(self.curves[0].x):
+                raise ConfigurationError(f"curve {curve.label!r}: stacked curves must have the same x")
+        for band in self.bands:
+            if not len(band.x) == len(band.low) == len(band.high):
+                raise ConfigurationError(f"band {band.label!r}: give as many low and high as x")
+        if not any(_all_y(curve) for curve in self.curves):
+            raise ConfigurationError("nothing to draw: give at least one curve with at least one value")
+        for what, log, all_of in (("x", self.x_log, _all_x), ("y", self.y_log, _all_y)):
+            if log and not any(v > 0 for curve in self.curves for v in all_of(curve)):
+                raise ConfigurationError(f"a logarithmic {what} axis needs values above 0")
+
+    @property
+    def named(self) -> list[Curve]:
+        """The curves that the legend names."""
+        return [curve for curve in self.curves if not curve.faint]
+
+    @property
+    def coloured(self) -> list[tuple[Curve, int]]:
+        """Each curve with the number of its colour."""
+        found, place = [], 0
+        for curve in self.curves:
+            found.append((curve, (-1 if curve.faint else place) if curve.colour is None else curve.colour))
+            place += not curve.faint
+        return found
+
     @property
     def x_ends(self) -> tuple[float, float]:
-        values = [float(v) for c in self.curves for v in _all_x(c)]
+        values = [v for c in self.curves for v in _all_x(c)]
+        if self.x_ticks or self.stacked:
+            ends = [v for v in (self.x_ticks or values) if v > 0 or not self.x_log]
+            if min(ends) < max(ends):
+                return min(ends), max(ends)
         if self.moment is not None:
             values.append(self.moment[1])
-        return _padded(values, self.x_log, 0.02)
+        low, high = _padded(values, self.x_log, 0.02)
+        return (0.0 if self.x_from_zero and not self.x_log else low), high
 
     @property
     def y_ends(self) -> tuple[float, float]:
+        if self.stacked:
+            return 0.0, 1.0
         values = [v for c in self.curves for v in _all_y(c)]
         if self.level is not None:
             values.append(self.level[1])
         if self.y_from_zero and not self.y_log:
             low, high = _padded([0.0, *values], False, 0.05)
-            return (0.0 if low > -0.2 * (high - low) and min(values) >= 0 else low), high
-        return _padded(values, self.y_log, 0.05)
+            low = 0.0 if low > -0.2 * (high - low) and min(values) >= 0 else low
+        else:
+            low, high = _padded(values, self.y_log, 0.05)
+        return low, high if self.y_max is None else self.y_max
 
     @property
     def about(self) -> str:
@@ -91,6 +159,25 @@ class CurveChart:
         bars = any(m.low is not None for m in marks)
         says = "Lines: by formula. Points: simulated" + (", with 95 % intervals." if bars else ".")
         return f"{self.caption} {says}".strip()
+
+    def end_of(self, curve: Curve) -> tuple[float, float] | None:
+        """Where a curve leaves the drawing: its last point, or where it passes the upper edge.
+
+        >>> steep = Curve("steep", [1.0, 2.0, 3.0], [1.0, 2.0, 12.0])
+        >>> CurveChart([steep], title="", x_label="", y_label="", y_max=7.0).end_of(steep)
+        (2.5, 7.0)
+        """
+        points = [(float(x), float(y)) for x, y in zip(curve.x, curve.y, strict=True) if math.isfinite(y)]
+        top = math.inf if self.y_max is None else self.y_max
+        before: tuple[float, float] | None = None
+        for x, y in points:
+            if y > top:
+                if before is None:
+                    return x, top
+                share = (top - before[1]) / (y - before[1])
+                return before[0] + share * (x - before[0]), top
+            before = x, y
+        return before
 
 
 def _all_x(curve: Curve) -> list[float]:
@@ -116,35 +203,6 @@ def _padded(values: list[float], log: bool, share: float) -> tuple[float, float]
     return low - room, high + room
 
 
-def curve_chart(
-    curves: Sequence[Curve],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    caption: str = "",
-    x_log: bool = False,
-    y_log: bool = False,
-    y_from_zero: bool = False,
-    level: tuple[str, float] | None = None,
-    moment: tuple[str, float] | None = None,
-) -> CurveChart:
-    """The curves as a chart, once they are checked."""
-    if not 1 <= len(curves) <= CURVES_MAX:
-        raise ConfigurationError(f"{len(curves)} curves: give 1 to {CURVES_MAX}, which can be told apart")
-    labels = [curve.label for curve in curves]
-    for curve in curves:
-        if labels.count(curve.label) > 1:
-            raise ConfigurationError(f"curve {curve.label!r} is given more than once: give each a label of its own")
-        _check(curve)
-    if not any(_all_y(curve) for curve in curves):
-        raise ConfigurationError("nothing to draw: give at least one curve with at least one value")
-    for what, log, values in (("x", x_log, [_all_x(c) for c in curves]), ("y", y_log, [_all_y(c) for c in curves])):
-        if log and not any(v > 0 for some in values for v in some):
-            raise ConfigurationError(f"a logarithmic {what} axis needs values above 0")
-    return CurveChart(title, x_label, y_label, tuple(curves), caption, x_log, y_log, y_from_zero, level, moment)
-
-
 def _check(curve: Curve) -> None:
     where = f"curve {curve.label!r}"
     for what, part in (("", curve), ("marks: ", curve.marks)):
@@ -166,47 +224,20 @@ def _check(curve: Curve) -> None:
             raise ConfigurationError(f"{where}: {len(marks.x)} points but {len(ends)} ends of intervals")
 
 
-def curves(
-    lines: Sequence[Curve],
-    path: Path | str,
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    caption: str = "",
-    x_log: bool = False,
-    y_log: bool = False,
-    y_from_zero: bool = False,
-    level: tuple[str, float] | None = None,
-    moment: tuple[str, float] | None = None,
-    width: int = 1280,
-    dark: bool = False,
-) -> Path:
-    """Draws curves in one chart and returns the file's path.
+def draw_curves(chart: CurveChart, path: Path | str, *, width: int = 1280, dark: bool = False) -> Path:
+    """Draws a chart and returns the file's path.
 
     The suffix decides the kind of file: ``.html`` is an interactive page with the numbers to save, ``.svg`` and
-    ``.png`` are pictures. `level` and `moment` are a horizontal and a vertical line with a label, such as a target.
-    `width` is that of a PNG in pixels; `dark` draws on a dark ground.
+    ``.png`` are pictures. `width` is that of a PNG in pixels; `dark` draws on a dark ground.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = Curve("join probability 0.5", [1.0, 2.0], [10.2, 11.0], Marks([1.0], [10.1], [10.0], [10.3]))
+    >>> chart = CurveChart([line], title="Delay", x_label="events/s", y_label="mean delay (s)")
     >>> with TemporaryDirectory() as folder:
-    ...     curves([line], f"{folder}/a.svg", title="Delay", x_label="events/s", y_label="mean delay (s)").name
+    ...     draw_curves(chart, f"{folder}/a.svg").name
     'a.svg'
     """
     path = checked_path(path, width)
-    chart = curve_chart(
-        lines,
-        title=title,
-        x_label=clean(x_label),
-        y_label=clean(y_label),
-        caption=caption,
-        x_log=x_log,
-        y_log=y_log,
-        y_from_zero=y_from_zero,
-        level=level,
-        moment=moment,
-    )
     suffix = path.suffix.lower()
     if suffix == ".html":
         from surecast.studio.curves_page import curves_page

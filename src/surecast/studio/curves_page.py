@@ -13,9 +13,11 @@ from surecast.studio.page import Cell, Downloads, Figure, Heading, Page, Section
 from surecast.studio.style import SYMBOLS, clean, plotly_axis, plotly_layout, series_variable, shorten
 
 if TYPE_CHECKING:
-    from surecast.studio.curves import Curve, CurveChart
+    from surecast.studio.curves import Band, Curve, CurveChart
 
 __all__ = ["curves_figure", "curves_page", "curves_table"]
+
+Trace = dict[str, Any]
 
 
 def curves_page(chart: CurveChart, *, dark: bool) -> str:
@@ -27,51 +29,95 @@ def curves_page(chart: CurveChart, *, dark: bool) -> str:
 
 def curves_figure(chart: CurveChart, *, ratio: float = 0.5, height_px_min: int = 420) -> Figure:
     """The chart as a figure."""
+    traces = [trace for band in chart.bands for trace in _band(band)]
+    for curve, colour in chart.coloured:
+        traces += _share(chart, curve, colour) if chart.stacked else _line(chart, curve, colour)
+    names = ", ".join(clean(curve.label) for curve in chart.named)
+    about = f"{wording.count(len(chart.named), 'curve')} of {chart.y_label} over {chart.x_label}"
     return Figure(
-        {"data": _traces(chart), "layout": _layout(chart)},
-        alt=f"{chart.title}: {wording.count(len(chart.curves), 'curve')} of {chart.y_label} over {chart.x_label}.",
+        {"data": traces, "layout": _layout(chart)},
+        alt=f"{chart.title}: {about}: {names}.",
         caption=chart.about,
         ratio=ratio,
         height_px_min=height_px_min,
     )
 
 
-def _traces(chart: CurveChart) -> list[dict[str, Any]]:
-    traces: list[dict[str, Any]] = []
-    for place, curve in enumerate(chart.curves):
-        i = place if curve.colour is None else curve.colour
-        colour, name = series_variable(i), escape(shorten(curve.label, 44), quote=False)
-        shared = {"type": "scatter", "legendgroup": str(i), "name": name, "hoverinfo": "text"}
-        line = {"color": colour, "width": 2.2, "dash": "dash" if curve.dashed else "solid"}
-        line["shape"] = "hv" if curve.stepped else "linear"
-        drawn = len(curve.x) > 0
-        if drawn:
-            hover = [_hover(chart, curve, "by formula", x, y) for x, y in zip(curve.x, curve.y, strict=True)]
-            traces.append(
-                {**shared, "mode": "lines", "x": list(curve.x), "y": list(curve.y), "line": line, "hovertext": hover}
-            )
-        marks = curve.marks
-        if marks is None:
-            continue
-        if marks.low is not None and marks.high is not None:
-            ends = np.column_stack([marks.low, marks.high, np.full(len(marks.x), np.nan)]).ravel()
-            traces.append(
-                {**shared, "mode": "lines", "x": np.repeat(np.asarray(marks.x, float), 3), "y": ends}
-                | {"line": {"color": colour, "width": 1.6}, "opacity": 0.7, "showlegend": False, "hoverinfo": "skip"}
-            )
-        symbol = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour}
-        symbol["line"] = {"color": "var(--surface)", "width": 1}
-        hover = [_hover(chart, curve, "simulated", x, y) for x, y in zip(marks.x, marks.y, strict=True)]
+def _colour(number: int) -> str:
+    return {-1: "var(--steady)", -2: "var(--grid)"}.get(number) or series_variable(number)
+
+
+def _name(label: str) -> str:
+    return escape(shorten(label, 44), quote=False)
+
+
+def _line(chart: CurveChart, curve: Curve, number: int) -> list[Trace]:
+    colour = _colour(number)
+    shared: Trace = {"type": "scatter", "legendgroup": curve.label, "name": _name(curve.label), "hoverinfo": "text"}
+    line = {"color": colour, "width": 2.2, "dash": "dash" if curve.dashed else "solid"}
+    line["shape"] = "hv" if curve.stepped else "linear"
+    if curve.faint:
+        thin = {"line": line | {"width": 0.8}, "opacity": 0.55, "showlegend": False}
+        text = [shared["name"]] * len(curve.x)
+        return [shared | {"mode": "lines", "x": list(curve.x), "y": list(curve.y), "hovertext": text} | thin]
+    traces: list[Trace] = []
+    if len(curve.x):
+        hover = [_hover(chart, curve, "by formula", x, y) for x, y in zip(curve.x, curve.y, strict=True)]
         traces.append(
-            {**shared, "mode": "markers", "x": list(marks.x), "y": list(marks.y), "marker": symbol, "hovertext": hover}
-            | {"showlegend": not drawn}
+            shared | {"mode": "lines", "x": list(curve.x), "y": list(curve.y), "line": line, "hovertext": hover}
         )
-    return traces
+    last = chart.end_of(curve)
+    if curve.ends and last is not None:
+        said = f"<b>{shared['name']}</b><br>{escape(clean(curve.ends), quote=False)}"
+        traces.append(
+            shared
+            | {"mode": "markers", "x": [last[0]], "y": [last[1]], "showlegend": False, "hovertext": [said]}
+            | {"marker": {"symbol": SYMBOLS[6], "size": 10, "color": colour}, "cliponaxis": False}
+        )
+    return traces + _points(chart, curve, number, shared)
+
+
+def _points(chart: CurveChart, curve: Curve, number: int, shared: Trace) -> list[Trace]:
+    marks, colour = curve.marks, _colour(number)
+    if marks is None:
+        return []
+    traces: list[Trace] = []
+    if marks.low is not None and marks.high is not None:
+        ends = np.column_stack([marks.low, marks.high, np.full(len(marks.x), np.nan)]).ravel()
+        traces.append(
+            shared
+            | {"mode": "lines", "x": np.repeat(np.asarray(marks.x, float), 3), "y": ends, "hoverinfo": "skip"}
+            | {"line": {"color": colour, "width": 1.6}, "opacity": 0.7, "showlegend": False}
+        )
+    symbol = {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 8, "color": colour}
+    symbol["line"] = {"color": "var(--surface)", "width": 1}
+    hover = [_hover(chart, curve, "simulated", x, y) for x, y in zip(marks.x, marks.y, strict=True)]
+    points = {"mode": "markers", "x": list(marks.x), "y": list(marks.y), "marker": symbol, "hovertext": hover}
+    return [*traces, shared | points | {"showlegend": not len(curve.x)}]
+
+
+def _share(chart: CurveChart, curve: Curve, number: int) -> list[Trace]:
+    name = _name(curve.label)
+    x_name = escape(clean(chart.x_label), quote=False)
+    hover = [
+        f"<b>{name}</b><br>{x_name}: {_number(x)}<br>{100 * y:.1f} %" for x, y in zip(curve.x, curve.y, strict=True)
+    ]
+    return [
+        {"type": "scatter", "mode": "lines", "name": name, "x": list(curve.x), "y": list(curve.y)}
+        | {"stackgroup": "all", "fillcolor": _colour(number), "hoverinfo": "text", "hovertext": hover}
+        | {"line": {"color": "var(--surface)", "width": 0.8}}
+    ]
+
+
+def _band(band: Band) -> list[Trace]:
+    x, low, high = (np.asarray(values, dtype=np.float64) for values in (band.x, band.low, band.high))
+    some = np.isfinite(low) & np.isfinite(high)
+    edge: Trace = {"type": "scatter", "mode": "lines", "x": x[some], "hoverinfo": "skip", "line": {"width": 0}}
+    area = {"fill": "tonexty", "fillcolor": _colour(band.colour), "legendrank": 2000}
+    return [edge | {"y": low[some], "showlegend": False}, edge | {"y": high[some], "name": _name(band.label)} | area]
 
 
 def _layout(chart: CurveChart) -> dict[str, Any]:
-    x_low, x_high = chart.x_ends
-    y_low, y_high = chart.y_ends
     shapes, notes = [], []
     line = {"color": "var(--ink)", "width": 1.3, "dash": "dot"}
     words = {"showarrow": False, "font": {"size": 12, "color": "var(--ink)"}}
@@ -91,16 +137,22 @@ def _layout(chart: CurveChart) -> dict[str, Any]:
             {**words, "yref": "paper", "y": 1, "x": at, "xanchor": "center", "yanchor": "bottom"}
             | {"text": escape(clean(label), quote=False)}
         )
-    rows = math.ceil(len(chart.curves) / 4) if len(chart.curves) > 1 else 0
-    return plotly_layout(
-        xaxis=_axis(chart.x_label, x_low, x_high, chart.x_log),
-        yaxis=_axis(chart.y_label, y_low, y_high, chart.y_log),
+    named = len(chart.named) + len(chart.bands)
+    rows = math.ceil(named / 4) if named > 1 else 0
+    x_axis = _axis(chart.x_label, *chart.x_ends, chart.x_log) | {"tickformat": ",.12~g"}
+    if chart.x_ticks:
+        x_axis |= {"tickmode": "array", "tickvals": list(chart.x_ticks)}
+    layout = plotly_layout(
+        xaxis=x_axis,
+        yaxis=_axis(chart.y_label, *chart.y_ends, chart.y_log) | ({"tickformat": ".0%"} if chart.stacked else {}),
         shapes=shapes,
         annotations=notes,
         # as many lines as the names need on a narrow page; a legend below grows into this margin
         margin={"l": 64, "r": 16, "t": 30 if chart.moment else 14, "b": 56 + (22 * rows + 18 if rows else 0)},
         showlegend=rows > 0,
     )
+    # Filled areas would turn the order round.
+    return layout | {"legend": layout["legend"] | {"traceorder": "normal"}}
 
 
 def _axis(label: str, low: float, high: float, log: bool) -> dict[str, Any]:
@@ -111,9 +163,13 @@ def _axis(label: str, low: float, high: float, log: bool) -> dict[str, Any]:
 
 
 def _hover(chart: CurveChart, curve: Curve, how: str, x: float, y: float) -> str:
-    lines = [f"{clean(chart.x_label)}: {x:.6g}", f"{clean(chart.y_label)}: {y:.6g}", how]
+    lines = [f"{clean(chart.x_label)}: {_number(x)}", f"{clean(chart.y_label)}: {_number(y)}", how]
     safe = [escape(line, quote=False) for line in lines]
     return "<br>".join([f"<b>{escape(clean(curve.label), quote=False)}</b>", *safe])
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.6g}"
 
 
 def curves_table(chart: CurveChart) -> Table:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from surecast.studio import wording
-from surecast.studio.curves import Curve, CurveChart, Marks, curve_chart, curves
+from surecast.studio.curves import Curve, CurveChart, Marks, draw_curves
 from surecast.studio.curves_page import curves_figure
 from surecast.studio.drop_cases import Case, Gives, parameter_text
 from surecast.studio.drop_figures import HYBRIDS, SHOWN, Effort, FigureRow, Setting
@@ -37,7 +37,7 @@ def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, Curv
     four = list(dict.fromkeys(row.series for row in rows if row.figure == 4))
     charts = {}
     if four:
-        charts["figure-4"] = curve_chart(
+        charts["figure-4"] = CurveChart(
             [_curve(rows, 4, series, "response_mean_s", series) for series in four],
             title="Figure 4: mean response time of the subscriber's queue",
             x_label=RATE,
@@ -52,7 +52,7 @@ def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, Curv
         lines = [_curve(rows, 5, kind, metric, SHOWN[kind]) for kind in kinds]
         if any(len(line.x) for line in lines):
             title = f"Figure 5: {label.split(' (')[0]} that meets a mean of {target}"
-            charts[name] = curve_chart(lines, title=title, x_label=RATE, y_label=label, y_from_zero=True)
+            charts[name] = CurveChart(lines, title=title, x_label=RATE, y_label=label, y_from_zero=True)
     there = [kind for kind in SHOWN if any(row.figure == 6 and row.series == kind for row in rows)]
     if there:
         charts |= _comparisons(rows, there, target)
@@ -66,20 +66,20 @@ def _comparisons(rows: Sequence[FigureRow], there: list[str], target: str) -> di
     mixed = [k for k in ("finite-buffer", HYBRIDS[0], "optimal", "best") if k in there]
     lost = [k for k in ("finite-buffer", HYBRIDS[0], "expiry", "exponential-expiry", "best") if k in there]
     return {
-        "figure-6": curve_chart(
+        "figure-6": CurveChart(
             [_curve(rows, 6, k, "success_share", SHOWN[k], 100.0) for k in single],
             title=f"Figure 6: events delivered, with a mean of at most {target}",
             x_label=RATE,
             y_label="delivered (%)",
         ),
-        "figure-6-gain": curve_chart(
+        "figure-6-gain": CurveChart(
             [_gain(_curve(rows, 6, k, "success_share", SHOWN[k], 100.0), rows) for k in mixed],
             title="Figure 6, closer: gain over the join probability alone",
             x_label=RATE,
             y_label="points above the join probability",
             level=("", 0.0),
         ),
-        "figure-7": curve_chart(
+        "figure-7": CurveChart(
             [_curve(rows, 7, k, "failed_connected_share", SHOWN[k], 100.0) for k in lost],
             title="Figure 7: events that arrive while the subscriber is connected and are lost",
             x_label=RATE,
@@ -242,7 +242,7 @@ def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
             )
         )
     aim = None if case.target_s is None else (f"target {wording.duration(case.target_s)}", case.target_s)
-    return curve_chart(
+    return CurveChart(
         lines,
         title="Events delivered within a time",
         x_label="time from publication (s)",
@@ -256,27 +256,12 @@ def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
 
 def draw_figures(rows: Sequence[FigureRow], setting: Setting, folder: Path) -> list[Path]:
     """Draws each figure to an ``.svg`` file of a folder that exists, and returns their paths."""
-    return [_draw(chart, folder / f"{name}.svg") for name, chart in figure_charts(rows, setting).items()]
+    return [draw_curves(chart, folder / f"{name}.svg") for name, chart in figure_charts(rows, setting).items()]
 
 
 def draw_case(gives: Sequence[Gives], case: Case, path: Path | str) -> Path:
     """Draws what is delivered within which time to an ``.html``, ``.svg`` or ``.png`` file and returns its path."""
-    return _draw(case_chart(gives, case), path)
-
-
-def _draw(chart: CurveChart, path: Path | str) -> Path:
-    return curves(
-        chart.curves,
-        path,
-        title=chart.title,
-        x_label=chart.x_label,
-        y_label=chart.y_label,
-        caption=chart.caption,
-        x_log=chart.x_log,
-        y_from_zero=chart.y_from_zero,
-        level=chart.level,
-        moment=chart.moment,
-    )
+    return draw_curves(case_chart(gives, case), path)
 
 
 def write_case_page(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surecast.studio import wording
-from surecast.studio.lines import Band, Line, LineChart, Mark
-from surecast.studio.lines_page import line_figure
+from surecast.studio.curves import Band, Curve, CurveChart
+from surecast.studio.curves_page import curves_figure
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _ROLES = ("best at the design load", "most robust", "all candidates")
 _AXIS = "active subscriptions"
 
 
-def load_chart(sweep: LoadSweep) -> LineChart:
+def load_chart(sweep: LoadSweep) -> CurveChart:
     """The worst-path delay of the telling configurations against load; each line ends where it saturates."""
     drawn = []
     for i, role in enumerate(_ROLES):
@@ -38,23 +38,25 @@ def load_chart(sweep: LoadSweep) -> LineChart:
         if curve is not None:
             word = "most robust with one broker per domain" if role == "most robust" else role
             ends = _end(curve.configuration)
-            drawn.append((curve, Line(word, *_rising(sweep, curve), colour=i, ends=ends)))
+            drawn.append((curve, Curve(word, *_rising(sweep, curve), colour=i, ends=ends)))
     top = _nice(2.5 * max(1000.0 * (curve.configuration.delay_s or 0.0) for curve, _ in drawn))
     faint = [
-        Line(_short(curve.configuration), *_rising(sweep, curve), colour=-1, faint=True) for curve in sweep.by_domain
+        Curve(_short(curve.configuration), *_rising(sweep, curve), colour=-1, faint=True) for curve in sweep.by_domain
     ]
     low, high = (np.minimum(1000.0 * edge, 1.1 * top) for edge in sweep.band())
     count = len(sweep.by_domain)
     band = Band(f"the {count} placements with one broker per domain", sweep.subscriptions, low, high, -2)
-    return LineChart(
-        f"{sweep.name}: delay against load",
-        _AXIS,
-        "notification delay on the worst path in ms",
+    return CurveChart(
         (*faint, *(line for _, line in drawn)),
-        (band,) if count > 1 else (),
-        (Mark(sweep.design, f"design load {sweep.design:,.0f}"),),
-        y_max=top,
+        title=f"{sweep.name}: delay against load",
+        x_label=_AXIS,
+        y_label="delay on the worst path (ms)",
         caption="A cross marks where a line leaves the drawing; shortly after, the configuration saturates.",
+        bands=(band,) if count > 1 else (),
+        x_from_zero=True,
+        y_from_zero=True,
+        y_max=top,
+        moment=(f"design load {sweep.design:,.0f}", sweep.design),
     )
 
 
@@ -101,7 +103,7 @@ def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
     )
     sections: list[Section] = [
         Bullets(load_chart_sentences(sweep)),
-        line_figure(load_chart(sweep), 480),
+        curves_figure(load_chart(sweep), height_px_min=480),
         Paragraph(
             "A configuration is a placement of brokers with the routing algorithm that gives it the least delay at the "
             "design load. It stays as it is while the number of subscriptions changes; publications stay as frequent. "
@@ -122,7 +124,7 @@ def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
     return write_page(Page(f"{sweep.name}: how placements scale with load", sections, subtitle=subtitle), path)
 
 
-def load_shares_chart(sweep: AlgorithmSweep) -> LineChart:
+def load_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
     """The share of placements that each algorithm wins, against load; all localities together."""
     pooled = f", localities {_listed(sweep.localities)} pooled" if len(sweep.localities) > 1 else ""
     return _shares(
@@ -132,11 +134,11 @@ def load_shares_chart(sweep: AlgorithmSweep) -> LineChart:
         f"{sweep.name}: best routing algorithm against load",
         _AXIS,
         f"Over all {sweep.placements:,} placements{pooled}. Best is the least delay on the worst path.",
-        log_x=len(sweep.subscriptions) > 1 and sweep.subscriptions[-1] > 20 * sweep.subscriptions[0],
+        x_log=len(sweep.subscriptions) > 1 and sweep.subscriptions[-1] > 20 * sweep.subscriptions[0],
     )
 
 
-def locality_shares_chart(sweep: AlgorithmSweep) -> LineChart:
+def locality_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
     """The share of placements that each algorithm wins, against locality; all loads together, overload left out."""
     counts = sweep.counts.sum(axis=1)[:, :-1]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -149,7 +151,7 @@ def locality_shares_chart(sweep: AlgorithmSweep) -> LineChart:
         "locality: share of a class's messages in its own domain",
         f"Over all {sweep.placements:,} placements and {len(sweep.subscriptions)} loads, of the cases that some "
         "algorithm carries.",
-        ticks=tuple(x.tolist()),
+        x_ticks=tuple(x.tolist()),
     )
 
 
@@ -159,7 +161,7 @@ def write_algorithms_page(sweep: AlgorithmSweep, path: Path | str) -> Path:
     sections: list[Section] = [
         Bullets(_ranges(sweep)),
         Heading("By load"),
-        line_figure(load_shares_chart(sweep), 460),
+        curves_figure(load_shares_chart(sweep), height_px_min=460),
         Paragraph(
             "At each load every placement is evaluated under every algorithm. The height of a colour is the share of "
             "placements for which that algorithm has the least delay on the worst path. Several are alike where their "
@@ -171,7 +173,7 @@ def write_algorithms_page(sweep: AlgorithmSweep, path: Path | str) -> Path:
         by_locality = _share_table(sweep, [value or 0.0 for value in sweep.localities], sweep.by_locality(), "Locality")
         sections += [
             Heading("By locality"),
-            line_figure(locality_shares_chart(sweep), 420),
+            curves_figure(locality_shares_chart(sweep)),
             Paragraph("The same cases counted by locality. Between the localities computed, the picture is a guess."),
             by_locality,
         ]
@@ -189,17 +191,25 @@ def _shares(
     label: str,
     caption: str,
     *,
-    log_x: bool = False,
-    ticks: tuple[float, ...] = (),
-) -> LineChart:
-    lines: list[Line] = []
+    x_log: bool = False,
+    x_ticks: tuple[float, ...] = (),
+) -> CurveChart:
+    lines: list[Curve] = []
     for i, outcome in enumerate(sweep.outcomes[: shares.shape[1]]):
         if shares[:, i].any():
             # By place among those that win anywhere: there are more algorithms than colours.
             colour = len(lines) if i < len(sweep.algorithms) else -1 if i == len(sweep.algorithms) else -2
-            lines.append(Line(outcome, x, shares[:, i], colour))
-    y_label = "share of placements"
-    return LineChart(title, label, y_label, tuple(lines), stacked=True, log_x=log_x, caption=caption, ticks=ticks)
+            lines.append(Curve(outcome, x, shares[:, i], colour=colour))
+    return CurveChart(
+        lines,
+        title=title,
+        x_label=label,
+        y_label="share of placements",
+        caption=caption,
+        x_log=x_log,
+        x_ticks=x_ticks,
+        stacked=True,
+    )
 
 
 def _ranges(sweep: AlgorithmSweep) -> list[str]:

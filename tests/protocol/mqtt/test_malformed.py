@@ -1,6 +1,11 @@
 """What must be refused, with the normative statement that says so and the reason code a peer is told.
 
 Statements are those of MQTT 5.0 (appendix B) unless marked 3.1.1; sections stand where a rule has no number.
+
+Brokers differ in whether 0x81 or 0x82 is the answer to some of these. The standard names the error in each case:
+a property that is not valid for its packet is malformed (2.2.2.2), as are wrong flags, those of AUTH included (2.1.3,
+3.15.1); a protocol error are QoS 3 and retain handling 3 in subscription options (3.8.3.1), the subscription identifier
+0 (3.8.2.1.2), SUBSCRIBE and UNSUBSCRIBE without a filter (3.8.3, 3.10.3), and neither a topic nor an alias (3.3.2.1).
 """
 
 from __future__ import annotations
@@ -114,6 +119,7 @@ TO_SERVER: list[tuple[str, int | None, str, int]] = [
     ("2.2.2.2, no such property", V5, "30 06 0001 61 02 04 01", MALFORMED),
     ("2.2.2.2, property identifier of two bytes", V5, "30 07 0001 61 03 8001 01", MALFORMED),
     ("2.2.2.2, reason string", V5, "30 08 0001 61 04 1f 0001 70", MALFORMED),
+    ("2.2.2.2, session expiry in PUBLISH", V5, "30 09 0001 61 05 11 00000001", MALFORMED),
     # PUBACK and its like
     ("MQTT-2.2.1-5, PUBACK", V5, "40 02 0000", PROTOCOL),
     ("3.4.2, one byte", V5, "40 01 00", MALFORMED),
@@ -124,6 +130,10 @@ TO_SERVER: list[tuple[str, int | None, str, int]] = [
     ("3.4.2.2.1, longer than the packet", V5, "40 04 0001 00 01", MALFORMED),
     ("3.4.2, bytes left", V5, "40 05 0001 00 00 00", MALFORMED),
     ("3.4.2.2.2, twice", V5, "40 0a 0001 00 06 1f 0000 1f 0000", PROTOCOL),
+    ("2.2.2.2, PUBACK", V5, "40 06 0001 00 02 01 00", MALFORMED),
+    ("2.2.2.2, PUBREC", V5, "50 06 0001 00 02 01 00", MALFORMED),
+    ("2.2.2.2, PUBREL", V5, "62 06 0001 00 02 01 00", MALFORMED),
+    ("2.2.2.2, PUBCOMP", V5, "70 06 0001 00 02 01 00", MALFORMED),
     ("3.1.1 section 3.4, three bytes", V311, "40 03 0001 00", MALFORMED),
     # SUBSCRIBE and UNSUBSCRIBE
     ("MQTT-2.2.1-3, SUBSCRIBE", V5, "82 07 0000 00 0001 61 00", MALFORMED),

@@ -1,4 +1,4 @@
-"""Fast Paxos, section 3.3.1 (the quorum requirement) and Figure 2 (the rule for picking a value), against brute force."""
+"""Fast Paxos, section 3.3.1 (the quorum requirement) and Figure 2 (picking a value), against brute force."""
 
 from __future__ import annotations
 

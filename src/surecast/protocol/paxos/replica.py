@@ -79,6 +79,7 @@ class Replica:
         self._heartbeat_s = now
         self._stored_chosen = found.chosen
         self._want_more = False
+        self._strangers: set[int] = set()
         node.journal.identity(replica, token, found.incarnation + 1, members)
         self._restore(found)
         self.election.rest()
@@ -182,8 +183,9 @@ class Replica:
         node.now = now
         if now - self._heartbeat_s >= node.settings.heartbeat_s or now < self._heartbeat_s:
             self._heartbeat_s = now
-            for other in node.others():
+            for other in (*node.others(), *sorted(self._strangers)):
                 node.send(other, self._heartbeat())
+            self._strangers.clear()
         self.leader.tick()
         self.catch_up.tick()
         self.submissions.tick()
@@ -392,7 +394,9 @@ class Replica:
             else:
                 self._hear_leader(sender, message)
         if node.voting and sender not in node.machine.membership.ids():
-            node.send(sender, self._heartbeat())  # a replica that joins, or one that does not know that it left
+            self._strangers.add(
+                sender
+            )  # one that joins, or does not know that it left; it hears of us at the next tick
 
     def _hear_leader(self, sender: int, message: m.Heartbeat | m.Chosen) -> None:
         self._follow(sender, message.ballot)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from surecast.protocol.paxos import PaxosSettings, Variant
 
-__all__ = ["GroupOptions", "expand"]
+__all__ = ["GroupOptions", "expand", "harsher"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +122,27 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         slow_disk=rng.choice((0.0, 0.0, 0.3)),
         replacements=rng.choice((0, 0, 1, 2)),
         wire=rng.random() < 0.15,
+    )
+
+
+def harsher(options: GroupOptions) -> GroupOptions:
+    """The same group and load with everything going wrong at once: elections, crashes and lost commits all the time.
+
+    >>> harsher(expand(1)).crash
+    0.01
+    """
+    return replace(
+        options,
+        suspect_s=0.12,
+        loss=0.1,
+        delay_s=0.04,
+        straggling=0.1,
+        partition_every_s=0.5,
+        crash=0.01,
+        down_s=0.03,
+        torn=0.0,
+        drift=0.01,
+        disk_s=0.03,
+        slow_disk=0.3,
+        wire=False,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from surecast.protocol.paxos import Variant
 from surecast.simulate.paxos.checks import Violation
-from surecast.simulate.paxos.options import GroupOptions, expand
+from surecast.simulate.paxos.options import GroupOptions, expand, harsher
 from surecast.simulate.paxos.world import World
 
 __all__ = ["Outcome", "run_seed"]
@@ -27,13 +27,14 @@ class Outcome:
         return not self.violation
 
 
-def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi") -> Outcome:
+def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi", harsh: bool = False) -> Outcome:
     """Expands a seed and runs it. The same seed gives the same run, event by event.
 
     >>> run_seed(1).held
     True
     """
-    world = World(expand(seed, replicas, variant))
+    options = expand(seed, replicas, variant)
+    world = World(harsher(options) if harsh else options)
     violation = ""
     try:
         world.run()

@@ -1,0 +1,42 @@
+"""Some hundred worlds in which everything goes wrong; `tools/paxos_seeds.py` runs as many as one likes."""
+
+from __future__ import annotations
+
+import pytest
+
+from surecast.protocol.paxos import VARIANTS, Variant
+from surecast.simulate.paxos import World, expand, run_seed
+
+SEEDS = {3: 60, 5: 15, 7: 6}
+
+
+@pytest.mark.parametrize("replicas", SEEDS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_properties_hold(variant: Variant, replicas: int) -> None:
+    for seed in range(SEEDS[replicas]):
+        outcome = run_seed(seed, replicas, variant)
+        assert outcome.held, f"{outcome.violation}; {outcome.options}"
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    first, second = run_seed(5, 3, "fast"), run_seed(5, 3, "fast")
+    assert first == second
+    assert first.counts["messages"] > 100
+
+
+def test_two_replicas_that_know_each_other_as_strangers_do_not_answer_each_other_for_ever() -> None:
+    """Found by batch:5:23: a replaced replica and its successor doubled their heartbeats without end."""
+    outcome = run_seed(23, 5, "batch")
+    assert outcome.held
+    assert outcome.counts["messages"] < 20_000
+
+
+def test_the_options_reach_every_kind_of_trouble() -> None:
+    options = [expand(seed, 3, "multi") for seed in range(100)]
+    for name in ("loss", "duplication", "straggling", "crash", "torn", "drift", "disk_s", "slow_disk", "replacements"):
+        values = {getattr(one, name) for one in options}
+        assert len(values) > 1, name
+    assert {one.wire for one in options} == {True, False}
+    world = World(options[0])
+    world.run()
+    assert all(host.replica is not None for host in world.members())
