@@ -51,14 +51,15 @@ HARMLESS = {"offline-qos0", "slow-qos0", "session-ended"}
 class Process:
     """The broker, which is killed and started again."""
 
-    def __init__(self, folder: Path, port: int):
-        self.folder, self.port = folder, port
+    def __init__(self, folder: Path, port: int, durability: str):
+        self.folder, self.port, self.durability = folder, port, durability
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> float:
         """Starts it and waits until it answers; how long that took."""
         begun = time.monotonic()
         command: list[str | Path] = [COMMAND, "broker", "--port", str(self.port), "--folder", self.folder / "state"]
+        command += ["--durability", self.durability, "--set", f"admin_socket={self.folder / 'admin.sock'}"]
         command += ["--log-level", "warning", "--set", "limits.queue_messages=1000000"]
         with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -73,9 +74,8 @@ class Process:
 
     async def ask(self, path: str) -> dict[str, Any]:
         """What the administration answers."""
-        socket_path = Path(self.folder / "state" / "admin.sock").resolve()
         query = {"limit": 10_000} if path == "/sessions" else None
-        return await asyncio.to_thread(ask, socket_path, path, query)
+        return await asyncio.to_thread(ask, self.folder / "admin.sock", path, query)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """Ends it."""
@@ -186,7 +186,7 @@ async def run(plan: Plan, folder: Path) -> Soak:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    soak, broker = Soak(plan, port), Process(folder, port)
+    soak, broker = Soak(plan, port), Process(folder, port, plan.durability)
     await broker.start()
     tasks = [asyncio.ensure_future(peer.live()) for peer in populate(soak)]
     try:
@@ -212,10 +212,20 @@ def main() -> int:
     parser.add_argument("--kill-interval", type=float, default=30.0, help="mean seconds between two kills")
     parser.add_argument("--kills", type=int, default=0, help="go on until it was killed so often")
     parser.add_argument("--online", type=float, default=30.0, help="mean seconds that a connection lasts")
+    parser.add_argument("--durability", choices=("full", "os", "memory"), default="full", help="memory must fail")
     given = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * given.clients)), hard))
-    plan = Plan(60 * given.minutes, given.clients, given.seed, given.rate, given.kill_interval, given.kills, given.online)
+    plan = Plan(
+        60 * given.minutes,
+        given.clients,
+        given.seed,
+        given.rate,
+        given.kill_interval,
+        given.kills,
+        given.online,
+        given.durability,
+    )
     print(f"seed {plan.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="surecast-soak-"))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -224,8 +234,8 @@ def main() -> int:
         print(f"{count:>10,} {name}")
     if soak.wrong:
         print(f"{len(soak.wrong)} violations; the state and the log are in {folder}. Again:")
-        print(f"  python {' '.join(sys.argv[:1])} --minutes {given.minutes:g} --clients {plan.clients}", end="")
-        print(f" --rate {plan.rate_per_s:g} --kill-interval {plan.kill_interval_s:g} --seed {plan.seed}")
+        options = [f"--{name.replace('_', '-')} {value}" for name, value in vars(given).items()]
+        print(f"  python {sys.argv[0]} {' '.join(options)}")
         return 1
     shutil.rmtree(folder)
     print("all promises kept")

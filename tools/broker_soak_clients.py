@@ -46,6 +46,7 @@ class Plan:
     kill_interval_s: float
     kills_least: int
     online_s: float
+    durability: str
 
 
 @dataclass(slots=True)

@@ -137,6 +137,12 @@ def test_prediction_and_simulation_of_a_scenario_pair(surecast: Run, tmp_path: P
     for policy in ("none", "probabilistic", "expiry", "finite-buffer", "optimal"):
         assert {(policy, "success_share", ""), (policy, "response_quantile_s", "p95")} <= paired
     for key in (
+        ("none", "share_dropped", ""),
+        ("none", "targets_met_share", ""),
+        ("none", "rate_in_per_s", ""),
+        ("finite-buffer", "buffer_size", ""),
+        ("finite-buffer", "failed_connected_share", ""),
+        ("expiry", "event_lifetime_s", ""),
         ("probabilistic", "share_dropped", "rejected while disconnected"),
         ("finite-buffer", "share_dropped", "buffer full while connected"),
         ("finite-buffer", "share_dropped", "buffer full while disconnected"),
@@ -200,6 +206,38 @@ def test_policies_that_make_no_sense(surecast: Run, arguments: list[str | Path],
     done = surecast(*arguments)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+FAR = """
+surecast: 1
+name: far
+overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]}
+availability: {brokers: {mtbf: 2h, mttr: 5min}}
+workload:
+  topics: [t]
+  publishers: [{name: p, home: a, topics: [t], rate: 1/min}]
+  subscribers:
+    - {name: phone, home: b, topics: [t], connectivity: {on: 20s, off: 20s}, service: 8/s}
+    - {name: wall, home: b, topics: [t]}
+experiment: {duration: 1h, runs: 2}
+"""
+
+
+def test_over_several_brokers_what_remains_is_simulated(surecast: Run, tmp_path: Path) -> None:
+    (tmp_path / "far.yaml").write_text(FAR)
+    report = json.loads(surecast("simulate", "far.yaml", "--scheme", "buffering", "--json").stdout)
+    assert {f["name"] for f in report["figures"] if f["metric"] == "reliability"} >= {"phone", "wall"}
+    done = surecast("simulate", "far.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {f["name"] for f in report["figures"] if f["scope"] == "subscriber"} == {"wall"}
+    assert any("come and go are not simulated: subscriber phone at broker b" in text for text in report["warnings"])
+    compared = surecast("compare", "far.yaml", "--json")
+    assert compared.returncode == 0, compared.stderr
+    for arguments in (["--policy", "none"], ["--set", "workload.subscribers[1].topics=[]"]):
+        refused = surecast("simulate", "far.yaml", *arguments)
+        assert refused.returncode == 1
+        assert "the simulation of dropping has one" in refused.stderr
 
 
 CLASSES = """

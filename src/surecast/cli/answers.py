@@ -158,16 +158,26 @@ def simulate_system(
     """The report in virtual time, of the same parts as the prediction.
 
     Reliability comes from the fast walk or from running the protocol code, dropping from compiled queues, and routing
-    of filter classes from running the routing code.
+    of filter classes from running the routing code. Where dropping cannot be simulated, as over several brokers, and
+    no policy is asked for, a warning says so beside what remains.
     """
     from surecast.simulate.routing import simulate_routing
 
     failing, dropping = _divided(system, schemes, policies)
-    reports = []
+    reports, warnings = [], []
     if failing is not None:
         reports.append(_simulate_reliability(failing, schemes, plan, method, workers, progress))
     if dropping is not None:
-        reports.append(_apart(_simulate_dropping(dropping, policies, plan, workers, progress), bool(reports)))
+        try:
+            reports.append(_apart(_simulate_dropping(dropping, policies, plan, workers, progress), bool(reports)))
+        except AssumptionError as refusal:
+            if policies:
+                raise
+            if not reports:
+                raise AssumptionError(
+                    f"{refusal}; or name schemes (--scheme) to simulate failures, with every subscriber connected"
+                ) from None
+            warnings.append(f"subscribers that come and go are not simulated: {refusal}")
     if system.class_workload is not None:
         reports.append(
             simulate_routing(
@@ -181,7 +191,7 @@ def simulate_system(
                 progress=progress,
             )
         )
-    return _joined(reports, system.name, "simulated", plan.seed)
+    return _joined(reports, system.name, "simulated", plan.seed, warnings)
 
 
 def _divided(

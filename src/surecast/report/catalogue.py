@@ -63,6 +63,14 @@ _DELIVERY = (
         "less",
         "reason",
     ),
+    Metric(
+        "failed_connected_share",
+        "share",
+        _RECEIVERS,
+        "Failures while connected",
+        "Share of the events that arrive while the subscriber is connected and are dropped.",
+        "less",
+    ),
     Metric("share_queued", "share", _RECEIVERS, "Queued", "Share of the events still waiting at the end.", "less"),
     Metric("count_published", "count", _CLIENTS, "Events published", "Events published to it; of a publisher, by it."),
     Metric(

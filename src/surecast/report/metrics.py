@@ -26,7 +26,7 @@ UNITS: Final[dict[str, str]] = {
 SPLITS: Final[dict[str, str]] = {
     "": "not split: the detail is empty",
     "kind": "the kind of message, such as `notification` or `control`",
-    "reason": "why events were dropped, such as `expired`, `queue_full`, `join`, `disconnected` or `lost`",
+    "reason": "why events were dropped, such as `rejected while disconnected`, `buffer full while connected` or `lost`",
     "table": "the part of the routing table: `local` or `remote`",
     "direction": "the direction of a link: `forward` (from its first end to its second) or `backward`",
     "approximation": "how it was approximated, such as `worst-path` or `mean-path`; an empty detail is the best",

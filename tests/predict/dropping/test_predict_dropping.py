@@ -140,6 +140,28 @@ def test_what_is_approximated_says_so() -> None:
     assert any("moments" in note for note in report.info.notes)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "{distribution: deterministic, mean: 10s}",
+        "{distribution: uniform, low: 5s, high: 15s}",
+        "{distribution: lognormal, mean: 10s, cv: 2}",
+    ],
+)
+@pytest.mark.parametrize("target", ["2s", "4s", "12s"])
+def test_the_optimal_policy_is_never_worse_than_a_join_probability(shape: str, target: str) -> None:
+    """With periods that are not exponential there is no program, and a threshold alone may be worse."""
+    text = SCENARIO.format(target=target, dropping="{policy: none}", brokers="[{name: x, capacity: 10/s}]")
+    system = build(parse_text(text.replace("off: 10s", f"off_shape: {shape}").replace("target: 3s", "target: 5s")))
+    report = predict_dropping(system, ["probabilistic", "optimal"])
+    for figure in report.figures(metric="success_share", scope="subscriber", variant="probabilistic"):
+        best = report.value("success_share", name=figure.name, variant="optimal")
+        assert best >= figure.value - 1e-9, figure.name
+        delay = report.value("delay_mean_s", name=figure.name, variant="optimal")
+        target_s = {"s": float(target[:-1]), "both": 5.0}[figure.name]
+        assert delay <= target_s * (1 + 1e-9)
+
+
 def test_several_brokers_add_their_delays() -> None:
     text = SCENARIO.format(
         target="2s", dropping="{policy: none}", brokers="[{name: x, capacity: 10/s}, {name: y, capacity: 5/s}]"

@@ -120,7 +120,7 @@ def test_receivers_are_counted_before_they_are_served(make_world: Any) -> None:
 def test_hooks_are_told_of_connections_alone() -> None:
     told: list[tuple[str, ...]] = []
     hooks = ConnectionHooks(
-        lambda connection: told.append(("accepted", connection.session.client)),
+        lambda connection: told.append(("accepted", connection.name)),
         lambda connection, reason: told.append(("refused", reason)),
         lambda connection, client, reason: told.append(("closed", client, reason)),
     )

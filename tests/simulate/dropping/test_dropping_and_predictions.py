@@ -12,7 +12,7 @@ from surecast.scenario import load_system
 from surecast.simulate.dropping import simulate_dropping
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "dropping.yaml"
-POLICIES = ("probabilistic", "expiry", "finite-buffer", "optimal")
+POLICIES = ("none", "probabilistic", "expiry", "finite-buffer", "optimal")
 
 
 @pytest.fixture(scope="module")
@@ -40,4 +40,8 @@ def test_every_simulated_figure_is_close_to_the_predicted(reports: tuple[QoSRepo
             else:
                 assert other.value == pytest.approx(figure.value, abs=0.02), (str(figure), str(other))
     assert {"success_share", "response_mean_s", "delay_mean_s", "share_dropped", "queue_length_mean"} <= compared
+    assert {"targets_met_share", "rate_in_per_s"} <= compared
+    assert ("failed_connected_share" in compared) == (policy != "expiry")
+    assert ("buffer_size" in compared) == (policy == "finite-buffer")
+    assert ("event_lifetime_s" in compared) == (policy == "expiry")
     assert {"response_quantile_s", "join_probability", "throughput_per_s", "availability", "utilisation"} <= compared

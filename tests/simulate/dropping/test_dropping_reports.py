@@ -79,13 +79,38 @@ def test_reasons_are_those_of_the_mechanism(report: QoSReport) -> None:
     ]
     rejected, full, expired = both[:2], both[2:4], [*both[4:], "expired in input queue"]
     assert reasons == {
-        "none": set(),
+        "none": {""},
         "probabilistic": {"", rejected[0]},
         "expiry": {"", *expired},
         "finite-buffer": {"", *full},
         "optimal": {"", *rejected},
         "hybrid": {"", rejected[0], *full, *expired, "input queue full"},
     }
+
+
+def test_failures_while_connected_are_what_is_dropped_of_what_meets_the_subscriber(report: QoSReport) -> None:
+    """dropping Fig. 7."""
+    for variant, possible in (("none", False), ("probabilistic", False), ("finite-buffer", True), ("expiry", True)):
+        failed = report.figure("failed_connected_share", name="s", variant=variant).value
+        assert (failed > 0.0) == possible
+    # a buffer loses events on arrival only, so that the share times those that arrive while connected is the reason's
+    figure = report.figure("failed_connected_share", name="s", variant="finite-buffer")
+    lost = report.figure("count_dropped", name="s", variant="finite-buffer", detail="buffer full while connected")
+    assert figure.samples is not None
+    assert figure.value * figure.samples == pytest.approx(lost.value)
+    assert figure.samples / lost.value > 1.0
+
+
+def test_targets_and_parameters(report: QoSReport) -> None:
+    for variant, mechanism in MECHANISMS.items():
+        delay = report.figure("delay_mean_s", name="s", variant=variant)
+        met = report.figure("targets_met_share", name="s", variant=variant)
+        assert (met.value, met.low, met.high) == tuple(float(v <= 7.0) for v in (delay.value, delay.high, delay.low))
+        both = report.figure("targets_met_share", scope="system", variant=variant)
+        assert both.value == met.value  # who is always connected has no part in it
+        for metric, value in (("buffer_size", mechanism.buffer_size), ("event_lifetime_s", mechanism.lifetime_s)):
+            shown = [f.value for f in report.figures(metric=metric, name="s", variant=variant)]
+            assert shown == ([] if value is None or math.isinf(value) else [value])
 
 
 def test_rates_follow_topics_and_publishers(report: QoSReport) -> None:
@@ -104,6 +129,10 @@ def test_input_queue_is_that_of_all_published_events(report: QoSReport) -> None:
     """Events that nobody asked for use it too: 5/s into 16/s (dropping Eq. 1)."""
     delay = report.figure("delay_mean_s", scope="broker", name="b", variant="none")
     assert delay.low < 1 / 11 < delay.high
+    rate = report.figure("rate_in_per_s", scope="broker", name="b", variant="none")
+    assert rate.low < 5.0 < rate.high
+    # with a bounded input queue, what is turned away is not counted
+    assert not list(report.figures(metric="rate_in_per_s", scope="broker", variant="hybrid"))
     busy = report.figure("utilisation", scope="broker", name="b", variant="none")
     assert busy.low < 5 / 16 < busy.high
     length = report.figure("queue_length_mean", scope="broker", name="b", variant="none")

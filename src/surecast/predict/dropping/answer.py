@@ -153,6 +153,9 @@ def _figures(found: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list
     dropped = found.dropped
     rows.append(("share_dropped", min(math.fsum(dropped.values()), 1.0), "", how))
     rows += [("share_dropped", lost, reason, how) for reason, lost in dropped.items()]
+    if not mechanism.expires:
+        # dropping Fig. 7; whether an event that came while connected expires later is not known by formula
+        rows.append(("failed_connected_share", min(max(answer.lost_while_connected, 0.0), 1.0), "", how))
     if mechanism.buffer_size is not None:
         rows.append(("buffer_size", float(mechanism.buffer_size), "", how))
     if mechanism.expires:

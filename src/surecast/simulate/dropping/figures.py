@@ -65,6 +65,8 @@ def add_policy(
     figures.shares()
     figures.times(quantiles)
     figures.loads()
+    figures.parameters()
+    figures.targets()
     figures.system()
     figures.brokers()
 
@@ -111,8 +113,7 @@ class _Figures:
         reasons = self._reasons()
         for reason, (states, outcome) in reasons.items():
             parts["dropped", reason] = self.by_state[:, :, states, outcome].sum(axis=(0, 2))
-        if reasons:
-            parts["dropped", ""] = np.sum([parts["dropped", reason] for reason in reasons], axis=0)
+        parts["dropped", ""] = sum((parts["dropped", reason] for reason in reasons), np.zeros_like(late))
         total = self.published.sum(axis=0)
         events = total.astype(np.int64)
         self.add("count_published", total, where=self.exists)
@@ -124,6 +125,9 @@ class _Figures:
         arrived = met_off.sum(axis=2)
         joined = arrived - met_off[:, :, REJECTED] - met_off[:, :, OVERFLOW]
         self._ratio("join_probability", joined, arrived, 1.0)
+        met_on = self.by_state[:, :, MET_ON]
+        arrived = met_on.sum(axis=2)
+        self._ratio("failed_connected_share", arrived - met_on[:, :, DELIVERED] - met_on[:, :, QUEUED], arrived, 1.0)
 
     def _reasons(self) -> dict[str, tuple[list[int], int]]:
         """Why this policy can drop an event, for any of the subscribers: the states and the outcome counted as that."""
@@ -166,6 +170,37 @@ class _Figures:
         self._ratio("availability", self.sums[:, :, CONNECTED], self.durations, 1.0)
         self._ratio("throughput_per_s", self.delivered, self.durations)
 
+    def parameters(self) -> None:
+        """The parameters of the mechanisms, which are given and not estimated."""
+        for metric, values in (
+            ("buffer_size", [math.nan if m.buffer_size is None else m.buffer_size for m in self.policy.mechanisms]),
+            ("event_lifetime_s", [m.lifetime_s if m.expires else math.nan for m in self.policy.mechanisms]),
+        ):
+            given = np.array(values, dtype=np.float64)
+            self.add(metric, given, low=given, high=given, where=~np.isnan(given))
+
+    def targets(self) -> None:
+        """Whether the mean delay of those that come and go is within their target; where its interval has the target
+        inside, either may be true."""
+        subscribers = [self.plan.system.subscribers[i] for i in self.plan.subscribers]
+        wanted = np.array(
+            [
+                math.nan if s.response_target_s is None or s.connectivity is None else s.response_target_s
+                for s in subscribers
+            ]
+        )
+        mean, half = ratio_estimate(self.sums[:, :, DELAY], self.delivered)
+        asked = ~np.isnan(wanted) & ~np.isnan(mean)
+        if not asked.any():
+            return
+        half = np.where(np.isnan(half), math.inf, half)
+        value, low, high = ((edge <= wanted).astype(np.float64) for edge in (mean, mean + half, mean - half))
+        self.add("targets_met_share", value, low=low, high=high, where=asked)
+        share, least, most = (float(part[asked].mean()) for part in (value, low, high))
+        self.builder.add(
+            "system", "", "targets_met_share", share, how="simulated", variant=self.policy.name, low=least, high=most
+        )
+
     def system(self) -> None:
         """The mean success share of the subscribers, the mean times of all delivered events, and their number."""
         add = partial(self.builder.add, "system", "", how="simulated", variant=self.policy.name)
@@ -185,17 +220,20 @@ class _Figures:
                 add(metric, value, low=ends[0], high=ends[1])
 
     def brokers(self) -> None:
-        """The input queue of each broker that takes time."""
+        """What each broker gets, and the input queue of those that take time."""
         sums = np.array([result.brokers[self.index] for result in self.results])
         brokers = [self.plan.system.overlay.brokers[home] for home in self.policy.input_sizes]
         names = tuple(broker.name for broker in brokers)
         queued = np.array([broker.notification_service is not None for broker in brokers])
         processed, delay, area, busy = (sums[:, :, k] for k in range(4))
         durations = self.durations[:, :1]
-        for metric, over, under in (
-            ("delay_mean_s", delay, processed),
-            ("queue_length_mean", area, np.broadcast_to(durations, area.shape)),
-            ("utilisation", busy, np.broadcast_to(durations, busy.shape)),
+        # what a full input queue turns away is not in the sums
+        unbounded = np.array([size == 0 for size in self.policy.input_sizes.values()])
+        for metric, over, under, there in (
+            ("rate_in_per_s", processed, np.broadcast_to(durations, processed.shape), unbounded),
+            ("delay_mean_s", delay, processed, queued),
+            ("queue_length_mean", area, np.broadcast_to(durations, area.shape), queued),
+            ("utilisation", busy, np.broadcast_to(durations, busy.shape), queued),
         ):
             value, half = ratio_estimate(over, under)
             self.builder.add_many(
@@ -207,7 +245,7 @@ class _Figures:
                 variant=self.policy.name,
                 low=np.maximum(value - half, 0.0),
                 high=value + half,
-                where=queued & (under.sum(axis=0) > 0),
+                where=there & (under.sum(axis=0) > 0),
             )
 
 
