@@ -277,3 +277,20 @@ def test_connections_are_logged(running: Running, tmp_path: Path, raw: Raw) -> N
     assert [line["reason"] for line in lines if line["event"] == "disconnected"] == ["disconnected"]
     assert "closed" in events
     assert any(line["level"] == "warning" for line in lines)  # bytes that are no MQTT
+
+
+def test_a_client_that_does_not_close_keeps_nobody_from_stopping(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the broker's last word a connection waits for its client, but not while the broker stops."""
+    monkeypatch.setattr("surecast.broker.server._LINGER_S", 1_000)
+
+    async def main() -> None:
+        async with running({"drain": "1000s"}) as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.listeners[0].port)
+            writer.write(b"\0\0")
+            assert await reader.read() == b""  # the broker has ended its side
+            assert service.server.transports == 1
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -42,7 +42,7 @@ def surecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
                 if isinstance(code, str):  # as Python ends with a message
                     print(code, file=sys.stderr)  # noqa: T201
                     code = 1
-        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
         return subprocess.CompletedProcess(command, int(code or 0), *texts)
 
     return run

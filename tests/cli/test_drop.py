@@ -234,10 +234,12 @@ def test_over_several_brokers_what_remains_is_simulated(surecast: Run, tmp_path:
     assert any("come and go are not simulated: subscriber phone at broker b" in text for text in report["warnings"])
     compared = surecast("compare", "far.yaml", "--json")
     assert compared.returncode == 0, compared.stderr
-    for arguments in (["--policy", "none"], ["--set", "workload.subscribers[1].topics=[]"]):
+    everybody = ["--set", "workload.subscribers[1].connectivity={on: 20s, off: 20s}"]
+    for arguments, hint in ((["--policy", "none"], "same home"), (everybody, "or name schemes (--scheme)")):
         refused = surecast("simulate", "far.yaml", *arguments)
         assert refused.returncode == 1
-        assert "the simulation of dropping has one" in refused.stderr
+        assert "the simulation of dropping has one broker between the two" in refused.stderr
+        assert hint in refused.stderr
 
 
 CLASSES = """

@@ -39,7 +39,7 @@ def test_the_figure_has_lines_intervals_and_points() -> None:
     bars = np.array(figure.spec["data"][1]["y"])
     assert bars[:2].tolist() == [0.9, 1.3]
     assert np.isnan(bars[2])
-    assert figure.spec["data"][3]["line"]["dash"] == "dash"
+    assert figure.spec["data"][3]["line"]["dash"] == "7px,4px"
     assert "var(--series-5)" in json.dumps(figure.spec["data"][3]["line"])
 
 

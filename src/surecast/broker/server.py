@@ -123,7 +123,9 @@ class Server:
         """Says goodbye to all clients and commits what is left; their transports close when all is sent."""
         self._stopped = True
         now = time.time()
-        for connection in list(self._channels):
+        for connection, channel in list(self._channels.items()):
+            if connection.is_closed():
+                channel.close()  # one that waited for its client to close
             self.broker.disconnect(connection, ReasonCode.SERVER_SHUTTING_DOWN, now)
         self._end_turn()
         if self._timer is not None:
@@ -335,13 +337,13 @@ class TcpChannel(asyncio.Protocol):
         is closed with unread bytes is reset, and the client would never see why (RFC 1122, section 4.2.2.13).
         """
         transport = self._transport
-        if transport is None or self._linger is not None or transport.is_closing():
+        if transport is None or transport.is_closing():
             return
         if self._server.stopped or not transport.can_write_eof():
             transport.close()
-            return
-        transport.write_eof()
-        self._linger = self._server.loop.call_later(_LINGER_S, transport.abort)
+        elif self._linger is None:
+            transport.write_eof()
+            self._linger = self._server.loop.call_later(_LINGER_S, transport.abort)
 
     def abort(self) -> None:
         """Closes at once."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["curves_figure", "curves_page", "curves_table"]
 
 Trace = dict[str, Any]
+DASH = "7px,4px"
+"""In pixels, as the legend draws thicker lines, whose dashes would be as long as its sample."""
 
 
 def curves_page(chart: CurveChart, *, dark: bool) -> str:
@@ -54,7 +56,7 @@ def _name(label: str) -> str:
 def _line(chart: CurveChart, curve: Curve, number: int) -> list[Trace]:
     colour = _colour(number)
     shared: Trace = {"type": "scatter", "legendgroup": curve.label, "name": _name(curve.label), "hoverinfo": "text"}
-    line = {"color": colour, "width": 2.2, "dash": "dash" if curve.dashed else "solid"}
+    line = {"color": colour, "width": 2.2, "dash": DASH if curve.dashed else "solid"}
     line["shape"] = "hv" if curve.stepped else "linear"
     if curve.faint:
         thin = {"line": line | {"width": 0.8}, "opacity": 0.55, "showlegend": False}
@@ -147,8 +149,8 @@ def _layout(chart: CurveChart) -> dict[str, Any]:
         yaxis=_axis(chart.y_label, *chart.y_ends, chart.y_log) | ({"tickformat": ".0%"} if chart.stacked else {}),
         shapes=shapes,
         annotations=notes,
-        # as many lines as the names need on a narrow page; a legend below grows into this margin
-        margin={"l": 64, "r": 16, "t": 30 if chart.moment else 14, "b": 56 + (22 * rows + 18 if rows else 0)},
+        # above, room for the buttons; below, as many lines as the names need on a narrow page: a legend grows into it
+        margin={"l": 64, "r": 16, "t": 30, "b": 56 + (22 * rows + 18 if rows else 0)},
         showlegend=rows > 0,
     )
     # Filled areas would turn the order round.

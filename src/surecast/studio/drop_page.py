@@ -177,7 +177,7 @@ _WORDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "advantage is that the target bounds the mean over delivered events alone.",
             "The second chart is closer, with the mixture of join probability and buffer and a second ceiling, for "
             "policies that may turn nobody away while the subscriber is connected. A mixture of join probability and "
-            "exponential lifetimes is better than lifetimes alone only near saturation.",
+            "exponential lifetimes is better than lifetimes alone only near saturation; before, their lines are one.",
         ),
     ),
     (
@@ -212,7 +212,7 @@ def _agreement(rows: Sequence[FigureRow]) -> Table:
         widest = max(halves, default=math.nan)
         cells = [max(apart), sum(apart) / len(apart), None if math.isnan(widest) else widest]
         found.append([f"{figure}", name, metric, len(pairs), *cells, f"{sum(inside)} of {len(inside)}"])
-    header = ["Figure", "Series", "Metric", "Points", "Largest error", "Mean error", "Half-width, widest"]
+    header = ["Figure", "Series", "Metric", "Points", "Largest error", "Mean error", "Widest ±"]
     return Table([*header, "Inside"], found, "Formula against simulation")
 
 

@@ -43,9 +43,8 @@ def load_chart(sweep: LoadSweep) -> CurveChart:
     faint = [
         Curve(_short(curve.configuration), *_rising(sweep, curve), colour=-1, faint=True) for curve in sweep.by_domain
     ]
-    low, high = (np.minimum(1000.0 * edge, 1.1 * top) for edge in sweep.band())
     count = len(sweep.by_domain)
-    band = Band(f"the {count} placements with one broker per domain", sweep.subscriptions, low, high, -2)
+    band = Band(f"the {count} placements with one broker per domain", *_between(faint))
     return CurveChart(
         (*faint, *(line for _, line in drawn)),
         title=f"{sweep.name}: delay against load",
@@ -58,6 +57,17 @@ def load_chart(sweep: LoadSweep) -> CurveChart:
         y_max=top,
         moment=(f"design load {sweep.design:,.0f}", sweep.design),
     )
+
+
+def _between(lines: list[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every x of the lines, and the lowest and the highest of them there; one that has ended is as high as any is."""
+    lines = [line for line in lines if len(line.x)]
+    if not lines:
+        return np.zeros(0), np.zeros(0), np.zeros(0)
+    x = np.unique(np.concatenate([np.asarray(line.x) for line in lines]))
+    top = max(float(np.max(line.y)) for line in lines)
+    y = np.array([np.interp(x, line.x, line.y, right=top) for line in lines])
+    return x, y.min(axis=0), y.max(axis=0)
 
 
 def _rising(sweep: LoadSweep, curve: LoadCurve) -> tuple[np.ndarray, np.ndarray]:

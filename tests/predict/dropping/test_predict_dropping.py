@@ -143,12 +143,12 @@ def test_what_is_approximated_says_so() -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        "{distribution: deterministic, mean: 10s}",
+        "{distribution: erlang, mean: 10s, stages: 4}",
         "{distribution: uniform, low: 5s, high: 15s}",
         "{distribution: lognormal, mean: 10s, cv: 2}",
     ],
 )
-@pytest.mark.parametrize("target", ["2s", "4s", "12s"])
+@pytest.mark.parametrize("target", ["2s", "4s"])
 def test_the_optimal_policy_is_never_worse_than_a_join_probability(shape: str, target: str) -> None:
     """With periods that are not exponential there is no program, and a threshold alone may be worse."""
     text = SCENARIO.format(target=target, dropping="{policy: none}", brokers="[{name: x, capacity: 10/s}]")
