@@ -27,6 +27,7 @@ __all__ = [
     "check_algorithms",
     "check_policies",
     "check_schemes",
+    "check_writable",
     "predict_system",
     "progress_bar",
     "simulate_system",
@@ -363,8 +364,25 @@ def check_out(out: Path | None) -> None:
         from surecast.report.files import suffix_of
 
         suffix_of(out)
-        if not out.parent.is_dir():
-            raise ConfigurationError(f"{out}: the folder {out.parent} does not exist; create it first")
+        check_writable(out, str(out))
+
+
+def check_writable(path: Path, where: str) -> None:
+    """Refuses a file that is a folder, or in whose folder no file can be made; tries it, and leaves no trace."""
+    import os
+    import tempfile
+
+    folder = Path(os.path.realpath(path)).parent
+    if path.is_dir():
+        raise ConfigurationError(f"{where}: this is a folder; name a file")
+    if not folder.is_dir():
+        raise ConfigurationError(f"{where}: the folder {path.parent} does not exist; create it first")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{where}: no file can be made in the folder {path.parent} ({error.strerror or error}); name another"
+        ) from None
 
 
 def save_report(report: QoSReport, out: Path | None) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from surecast.cli.answers import AlgorithmNames, check_algorithms, progress_bar
+from surecast.cli.answers import AlgorithmNames, check_algorithms, check_writable, progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.plan_output import OPTIONS, plan_data, print_plan
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.plan.placement import Constraints, PlacementCase, PlacementPlan
+    from surecast.plan.placement import Constraints, PlacementPlan, PlacementProblem
     from surecast.scenario import Scenario, System
 
 __all__ = ["check_file", "plan"]
 
 Objective = Literal["worst-delay", "mean-delay", "messages", "cost", "headroom"]
+NOTHING_FITS: Final = 3
+"""The exit status where no placement keeps all limits."""
+COMPARED_MAX: Final = 20_000
+"""Placements up to which the result of a search is compared with the optimum."""
 
 
 def plan(
@@ -72,7 +78,7 @@ def plan(
     """Find the best placement of brokers among the candidates of a scenario, under every routing algorithm.
 
     The scenario's targets are constraints; options replace them. Every placement is evaluated where that is possible;
-    with too many candidates a local search finds good ones.
+    with too many candidates a local search finds good ones. Exits with 3 if nothing fits.
     """
     check_file(out, ".parquet", "--out")
     check_file(page, ".html", "--page")
@@ -83,7 +89,7 @@ def plan(
 
     algorithms = check_algorithms(algorithm)
     scenario, system = load_system(file, parse_overrides(overrides))
-    given: dict[str, Any] = {
+    given: dict[str, float | None] = {
         "max_utilisation": max_utilisation,
         "max_notification_delay_s": _seconds(max_delay, "--max-delay"),
         "max_subscription_delay_s": _seconds(max_subscription_delay, "--max-subscription-delay"),
@@ -92,12 +98,15 @@ def plan(
         "max_brokers": max_brokers,
         "max_cost": max_cost,
     }
-    limits = replace(
-        Constraints.of_targets(system.targets), **{name: value for name, value in given.items() if value is not None}
-    )
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        _check_above_zero(value, OPTIONS[name])
+    if not math.isfinite(broker_cost):
+        raise ConfigurationError(f"--broker-cost {broker_cost}: give a number of 0 or more")
+    limits = replace(Constraints.of_targets(system.targets), **chosen)
     problem = placement_problem(system, scenario, root=root, costs=broker_cost)
     effort = (restarts, evaluations, workers, resume)
-    found = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
+    found, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
     if out is not None:
         found.save(out)
     if save_scenario is not None and found.best is not None:
@@ -111,13 +120,15 @@ def plan(
         with working(f"drawing {page}"):
             write_plan_page(found, scenario, system, page)
     if json:
-        print_json(_as_data(found))
-        return
-    _print(found, limit, out, page, save_scenario if found.best is not None else None)
+        print_json(plan_data(found, optimum))
+    else:
+        print_plan(found, optimum, limit, out, page, save_scenario if found.best is not None else None)
+    if found.best is None:
+        raise typer.Exit(NOTHING_FITS)
 
 
 def _find(
-    problem: Any,
+    problem: PlacementProblem,
     system: System,
     scenario: Scenario,
     objective: str,
@@ -127,8 +138,8 @@ def _find(
     search: bool,
     effort: tuple[int, int, int, bool],
     out: Path | None,
-) -> PlacementPlan:
-    """All placements where they are few enough, otherwise a search."""
+) -> tuple[PlacementPlan, PlacementPlan | None]:
+    """All placements where they are few enough, otherwise a search; after a search all of them where that is quick."""
     from surecast.plan.placement import (
         CASES_MAX,
         FRONT,
@@ -147,111 +158,65 @@ def _find(
         "objective": objective,
         "constraints": limits,
         "algorithms": algorithms,
-        "front": front or FRONT,
         "reliability": reliability,
     }
-    cases = count_placements(problem, limits) * len(algorithms or ALGORITHMS)
-    with progress_bar("evaluating placements") as progress:
-        if search or cases > CASES_MAX:
-            return search_placement(
+    count = count_placements(problem, limits)
+    if not count:
+        raise ConfigurationError(f"--max-cost {limits.max_cost:g}: the cheapest broker costs {problem.costs.min():g}")
+    fronts = front or FRONT
+    if search or count * len(algorithms or ALGORITHMS) > CASES_MAX:
+        with _interruptible(None) as progress:
+            found = search_placement(
                 problem,
                 restarts=restarts,
                 evaluations_max=evaluations,
                 exact_max=0,
                 seed=system.seed,
                 progress=progress,
+                front=fronts,
                 **common,
             )
-        folder = None if out is None else out.with_name(f"{out.name}.work")
-        return plan_placement(problem, workers=workers, checkpoint=folder, resume=resume, progress=progress, **common)
+            if count > COMPARED_MAX or problem.plain is not None:
+                return found, None
+            return found, plan_placement(problem, front=(objective,), progress=progress, **common)
+    folder = None if out is None else out.with_name(f"{out.name}.work")
+    with _interruptible(folder) as progress:
+        found = plan_placement(
+            problem, workers=workers, checkpoint=folder, resume=resume, progress=progress, front=fronts, **common
+        )
+    return found, None
 
 
-def _print(found: PlacementPlan, limit: int, *files: Path | None) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+@contextmanager
+def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar for what can be interrupted; then says what is kept, and how to go on."""
+    from surecast.cli.output import errors
+    from surecast.plan.placement import kept_placements
 
-    from surecast.cli.output import console
+    total = 0
+    try:
+        with progress_bar("evaluating placements") as move:
 
-    cases = found.evaluations * len(found.evaluation.algorithms)
-    how = "Every placement was evaluated" if found.exact else "A local search evaluated some placements"
-    console.print(
-        f"{how}: {found.evaluations} placements, {cases} cases, of which {found.feasible_count} keep all limits."
-    )
-    extra = ("share",) if found.constraints.min_reliability is not None else ()
+            def progress(done: int, of: int) -> None:
+                nonlocal total
+                # The first total is of placements; later ones may be of those that are left to be judged.
+                total = total or of
+                move(done, of)
 
-    def new_table(title: str) -> Table:
-        table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("algorithm", no_wrap=True)
-        for name in ("worst ms", "mean ms", "msg/s", "load", "room", *extra):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("brokers", overflow="fold")
-        return table
-
-    table = new_table(f"Best by {found.objective}")
-    for algorithm, case in found.best_by_algorithm.items():
-        if case is None:
-            table.add_row(algorithm, *[""] * (5 + len(extra)), "none keeps all limits")
+            yield progress
+    except KeyboardInterrupt:
+        if folder is None:
+            said = "interrupted; nothing is kept"
         else:
-            table.add_row(*_cells(case, bool(extra)), style="bold" if case == found.best else None)
-    console.print(table)
-    if found.front:
-        table = new_table(f"Pareto front over {', '.join(found.front_objectives)}")
-        for case in found.front[:limit]:
-            table.add_row(*_cells(case, bool(extra)))
-        console.print(table)
-        if len(found.front) > limit:
-            console.print(f"... and {len(found.front) - limit} more; --limit shows more, --json shows all")
-    words = "worst, mean: notification delay; load: largest utilisation; room: factor on the load at saturation"
-    console.print(words + ("; share: reliability of the worst client" if extra else ""))
-    if found.best is None:
-        console.print("No placement keeps all limits; relax one, or add candidates or capacity.")
-    else:
-        console.print(f"Best: {found.best.algorithm} with brokers at {', '.join(found.best.brokers)}", soft_wrap=True)
-    for file in files:
-        if file is not None:
-            console.print(f"saved {file}", markup=False, soft_wrap=True)
+            kept = kept_placements(folder)
+            said = f"interrupted; {kept:,} of {total:,} placements are kept in {folder}; the same command goes on from there"
+        errors.print(said, markup=False, soft_wrap=True)
+        raise typer.Exit(130) from None
 
 
-def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
-    from surecast.plan.placement import short_names
-
-    cells = [
-        case.algorithm,
-        _milliseconds(case.notification_delay_worst_s),
-        _milliseconds(case.notification_delay_mean_s),
-        f"{case.message_rate_per_s:.4g}",
-        f"{case.utilisation:.3f}",
-        "" if case.headroom_factor is None else f"{case.headroom_factor:.3f}",
-    ]
-    if with_reliability:
-        cells.append("" if case.reliability is None else f"{case.reliability:.4f}")
-    return [*cells, short_names(case.brokers)]
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1000 * seconds:.4g}"
-
-
-def _as_data(found: PlacementPlan) -> dict[str, Any]:
-    """The plan as plain values for JSON; null where a figure is not known or has no end."""
-
-    def case(row: PlacementCase | None) -> dict[str, Any] | None:
-        if row is None:
-            return None
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(row).items()}
-
-    return {
-        "scenario": found.problem.name,
-        "objective": found.objective,
-        "constraints": {k: v for k, v in asdict(found.constraints).items() if v is not None},
-        "exact": found.exact,
-        "placements": found.evaluations,
-        "feasible": found.feasible_count,
-        "best": case(found.best),
-        "best_by_algorithm": {name: case(row) for name, row in found.best_by_algorithm.items()},
-        "front_objectives": list(found.front_objectives),
-        "front": [case(row) for row in found.front],
-    }
+def _check_above_zero(value: float, option: str) -> None:
+    if not (math.isfinite(value) and value > 0.0):
+        raise ConfigurationError(f"{option} {value:g}: give a number above 0, or leave it out")
 
 
 def _seconds(text: str | None, option: str) -> float | None:
@@ -271,5 +236,4 @@ def check_file(path: Path | None, suffix: str, option: str) -> None:
         return
     if path.suffix.lower() != suffix:
         raise ConfigurationError(f"{option} {path}: end its name in {suffix}")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"{option} {path}: the folder {path.parent} does not exist; create it first")
+    check_writable(path, f"{option} {path}")

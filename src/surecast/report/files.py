@@ -94,9 +94,9 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.fsync(file.fileno())
         temporary.replace(final)
         _sync_folder(final.parent)
-    except FileNotFoundError:
-        raise ReportError(f"{target}: the folder {target.parent} does not exist; create it first") from None
     except OSError as error:
+        if not final.parent.exists():
+            raise ReportError(f"{target}: the folder {final.parent} does not exist; create it first") from None
         raise ReportError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         with suppress(OSError):

@@ -4,8 +4,10 @@ from surecast.plan.placement.evaluate import Evaluation, evaluate
 from surecast.plan.placement.exhaustive import CASES_MAX, count_placements, plan_placement
 from surecast.plan.placement.goals import OBJECTIVES, Constraints, pareto_front
 from surecast.plan.placement.local import search_placement
+from surecast.plan.placement.misses import Miss, misses
+from surecast.plan.placement.pieces import kept_placements
 from surecast.plan.placement.place import placed_scenario
-from surecast.plan.placement.plan import FRONT, PlacementCase, PlacementPlan, short_names
+from surecast.plan.placement.plan import FRONT, PlacementCase, PlacementPlan, SearchEnd, short_names
 from surecast.plan.placement.problem import PlacementProblem, placement_problem
 from surecast.plan.placement.reliability import PlacementReliability
 
@@ -15,12 +17,16 @@ __all__ = [
     "OBJECTIVES",
     "Constraints",
     "Evaluation",
+    "Miss",
     "PlacementCase",
     "PlacementPlan",
     "PlacementProblem",
     "PlacementReliability",
+    "SearchEnd",
     "count_placements",
     "evaluate",
+    "kept_placements",
+    "misses",
     "pareto_front",
     "placed_scenario",
     "placement_problem",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
-import shutil
+import signal
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from io import BytesIO
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.plan.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.plan.placement.goals import Constraints, checked_objectives
+from surecast.plan.placement.pieces import WorkFolder, work_folder
 from surecast.plan.placement.plan import FRONT, PlacementPlan, judged, needs_headroom
 from surecast.plan.placement.problem import PlacementProblem
 from surecast.plan.placement.reliability import PlacementReliability
-from surecast.report.files import write_whole
 
 __all__ = ["CASES_MAX", "count_placements", "plan_placement"]
 
@@ -32,8 +32,9 @@ Progress = Callable[[int, int], None]
 
 CASES_MAX: Final = 2_500_000
 """Placements times algorithms up to which all are evaluated."""
-_CHUNK = 256
-_HEAD = "plan.json"
+_STEP_S = 0.25
+_FIRST_STEP = 8
+_STEP_MAX = 16_384
 
 
 def plan_placement(
@@ -52,9 +53,10 @@ def plan_placement(
     """Evaluates every placement that `max_brokers` and `max_cost` allow and finds the best.
 
     `objective` is one of `OBJECTIVES`, `front` those that the Pareto front is over. A reliability target needs
-    `reliability`. Pieces are saved in the folder `checkpoint` on the way; a plan that was interrupted goes on from
-    there and gives the same result, unless `resume` is false. `workers` processes share the work, also with the same
-    result.
+    `reliability`. About every second a piece is saved in the folder `checkpoint`; a plan that was interrupted goes on
+    from there and gives the same result, unless `resume` is false. One plan at a time may use the folder. `workers`
+    processes share the work, also with the same result. `progress` is told how many placements of how many are
+    evaluated, and then how many are judged by their reliability.
 
     >>> from surecast.plan.placement import *
     >>> from surecast.scenario import load_system
@@ -76,15 +78,16 @@ def plan_placement(
         )
     headroom = needs_headroom(objective, limits, fronts)
     masks = _masks(problem, limits)
-    folder = None if checkpoint is None else Path(checkpoint)
-    if folder is not None:
-        _open_folder(folder, _fingerprint(problem, masks, chosen, headroom), resume)
-    figures = _figures(problem, masks, chosen, headroom, folder, workers, progress)
-    evaluation = as_evaluation(problem, masks, chosen, figures)
-    plan = judged(problem, evaluation, objective, limits, fronts, reliability, exact=True)
-    if folder is not None:
-        shutil.rmtree(folder)
-    return plan
+    with (
+        nullcontext()
+        if checkpoint is None
+        else work_folder(Path(checkpoint), _fingerprint(problem, masks, chosen, headroom), resume) as folder
+    ):
+        figures = _figures(problem, masks, chosen, headroom, folder, workers, progress)
+        if folder is not None:
+            folder.save()
+        evaluation = as_evaluation(problem, masks, chosen, figures)
+        return judged(problem, evaluation, objective, limits, fronts, reliability, exact=True, progress=progress)
 
 
 def count_placements(problem: PlacementProblem, constraints: Constraints) -> int:
@@ -126,60 +129,91 @@ def _figures(
     masks: Masks,
     algorithms: tuple[str, ...],
     headroom: bool,
-    folder: Path | None,
+    folder: WorkFolder | None,
     workers: int,
     progress: Progress | None,
 ) -> Array:
-    """The figures of all placements, piece by piece; pieces found in the folder are not computed again."""
+    """The figures of all placements, step by step; what the folder has is not computed again."""
     from surecast.predict.capacity.kernel import FIGURES
 
     figures = np.empty((len(masks), len(algorithms), len(FIGURES)))
-    starts = range(0, len(masks), _CHUNK)
-    missing = []
-    for start in starts:
-        part = figures[start : start + _CHUNK]
-        saved = None if folder is None else _load(folder, start, part.shape)
-        if saved is None:
-            missing.append(start)
-        else:
-            part[:] = saved
-    done = len(masks) - sum(min(_CHUNK, len(masks) - start) for start in missing)
+    known = np.zeros(len(masks), dtype=np.bool_) if folder is None else folder.read(figures)
+    done = int(known.sum())
     if progress is not None:
         progress(done, len(masks))
-    pieces = [masks[start : start + _CHUNK] for start in missing]
     with _runner(problem, algorithms, headroom, workers) as run:
-        for start, found in zip(missing, run(pieces), strict=True):
-            figures[start : start + _CHUNK] = found
+        for start, found in run(masks, _Steps(known)):
+            figures[start : start + len(found)] = found
             if folder is not None:
-                write_whole(_piece(folder, start), _writer(found))
+                folder.add(start, found)
             done += len(found)
             if progress is not None:
                 progress(done, len(masks))
     return figures
 
 
+class _Steps:
+    """Cuts the placements that are not known yet into steps of about a quarter of a second, by how long others took."""
+
+    def __init__(self, known: NDArray[np.bool_]):
+        edges = np.flatnonzero(np.diff(np.concatenate([[True], known, [True]]).astype(np.int8)))
+        self._gaps = deque(edges.reshape(-1, 2).tolist())
+        self._size = _FIRST_STEP
+
+    def next(self) -> tuple[int, int] | None:
+        """The first placement of the next step and the one after its last; None at the end."""
+        if not self._gaps:
+            return None
+        start, end = self._gaps.popleft()
+        stop = min(start + self._size, end)
+        if stop < end:
+            self._gaps.appendleft([stop, end])
+        return start, stop
+
+    def took(self, count: int, seconds: float) -> None:
+        """Sets the size of what follows; it grows at most fourfold at once."""
+        wanted = _STEP_S / max(seconds, 1e-6) * count
+        self._size = max(1, min(int(wanted), 4 * self._size, _STEP_MAX))
+
+
 @contextmanager
 def _runner(
     problem: PlacementProblem, algorithms: tuple[str, ...], headroom: bool, workers: int
-) -> Iterator[Callable[[list[Masks]], Iterator[Array]]]:
-    """Something that evaluates pieces and yields what it finds in order, in this process or in several."""
+) -> Iterator[Callable[[Masks, _Steps], Iterator[tuple[int, Array]]]]:
+    """Something that evaluates steps and yields what it finds in order, in this process or in several."""
     if workers <= 1:
-        yield lambda pieces: (figures_of(problem, piece, algorithms, headroom) for piece in pieces)
+
+        def run_here(masks: Masks, steps: _Steps) -> Iterator[tuple[int, Array]]:
+            while (step := steps.next()) is not None:
+                found, seconds = _timed(problem, masks[slice(*step)], algorithms, headroom)
+                steps.took(len(found), seconds)
+                yield step[0], found
+
+        yield run_here
         return
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing import active_children, get_context
 
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    before = {child.pid for child in active_children()}
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_ignore_interrupts) as pool:
 
-        def run(pieces: list[Masks]) -> Iterator[Array]:
-            futures = [pool.submit(figures_of, problem, piece, algorithms, headroom) for piece in pieces]
-            return (future.result() for future in futures)
+        def run_there(masks: Masks, steps: _Steps) -> Iterator[tuple[int, Array]]:
+            waiting: deque[tuple[int, Future[tuple[Array, float]]]] = deque()
+            while True:
+                while len(waiting) < 2 * workers and (step := steps.next()) is not None:
+                    part = masks[slice(*step)]
+                    waiting.append((step[0], pool.submit(_timed, problem, part, algorithms, headroom)))
+                if not waiting:
+                    return
+                start, future = waiting.popleft()
+                found, seconds = future.result()
+                steps.took(len(found), seconds)
+                yield start, found
 
-        before = {child.pid for child in active_children()}
         try:
-            yield run
+            yield run_there
         except BaseException:
-            # Interrupted or failed: running workers would otherwise go on to the end of their pieces.
+            # Interrupted or failed: running workers would otherwise go on to the end of their steps.
             pool.shutdown(wait=False, cancel_futures=True)
             for process in active_children():
                 if process.pid not in before:
@@ -187,55 +221,20 @@ def _runner(
             raise
 
 
+def _timed(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> tuple[Array, float]:
+    """The figures of placements, and how long they took."""
+    began_s = time.perf_counter()
+    found = figures_of(problem, masks, algorithms, headroom)
+    return found, time.perf_counter() - began_s
+
+
+def _ignore_interrupts() -> None:
+    """In a worker: Ctrl-C reaches every process of a terminal, and the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _fingerprint(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> str:
     digest = hashlib.sha256(problem.fingerprint.encode())
     digest.update(np.packbits(masks).tobytes())
-    digest.update(repr((masks.shape, algorithms, headroom, _CHUNK)).encode())
+    digest.update(repr((masks.shape, algorithms, headroom)).encode())
     return digest.hexdigest()
-
-
-def _open_folder(folder: Path, fingerprint: str, resume: bool) -> None:
-    """Makes the folder for a plan, or finds the one it was interrupted with; refuses what belongs to another plan."""
-    head = folder / _HEAD
-    if folder.exists():
-        known = _read_head(head)
-        if known is None and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigurationError(f"{folder} is no folder of an interrupted plan; name another, or remove it")
-        if resume and known is not None and known != fingerprint:
-            raise ConfigurationError(
-                f"{folder} was left by a plan of another scenario or with other options; start anew with resume=False "
-                "(--no-resume), or remove it"
-            )
-        if resume and known is not None:
-            return
-        shutil.rmtree(folder)
-    try:
-        folder.mkdir()
-    except OSError as error:
-        raise ConfigurationError(f"{folder}: the folder cannot be made: {error.strerror or error}") from error
-    text = json.dumps({"plan": fingerprint})
-    write_whole(head, lambda file: file.write(text.encode()))
-
-
-def _read_head(head: Path) -> str | None:
-    try:
-        return str(json.loads(head.read_text(encoding="utf-8"))["plan"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def _piece(folder: Path, start: int) -> Path:
-    return folder / f"placements-{start:09d}.npy"
-
-
-def _writer(found: Array) -> Callable[[IO[bytes]], object]:
-    return lambda file: np.save(file, found)
-
-
-def _load(folder: Path, start: int, shape: tuple[int, ...]) -> Array | None:
-    """A saved piece; None where there is none, or not a whole one."""
-    try:
-        found = np.load(BytesIO(_piece(folder, start).read_bytes()))
-    except (OSError, ValueError, EOFError):
-        return None
-    return found if found.shape == shape else None

@@ -12,7 +12,7 @@ from surecast.errors import ConfigurationError
 from surecast.plan.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.plan.placement.exhaustive import count_placements, plan_placement
 from surecast.plan.placement.goals import Constraints, checked_objectives, losses, rounded, violations
-from surecast.plan.placement.plan import FRONT, PlacementPlan, judged, needs_headroom
+from surecast.plan.placement.plan import FRONT, PlacementPlan, SearchEnd, judged, needs_headroom
 from surecast.plan.placement.problem import PlacementProblem
 from surecast.plan.placement.reliability import PlacementReliability
 
@@ -46,8 +46,8 @@ def search_placement(
     Where there are at most `exact_max` placements within the limits all are evaluated, and the plan is `exact`.
     Otherwise each algorithm starts `restarts` times: from one broker, and from random placements. What was evaluated
     once, for any algorithm, is not evaluated again; the search ends after `evaluations_max` placements. The plan has
-    all placements that were evaluated, and its front is over these. Constraints that are missed count before the
-    objective, by how far.
+    all placements that were evaluated, its front is over these, and its `search` says how the search ended.
+    Constraints that are missed count before the objective, by how far.
 
     >>> from surecast.plan.placement import *
     >>> from surecast.scenario import load_system
@@ -77,15 +77,16 @@ def search_placement(
     headroom = needs_headroom(objective, limits, fronts)
     known = _Known(problem, objective, limits, chosen, headroom, reliability, evaluations_max, progress)
     generator = np.random.default_rng(np.random.SeedSequence(seed))
+    done = 0
     for restart in range(restarts):
         start = _first(problem, limits, generator, restart)
-        for algorithm in range(len(chosen)):
-            if known.is_spent:
-                break
-            _descend(known, start, algorithm, limits, generator)
+        if not all(_descend(known, start, algorithm, limits, generator) for algorithm in range(len(chosen))):
+            break
+        done += 1
+    end = SearchEnd(done, restarts, evaluations_max)
     masks, figures = known.all()
     evaluation = as_evaluation(problem, masks, chosen, figures)
-    return judged(problem, evaluation, objective, limits, fronts, reliability, exact=False)
+    return judged(problem, evaluation, objective, limits, fronts, reliability, exact=False, search=end)
 
 
 class _Known:
@@ -109,10 +110,6 @@ class _Known:
         self._scores: dict[bytes, Array] = {}
         self._masks: list[Masks] = []
         self._figures: list[Array] = []
-
-    @property
-    def is_spent(self) -> bool:
-        return len(self._scores) >= self._most
 
     def all(self) -> tuple[Masks, Array]:
         return np.concatenate(self._masks), np.concatenate(self._figures)
@@ -156,14 +153,14 @@ def _first(problem: PlacementProblem, constraints: Constraints, generator: np.ra
 
 def _descend(
     known: _Known, start: Masks, algorithm: int, constraints: Constraints, generator: np.random.Generator
-) -> None:
-    """Moves to the best of a batch of neighbours as long as one is better, until none of all neighbours is."""
+) -> bool:
+    """Moves to the best of a batch of neighbours as long as one is better; whether it came to where none of all is."""
     here = start
     score = known.scores(here[None, :], algorithm)[0]
     if score is None:
-        return
+        return False
     moved = True
-    while moved and not known.is_spent:
+    while moved:
         moved = False
         neighbours = _neighbours(here, constraints, generator)
         for first in range(0, len(neighbours), _BATCH):
@@ -173,6 +170,9 @@ def _descend(
             if best is not None and best[0] < score:
                 score, here, moved = best[0], batch[best[1]], True
                 break
+            if None in found:
+                return False
+    return True
 
 
 def _neighbours(mask: Masks, constraints: Constraints, generator: np.random.Generator) -> Masks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,15 @@ from surecast.report.files import write_parquet, write_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FRONT", "PlacementCase", "PlacementPlan", "judged", "needs_headroom", "short_names"]
+__all__ = ["FRONT", "PlacementCase", "PlacementPlan", "SearchEnd", "judged", "needs_headroom", "short_names"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FRONT: Final = ("worst-delay", "messages", "cost", "headroom")
 """The objectives that a front is over, if no others are named."""
+
+_JUDGED_AT_ONCE: Final = 64
 
 _FIGURES: Final = (
     "notification_delay_worst_s",
@@ -69,11 +71,28 @@ class PlacementCase:
 
 
 @dataclass(frozen=True)
+class SearchEnd:
+    """How a search ended: after all its restarts, or before, when it had evaluated as many placements as it might.
+
+    `restarts` counts those that were carried through under every algorithm.
+    """
+
+    restarts: int
+    restarts_asked: int
+    evaluations_max: int
+
+    @property
+    def converged(self) -> bool:
+        """Whether every restart came to a placement that no neighbour beats."""
+        return self.restarts == self.restarts_asked
+
+
+@dataclass(frozen=True)
 class PlacementPlan:
     """All cases with what was asked for. `exact` says that every placement within the limits was evaluated.
 
     `reliability` is by placement, NaN where other constraints settled the matter or it was not asked for. `evaluations`
-    counts placements, each under all algorithms.
+    counts placements, each under all algorithms. `search` says how a search ended; None where all were evaluated.
     """
 
     problem: PlacementProblem
@@ -85,6 +104,7 @@ class PlacementPlan:
     feasible: Mask
     evaluations: int
     exact: bool
+    search: SearchEnd | None = None
 
     @property
     def feasible_count(self) -> int:
@@ -193,18 +213,23 @@ def judged(
     front: tuple[str, ...],
     reliability: PlacementReliability | None,
     exact: bool,
-    evaluations: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    search: SearchEnd | None = None,
 ) -> PlacementPlan:
     """The plan that an evaluation makes; reliability is computed where nothing else rules a placement out."""
     feasible = violations(evaluation, constraints) <= 0.0
     values = np.full(len(evaluation.placements), np.nan)
     if reliability is not None:
         rows = np.flatnonzero(feasible.any(axis=1))
-        values[rows] = reliability.worst(evaluation.placements[rows])
+        for start in range(0, len(rows), _JUDGED_AT_ONCE):
+            some = rows[start : start + _JUDGED_AT_ONCE]
+            values[some] = reliability.worst(evaluation.placements[some])
+            if progress is not None:
+                progress(start + len(some), len(rows))
         if constraints.min_reliability is not None:
             feasible &= (values >= constraints.min_reliability)[:, None]
-    count = len(evaluation.placements) if evaluations is None else evaluations
-    return PlacementPlan(problem, objective, front, constraints, evaluation, values, feasible, count, exact)
+    count = len(evaluation.placements)
+    return PlacementPlan(problem, objective, front, constraints, evaluation, values, feasible, count, exact, search)
 
 
 def needs_headroom(objective: str, constraints: Constraints, front: Sequence[str]) -> bool:

@@ -30,7 +30,9 @@ __all__ = ["OptimalPolicy", "Program", "optimal_policy", "program_bound", "thres
 
 Array = NDArray[np.float64]
 Index = NDArray[np.signedinteger]
-_LEVELS_MAX = 1024
+_LEVELS_MAX = 8192
+_THRESHOLD_MAX = 32768
+_SCALE_MIN = 1e-12
 _TOP = 1e-9
 """Probability of the highest level at most, or the program is made larger."""
 
@@ -86,31 +88,69 @@ def program_bound(queue: OnOffQueue, target_s: float, levels: int, *, protect_co
     little = np.concatenate([(state // 2) / target_s, np.full(count, -queue.arrival_per_s)])
     limits = vstack([_pairs(count + state, state, 2 * count), csr_array(little[None, :])])
     upper = np.concatenate([np.ones(count), np.where(may, 1.0, 0.0)])
-    result = _solve(np.concatenate([np.zeros(count), -np.ones(count)]), limits, equal, right, upper)
+    least = _least_mean_s(queue, protect_connected)
+    known = least is not None and target_s > least * (1.0 + 1e-9)
+    result = _solve(
+        np.concatenate([np.zeros(count), -np.ones(count)]),
+        limits,
+        equal,
+        right,
+        upper,
+        np.tile(_scale(queue, state // 2), 2),
+        feasible=known,
+    )
     if result is None:
         return Program(0.0, np.zeros((levels + 1, 2)), np.zeros((levels + 1, 2)))
     found = np.maximum(result, 0.0).reshape(2, levels + 1, 2)
     return Program(float(found[1].sum()), found[0], found[1])
 
 
-def _solve(cost: Array, limits: Any, equal: Any, right: Array, upper: Array) -> Array | None:
-    """The solution of the program, None if there is none; where the solver gives up it is asked for fewer digits."""
+def _least_mean_s(queue: OnOffQueue, protect_connected: bool) -> float | None:
+    """The lowest mean response time of any policy; None if the queue grows under all of them.
+
+    With protection it is that of dropping everything while disconnected (1 + r)/(service - arrival rate); without, that
+    of events which join an empty queue while connected, a transmission with its interruptions.
+    """
+    assert queue.periods_s is not None
+    on, off = queue.periods_s
+    left = queue.service_per_s - (queue.arrival_per_s if protect_connected else 0.0)
+    return (1.0 + off / on) / left if left > 0.0 else None
+
+
+def _scale(queue: OnOffQueue, level: Index) -> Array:
+    """About how likely each level is at most, so that the solver sees numbers near 1 at low rates, too."""
+    assert queue.periods_s is not None
+    # while disconnected one more event joins before the connection is back with this probability
+    climb = queue.arrival_per_s / (queue.arrival_per_s + 1.0 / queue.periods_s[1])
+    return np.maximum(climb**level, _SCALE_MIN)
+
+
+def _solve(
+    cost: Array, limits: Any, equal: Any, right: Array, upper: Array, scale: Array, *, feasible: bool
+) -> Array | None:
+    """The solution of the program, None if there is none; where the solver gives up it is asked for fewer digits.
+
+    So it is where it calls a program infeasible that is known to be `feasible`.
+    """
+    limits, equal = csr_array(limits) * scale, csr_array(equal) * scale
+    heights = [abs(rows).max(axis=1).toarray().ravel() for rows in (limits, equal)]
+    limits, equal = (rows * (1.0 / height)[:, None] for rows, height in zip((limits, equal), heights, strict=True))
     message = ""
     for tolerance in (1e-10, 1e-9, 1e-8, 1e-7):
         result = linprog(  # type: ignore[call-overload]
-            cost,
+            cost * scale,
             A_ub=limits,
             b_ub=np.zeros(limits.shape[0]),
             A_eq=equal,
-            b_eq=right,
-            bounds=np.stack([np.zeros(len(cost)), upper], axis=1),
+            b_eq=right / heights[1],
+            bounds=np.stack([np.zeros(len(cost)), upper / scale], axis=1),
             method="highs",
             options={"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance},
         )
-        if result.status == 2:
+        if result.status == 2 and not feasible:
             return None
         if result.success:
-            return np.asarray(result.x, dtype=np.float64)
+            return np.asarray(result.x, dtype=np.float64) * scale
         message = result.message
     raise AssumptionError(f"the linear program of the optimal policy was not solved: {message}")
 
@@ -123,22 +163,38 @@ def _pairs(plus: Index, minus: Index, width: int) -> coo_array:
 
 
 def _balance(queue: OnOffQueue, levels: int) -> coo_array:
-    """What flows into each state less what flows out, in p and then in w; the last row sums the probabilities."""
+    """What flows into each state less what flows out, in p and then in w; the last row sums the probabilities.
+
+    Where events are rarer than connections, the rows of the connected states give way to the balance between each level
+    and the next, what joins against what is transmitted: it holds rates of events only, and keeps their digits.
+    """
     count, arrival, generator = 2 * (levels + 1), queue.arrival_per_s, queue.phases.generator
-    state = np.arange(count)
-    level, phase = state // 2, state % 2
-    leave = np.where((phase == 1) & (level > 0), queue.service_per_s, 0.0)
-    change = -generator[phase, phase]
-    served, may = state[leave > 0.0], state[level < levels]
-    rate = np.full(len(may), arrival)
-    rows = np.concatenate([state, state ^ 1, served - 2, may, may + 2])
-    columns = np.concatenate([state, state, served, count + may, count + may])
-    values = np.concatenate([-change - leave, change, leave[served], -rate, rate])
-    # one balance equation is redundant and gives way to the sum
-    keep = rows != count - 1
-    rows = np.concatenate([rows[keep], np.full(count, count - 1)])
-    columns = np.concatenate([columns[keep], state])
-    values = np.concatenate([values[keep], np.ones(count)])
+    level, low = np.arange(levels + 1), np.arange(levels)
+    back, away = float(generator[0, 1]), float(generator[1, 0])
+    # probabilities p and parts w that join, while disconnected and while connected, by level
+    off, on, off_joins, on_joins = (2 * level, 2 * level + 1, count + 2 * low, count + 2 * low + 1)
+    second = levels + 1 + low
+    entries = [
+        (level, off, -back),
+        (level, on, away),
+        (low, off_joins, -arrival),
+        (low + 1, off_joins, arrival),
+        (second, on[1:], queue.service_per_s),
+        (second, on_joins, -arrival),
+        # one balance equation is redundant and gives way to the sum
+        (np.full(count, count - 1), np.arange(count), 1.0),
+    ]
+    if arrival < back:
+        entries.append((second, off_joins, -arrival))
+    else:
+        entries += [
+            (second, off[:-1], back),
+            (second, on[:-1], -away),
+            (second[1:], on[1:-1], -queue.service_per_s),
+            (second[1:], on_joins[:-1], arrival),
+        ]
+    rows, columns = (np.concatenate([entry[at] for entry in entries]) for at in (0, 1))
+    values = np.concatenate([np.full(len(entry[0]), entry[2]) for entry in entries])
     return coo_array((values, (rows, columns)), shape=(count, 2 * count))
 
 
@@ -179,8 +235,11 @@ def _largest_threshold(excess: Callable[[float], float]) -> float | None:
     high = 1.0
     while excess(high) <= 0.0:
         high *= 2.0
-        if high > 1e6:
-            return high
+        if high > _THRESHOLD_MAX:
+            raise AssumptionError(
+                f"every threshold of up to {_THRESHOLD_MAX} events meets the target, and larger ones are not tried; "
+                "choose another mechanism, or a shorter target"
+            )
     low = 0.0 if high == 1.0 else high / 2.0
     root = float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14))
     return root if excess(root) <= 1e-12 else max(low, root - 1e-11)
@@ -189,7 +248,8 @@ def _largest_threshold(excess: Callable[[float], float]) -> float | None:
 def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: bool = True) -> OptimalPolicy:
     """The policy that delivers the largest share of events while the mean response time meets the target.
 
-    With `protect_connected` nothing is dropped while the subscriber is connected, as in the paper.
+    With `protect_connected` nothing is dropped while the subscriber is connected, as in the paper. Targets that allow
+    queues of more than some thousand events are refused.
 
     >>> queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
     >>> best = optimal_policy(queue, 7.0)
@@ -201,11 +261,12 @@ def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: boo
         free = evaluate(queue, Mechanism())
         if target.excess(free) <= 0.0:
             return OptimalPolicy(Verdict.NOT_NEEDED, Mechanism(), free, 1.0, 0.0)
-    if protect_connected:
-        if not queue.is_stable(0.0):
-            return OptimalPolicy(Verdict.UNSTABLE, None, None, 0.0, 0.0)
-        if threshold_policy(queue, target) is None:
-            return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, 0.0)
+    least = _least_mean_s(queue, protect_connected)
+    if least is None:
+        return OptimalPolicy(Verdict.UNSTABLE, None, None, 0.0, 0.0)
+    if target_s < least:
+        return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, 0.0)
+    _check_size(queue, target_s)
     program = _large_enough(queue, target_s, protect_connected)
     if program.success_share < 1e-9:
         return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, program.truncation)
@@ -218,11 +279,21 @@ def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: boo
     return OptimalPolicy(Verdict.DROPPING, best.mechanism, best, program.success_share, program.truncation)
 
 
+def _check_size(queue: OnOffQueue, target_s: float) -> None:
+    number = queue.arrival_per_s * target_s
+    if 2.0 * number > _LEVELS_MAX:
+        raise AssumptionError(
+            f"the optimal policy is computed for queues of up to {_LEVELS_MAX // 2} events, and {queue.arrival_per_s:.6g} "
+            f"events/s with a mean of {target_s:.6g} s make about {number:.6g}; choose another mechanism, or a shorter "
+            "target"
+        )
+
+
 def _large_enough(queue: OnOffQueue, target_s: float, protect_connected: bool) -> Program:
     # the queue that meets the target holds about rate * target events
     levels = max(32, 2 * math.ceil(queue.arrival_per_s * target_s))
     program = program_bound(queue, target_s, levels, protect_connected=protect_connected)
-    while program.truncation > _TOP and levels < _LEVELS_MAX:
+    while program.truncation > _TOP and 2 * levels <= _LEVELS_MAX:
         levels *= 2
         program = program_bound(queue, target_s, levels, protect_connected=protect_connected)
     return program

@@ -1,0 +1,208 @@
+"""A placement plan in the terminal, and as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from surecast.plan.placement import Miss, PlacementCase, PlacementPlan
+
+__all__ = ["OPTIONS", "plan_data", "print_plan"]
+
+OPTIONS: Final = {
+    "max_utilisation": "--max-utilisation",
+    "max_notification_delay_s": "--max-delay",
+    "max_subscription_delay_s": "--max-subscription-delay",
+    "min_headroom": "--min-headroom",
+    "min_reliability": "--min-reliability",
+    "max_brokers": "--max-brokers",
+    "max_cost": "--max-cost",
+}
+"""The option that sets each limit."""
+
+
+def print_plan(found: PlacementPlan, optimum: PlacementPlan | None, limit: int, *files: Path | None) -> None:
+    """The best placement of each algorithm, so many cases of the front, and what was saved."""
+    from surecast.cli.output import console
+
+    console.print(_first_line(found), soft_wrap=True)
+    extra = ("share",) if found.constraints.min_reliability is not None else ()
+    table = _new_table(f"Best by {found.objective}", extra)
+    for i, (algorithm, case) in enumerate(found.best_by_algorithm.items()):
+        if case is None:
+            why = "overloaded" if found.evaluation.overloaded[:, i].all() else "none keeps all limits"
+            table.add_row(algorithm, *[""] * (5 + len(extra)), why)
+        else:
+            table.add_row(*_cells(case, bool(extra)), style="bold" if case == found.best else None)
+    console.print(table)
+    if found.front and limit > 0:
+        table = _new_table(f"Pareto front over {', '.join(found.front_objectives)}", extra)
+        for case in found.front[:limit]:
+            table.add_row(*_cells(case, bool(extra)))
+        console.print(table)
+        if len(found.front) > limit:
+            console.print(f"... and {len(found.front) - limit} more; --limit shows more, --json shows all")
+    words = "worst, mean: notification delay; load: largest utilisation; room: factor on the load at saturation"
+    console.print(words + ("; share: reliability of the worst client" if extra else ""))
+    if found.best is None:
+        for line in _why_nothing_fits(found):
+            console.print(line, markup=False, soft_wrap=True)
+    else:
+        console.print(f"Best: {found.best.algorithm} with brokers at {', '.join(found.best.brokers)}", soft_wrap=True)
+    if optimum is not None:
+        console.print(_against_optimum(found, optimum), markup=False, soft_wrap=True)
+    for file in files:
+        if file is not None:
+            console.print(f"saved {file}", markup=False, soft_wrap=True)
+
+
+def _first_line(found: PlacementPlan) -> str:
+    """How many placements were evaluated, and how the search ended if it was one."""
+    cases = found.evaluations * len(found.evaluation.algorithms)
+    limited = any(value is not None for value in asdict(found.constraints).values())
+    kept = f"{found.feasible_count} keep all limits" if limited else f"{found.feasible_count} are not overloaded"
+    counted = f"{found.evaluations} placements, {cases} cases, of which {kept}."
+    if found.search is None:
+        return f"Every placement was evaluated: {counted}"
+    end = found.search
+    if end.converged:
+        how = f"all {end.restarts} restarts converged"
+    else:
+        how = (
+            f"the limit of {end.evaluations_max} placements (--evaluations) ended it after {end.restarts} of "
+            f"{end.restarts_asked} restarts"
+        )
+    return f"A local search evaluated some placements; {how}: {counted}"
+
+
+def _new_table(title: str, extra: tuple[str, ...]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("algorithm", no_wrap=True)
+    for name in ("worst ms", "mean ms", "msg/s", "load", "room", *extra):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("brokers", overflow="fold")
+    return table
+
+
+def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
+    from surecast.plan.placement import short_names
+
+    cells = [
+        case.algorithm,
+        _milliseconds(case.notification_delay_worst_s),
+        _milliseconds(case.notification_delay_mean_s),
+        f"{case.message_rate_per_s:.4g}",
+        f"{case.utilisation:.3f}",
+        "" if case.headroom_factor is None else f"{case.headroom_factor:.3f}",
+    ]
+    if with_reliability:
+        cells.append("" if case.reliability is None else f"{case.reliability:.4f}")
+    return [*cells, short_names(case.brokers)]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.4g}"
+
+
+def _why_nothing_fits(found: PlacementPlan) -> list[str]:
+    """Which limit fails, by how much at least, and what would help."""
+    from surecast.plan.placement import misses, short_names
+
+    missed = misses(found)
+    if not missed:
+        return ["No case has this objective: nobody publishes or subscribes."]
+    lines = []
+    if not missed[0].alone:
+        case = missed[0].case
+        where = f"{case.algorithm} with brokers at {short_names(case.brokers)}"
+        lines.append(f"No placement keeps all limits together; the closest is {where}:")
+    for miss in missed:
+        case = miss.case
+        if miss.limit == "overload":
+            lines.append(
+                f"Every placement is overloaded; the least utilisation is {miss.found:.4g}, of {case.utilisation_at} "
+                f"under {case.algorithm} with brokers at {short_names(case.brokers)}."
+            )
+        elif miss.alone:
+            lines.append(
+                f"No placement keeps {_limit(miss)}; the closest has {_value(miss, miss.found)}: {case.algorithm} with "
+                f"brokers at {short_names(case.brokers)}."
+            )
+        else:
+            lines.append(f"  it has {_value(miss, miss.found)} against {_limit(miss)}")
+    return [*lines, "Relax a limit, or add candidates or capacity."]
+
+
+def _limit(miss: Miss) -> str:
+    return f"{OPTIONS[miss.limit]} {_value(miss, miss.asked)}"
+
+
+def _value(miss: Miss, value: float) -> str:
+    return f"{1000 * value:.4g}ms" if miss.limit.endswith("_s") else f"{value:.4g}"
+
+
+def _gap(found: PlacementPlan, optimum: PlacementPlan) -> float | None:
+    """By what share of the optimum the objective found is worse; None if either has none."""
+    from surecast.plan.placement import OBJECTIVES
+
+    name, sign = OBJECTIVES[found.objective]
+    if found.best is None or optimum.best is None:
+        return None
+    here, there = getattr(found.best, name), getattr(optimum.best, name)
+    if here == there:
+        return 0.0
+    gap = sign * (here - there) / abs(there) if there and math.isfinite(there) else math.nan
+    # Figures computed in another order differ in their last digits.
+    return None if math.isnan(gap) else max(gap, 0.0) if gap > 1e-9 else 0.0
+
+
+def _against_optimum(found: PlacementPlan, optimum: PlacementPlan) -> str:
+    gap = _gap(found, optimum)
+    every = f"all {optimum.evaluations} placements"
+    if gap is None:
+        if (found.best is None) == (optimum.best is None):
+            return f"Checked against {every}: none of them fits either."
+        return f"Checked against {every}: some fit, and the search found none; raise --restarts or --evaluations."
+    if gap == 0.0:
+        return f"Checked against {every}: this is the optimum."
+    return f"Checked against {every}: {100 * gap:.2g} % worse than the optimum; without --search it is found."
+
+
+def plan_data(found: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, Any]:
+    """The plan as plain values for JSON; null where a figure is not known or has no end."""
+    from surecast.plan.placement import misses
+
+    def case(row: PlacementCase | None) -> dict[str, Any] | None:
+        if row is None:
+            return None
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(row).items()}
+
+    end = found.search
+    return {
+        "scenario": found.problem.name,
+        "objective": found.objective,
+        "constraints": {k: v for k, v in asdict(found.constraints).items() if v is not None},
+        "exact": found.exact,
+        "search": None
+        if end is None
+        else {
+            "ended_by": "convergence" if end.converged else "evaluations",
+            **asdict(end),
+            "gap_to_optimum": None if optimum is None else _gap(found, optimum),
+        },
+        "placements": found.evaluations,
+        "feasible": found.feasible_count,
+        "misses": [{**asdict(miss), "case": case(miss.case)} for miss in misses(found)],
+        "best": case(found.best),
+        "best_by_algorithm": {name: case(row) for name, row in found.best_by_algorithm.items()},
+        "front_objectives": list(found.front_objectives),
+        "front": [case(row) for row in found.front],
+    }
