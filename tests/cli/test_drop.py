@@ -35,7 +35,53 @@ def test_the_paper_at_two_events_per_second(surecast: Run, tmp_path: Path) -> No
         assert row["delay_p50_s"] < row["delay_mean_s"] < row["delay_p95_s"] < row["delay_p99_s"]
         assert row["meets_target"] == (name != "none")
     assert "Events delivered within a time" in (tmp_path / "a.svg").read_text()
-    assert "best admission policy" in (tmp_path / "a.html").read_text()
+    assert "best policy, connected protected" in (tmp_path / "a.html").read_text()
+
+
+def test_rare_events_have_an_optimal_policy(surecast: Run) -> None:
+    done = surecast("drop", "--arrival", "1/day", *QUEUE, "--target", "7s", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["mechanism"]: row for row in json.loads(done.stdout)["mechanisms"]}
+    assert rows["optimal"]["success_share"] == pytest.approx(rows["probabilistic"]["success_share"], abs=1e-5)
+    assert rows["optimal"]["meets_target"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--arrival", "3.9999/s", *QUEUE, "--target", "100000s"],
+        ["--arrival", "100000/s", "--service", "800000/s", "--on", "1h", "--off", "1h", "--target", "7s"],
+    ],
+)
+def test_endless_queues_leave_a_row_without_an_optimal_policy(surecast: Run, arguments: list[str]) -> None:
+    done = surecast("drop", *arguments, "--mechanism", "probabilistic", "--mechanism", "optimal", "--json")
+    assert done.returncode == 0, done.stderr
+    join, best = json.loads(done.stdout)["mechanisms"]
+    assert join["meets_target"]
+    assert not best["possible"]
+    assert "queues of up to 1024 events" in best["reason"]
+
+
+def test_the_best_policy_that_turns_events_away_while_connected(surecast: Run) -> None:
+    def rows(rate: str, *arguments: str) -> dict[str, dict[str, object]]:
+        done = surecast("drop", "--arrival", rate, *QUEUE, "--target", "7s", "--unprotected", "--json", *arguments)
+        assert done.returncode == 0, done.stderr
+        return {row["mechanism"]: row for row in json.loads(done.stdout)["mechanisms"]}
+
+    # the last column of the table in docs/background/dropping.md
+    found = rows("7.7/s", "--input", "16/s", "--mechanism", "optimal")
+    assert [round(found[name]["success_share"], 4) for name in found] == [0.5024, 0.5110]  # type: ignore[call-overload]
+    beyond = rows("9/s", "--simulate", "--runs", "4")
+    assert not beyond["optimal"]["possible"]
+    assert beyond["unprotected"]["meets_target"]
+    simulated = beyond["unprotected"]["simulated"]["delay_mean_s"]  # type: ignore[index]
+    assert abs(simulated["value"] - 7.0) <= 2 * simulated["half_width"]
+    buffer, best = (beyond[name]["success_share"] for name in ("finite-buffer", "unprotected"))
+    assert best >= buffer  # type: ignore[operator]
+    for wrong in (["--buffer", "3", "--arrival", "2/s", "--target", "7s"], ["--arrival", "2/s"], ["--target", "7s"]):
+        refused = surecast("drop", *QUEUE, "--unprotected", *wrong)
+        assert refused.returncode != 0
+        assert "--unprotected" in refused.stderr
 
 
 def test_simulation_checks_every_row(surecast: Run) -> None:
@@ -116,6 +162,8 @@ def test_the_figures_of_the_paper(surecast: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "f.html").read_text()
     assert all(f"Figure {n}" in page for n in (4, 5, 6, 7))
+    assert "made with --quick" in page
+    assert "Errors and the widest 95 % half-width are absolute" in page
     rows = json.loads((tmp_path / "f.json").read_text())
     assert {row["how"] for row in rows} == {"formula", "simulated"}
     assert len(list((tmp_path / "pictures").glob("*.svg"))) == 7

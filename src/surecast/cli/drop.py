@@ -62,6 +62,10 @@ def drop(
             "default.",
         ),
     ] = None,
+    unprotected: Annotated[
+        bool,
+        typer.Option("--unprotected", help="Also the best policy that may turn events away while connected, too."),
+    ] = False,
     join_probability: Annotated[
         float | None, typer.Option(help="Judge this probability to join the queue while disconnected.")
     ] = None,
@@ -92,7 +96,9 @@ def drop(
     for option, value in {"--service": rates["--service"], **times}.items():
         if value is None:
             raise ConfigurationError(f"{option} is missing; write for instance: surecast drop {EXAMPLE}")
-    given = _given(mechanism, join_probability, buffer, _time("--lifetime", lifetime), exponential)
+    if unprotected and (arrival is None or target is None):
+        raise ConfigurationError("--unprotected looks for the best policy; give --arrival and --target, too")
+    given = _given(mechanism or unprotected, join_probability, buffer, _time("--lifetime", lifetime), exponential)
     aim = _time("--target", target)
     if quantile is not None and not 0 < quantile < 1:
         raise ConfigurationError(f"--quantile {quantile:g}: write a share between 0 and 1, such as 0.95")
@@ -101,7 +107,7 @@ def drop(
     from surecast.studio.drop_cases import Case
 
     entry = _rate("--input", into) or math.inf
-    kinds = _kinds(mechanism)
+    kinds = _kinds(mechanism, unprotected)
     arrives = rates["--arrival"]
     first = min(entry, rates["--service"] or 1.0) / 2.0 if arrives is None else arrives
     case = Case(first, rates["--service"] or 0.0, times["--on"] or 0.0, times["--off"] or 0.0, entry, aim, quantile)
@@ -162,7 +168,7 @@ def _positive(option: str, text: str | None, parse: Any, example: str) -> float 
 
 
 def _given(
-    kinds: list[str] | None, join: float | None, buffer: int | None, lifetime_s: float | None, exponential: bool
+    wanted: list[str] | bool, join: float | None, buffer: int | None, lifetime_s: float | None, exponential: bool
 ) -> Mechanism | None:
     """The mechanism whose parameters are given, None if none are."""
     from surecast.scenario.mechanism import Mechanism
@@ -171,10 +177,10 @@ def _given(
         raise ConfigurationError("--exponential says how --lifetime is distributed; give --lifetime, too")
     if join is None and buffer is None and lifetime_s is None:
         return None
-    if kinds:
+    if wanted:
         raise ConfigurationError(
-            "--mechanism looks for parameters, and --join-probability, --buffer or --lifetime give them; use one or "
-            "the other"
+            "--mechanism and --unprotected look for parameters, and --join-probability, --buffer or --lifetime give "
+            "them; use one or the other"
         )
     if join is not None and not 0.0 <= join <= 1.0:
         raise ConfigurationError(f"--join-probability {join:g}: write a number from 0 to 1")
@@ -188,13 +194,13 @@ def _given(
     )
 
 
-def _kinds(names: list[str] | None) -> tuple[str, ...]:
-    from surecast.studio.drop_cases import MECHANISMS
+def _kinds(names: list[str] | None, unprotected: bool) -> tuple[str, ...]:
+    from surecast.studio.drop_cases import MECHANISMS, UNPROTECTED
 
     for name in names or []:
         if name not in MECHANISMS:
             raise ConfigurationError(f"there is no mechanism {name!r}; there are: {', '.join(MECHANISMS)}")
-    return tuple(dict.fromkeys(names)) if names else MECHANISMS
+    return (*(dict.fromkeys(names) if names else MECHANISMS), *((UNPROTECTED,) if unprotected else ()))
 
 
 def _gives(case: Case, given: Mechanism | None, kinds: tuple[str, ...]) -> list[Gives]:
@@ -320,7 +326,7 @@ def figures(
         effort = replace(effort, runs=runs, runs_max=max(runs, effort.runs_max if not quick else runs))
     with progress_bar("computing and simulating") as progress:
         rows = drop_figures(setting, effort, progress)
-    write_figures_page(rows, setting, effort, out)
+    write_figures_page(rows, setting, effort, out, quick=quick)
     written = [out]
     if data is not None:
         written.append(save_rows(rows, data))

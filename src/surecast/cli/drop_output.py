@@ -106,6 +106,10 @@ def _notes(gives: list[Gives], case: Case, limits: dict[str, RateRange | None]) 
             "optimal is the best policy that decides on arrival and turns nobody away while connected; expiry decides "
             "later, and may deliver more"
         )
+    if "unprotected" in kinds:
+        notes.append(
+            "unprotected is the best policy that decides on arrival, also where it turns events away while connected"
+        )
     if "threshold" in kinds:
         notes.append("threshold is the best bound on the queue while disconnected; better policies may exist")
     if kinds & {"expiry", "exponential-expiry"}:

@@ -209,7 +209,8 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
             said = "interrupted; nothing is kept"
         else:
             kept = kept_placements(folder)
-            said = f"interrupted; {kept:,} of {total:,} placements are kept in {folder}; the same command goes on from there"
+            said = f"interrupted; {kept:,} of {total:,} placements are kept in {folder}; "
+            said += "the same command goes on from there"
         errors.print(said, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
@@ -225,9 +226,12 @@ def _seconds(text: str | None, option: str) -> float | None:
     if text is None:
         return None
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError as error:
         raise ConfigurationError(f"{option}: {error}") from None
+    if not (math.isfinite(seconds) and seconds > 0.0):
+        raise ConfigurationError(f"{option} {text}: give a time above 0, such as 200ms, or leave it out")
+    return seconds
 
 
 def check_file(path: Path | None, suffix: str, option: str) -> None:

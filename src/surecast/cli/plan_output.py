@@ -161,7 +161,7 @@ def _gap(found: PlacementPlan, optimum: PlacementPlan) -> float | None:
         return 0.0
     gap = sign * (here - there) / abs(there) if there and math.isfinite(there) else math.nan
     # Figures computed in another order differ in their last digits.
-    return None if math.isnan(gap) else max(gap, 0.0) if gap > 1e-9 else 0.0
+    return None if math.isnan(gap) else gap if gap > 1e-9 else 0.0
 
 
 def _against_optimum(found: PlacementPlan, optimum: PlacementPlan) -> str:

@@ -70,8 +70,8 @@ def load(
         ends = [curve.configuration.saturates_at for curve in first.curves]
         known = [end for end in ends if math.isfinite(end)]
         to = _round_up(1.05 * max(known)) if known else 4.0 * problem.active_subscriptions
-    if to <= start:
-        raise ConfigurationError(f"--to {to:g} must be above --from {start:g}")
+    if not start < to < math.inf:
+        raise ConfigurationError(f"--to {to:g} must be above --from {start:g} and finite")
     loads = [start + (to - start) * i / steps for i in range(steps + 1)]
     with progress_bar("evaluating loads") as progress:
         found = sweep_load(problem, loads, algorithms=algorithms, refined=True, progress=progress)
@@ -117,8 +117,8 @@ def algorithms(
     that no algorithm can carry, are counted by themselves.
     """
     _check_files(out, page, picture)
-    if to <= start:
-        raise ConfigurationError(f"--to {to:g} must be above --from {start:g}")
+    if not start < to < math.inf:
+        raise ConfigurationError(f"--to {to:g} must be above --from {start:g} and finite")
     from surecast.cli.output import print_json
     from surecast.plan.sweeps import locality_problems, sweep_algorithms
     from surecast.scenario import load_system

@@ -23,6 +23,7 @@ from surecast.scenario.system import Subscriber
 
 __all__ = [
     "MECHANISMS",
+    "UNPROTECTED",
     "Case",
     "Gives",
     "RateRange",
@@ -34,7 +35,9 @@ __all__ = [
 ]
 
 MECHANISMS = ("none", "probabilistic", "finite-buffer", "expiry", "exponential-expiry", "optimal")
-"""What can be asked for: the policies of scenarios, and expiry with exponential lifetimes."""
+"""What is compared: the policies of scenarios, and expiry with exponential lifetimes."""
+UNPROTECTED = "unprotected"
+"""The optimal policy where it may turn events away while the subscriber is connected, too; on request."""
 
 _PARAMETER: dict[str, Parameter] = {
     "probabilistic": "join_probability",
@@ -220,8 +223,9 @@ def find(case: Case, kind: str) -> Gives:
     'the target of 0.2 s is below the 0.333333 s that even join_probability 0 leaves; ask for no less than that, or \
 transmit faster'
     """
-    if kind not in MECHANISMS:
-        raise ConfigurationError(f"there is no mechanism {kind!r}; there are: {', '.join(MECHANISMS)}")
+    known = (*MECHANISMS, UNPROTECTED)
+    if kind not in known:
+        raise ConfigurationError(f"there is no mechanism {kind!r}; there are: {', '.join(known)}")
     if kind == "none":
         return gives_of(case, Mechanism(), "none")
     if case.target_s is None:
@@ -247,10 +251,14 @@ def _by_mean(case: Case, kind: str) -> Outcome:
     if kind == "optimal" and case.before_s < (case.target_s or 0.0):
         # who turns nobody away while connected can do no more than drop everything while disconnected
         _by_mean(case, "probabilistic")
+    if kind == UNPROTECTED:
+        return choose(case.outlet, "optimal", dropping, protect_connected=False)
     return choose(case.outlet, policy, dropping)
 
 
 def _by_quantile(case: Case, kind: str) -> Outcome:
+    if kind == UNPROTECTED:
+        raise AssumptionError("the best policy is known for a target of the mean only; leave the quantile out")
     before, queue, target = case.before_s, case.outlet.queue, _FromPublication.of(case, case.before_s)
     if kind == "optimal":
         mechanism = threshold_policy(queue, target) if queue.is_stable(0.0) else None

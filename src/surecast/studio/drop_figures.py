@@ -12,11 +12,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.dropping import Target, largest_parameter, optimal_policy, response_mean_s
+from surecast.predict.dropping import Target, largest_parameter, response_mean_s
 from surecast.predict.dropping.choose import through_input
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulate import simulate_queue
-from surecast.studio.drop_cases import Case, Gives, find, gives_of, parameter_text
+from surecast.studio.drop_cases import UNPROTECTED, Case, Gives, find, gives_of, parameter_text
 
 __all__ = ["HYBRIDS", "SHOWN", "Effort", "FigureRow", "Setting", "drop_figures", "save_rows"]
 
@@ -174,7 +174,7 @@ def _comparison(setting: Setting, effort: Effort, rate: float) -> list[FigureRow
     case = _case(setting, rate)
     found = {kind: find(case, kind) for kind in _SINGLE}
     found |= {name: hybrid(case, name) for name in HYBRIDS}
-    found |= {"optimal": find(case, "optimal"), "best": _unprotected(case)}
+    found |= {"optimal": find(case, "optimal"), "best": replace(find(case, UNPROTECTED), kind="best")}
     kept = _kept(found)
     return _by_formula(rate, kept) + (_simulate(case, kept, effort) if effort.runs and kept else [])
 
@@ -225,15 +225,6 @@ def _simulate(case: Case, found: dict[str, Gives], effort: Effort) -> list[Figur
             one = _simulated(figure, kind, [case.arrival_per_s], metric, values[k : k + 1], halves[k : k + 1])
             rows += [replace(row, parameters=parameter_text(mechanisms[k])) for row in one]
     return rows
-
-
-def _unprotected(case: Case) -> Gives:
-    """The best admission policy where events may be turned away while connected, too: no admission policy is better."""
-    assert case.target_s is not None
-    best = optimal_policy(case.outlet.queue, case.target_s - case.before_s, protect_connected=False)
-    if best.mechanism is None:
-        return Gives("best", case, None, "no policy that lets events join or not meets the target")
-    return gives_of(case, best.mechanism, "best")
 
 
 def hybrid(case: Case, name: str) -> Gives:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ __all__ = ["write_plan_page"]
 
 Trace = dict[str, Any]
 _POINTS_MAX: Final = 4000
+_LOG_FROM: Final = 10.0
 _AXES: Final = {
     "worst-delay": ("notification_delay_worst_s", "notification delay on the worst path in ms", 1000.0),
     "mean-delay": ("notification_delay_mean_s", "mean notification delay in ms", 1000.0),
@@ -34,6 +36,10 @@ def write_plan_page(plan: PlacementPlan, scenario: Scenario, system: System, pat
     """Writes the page of a plan to an ``.html`` file and returns its path."""
     cases = plan.evaluations * len(plan.evaluation.algorithms)
     how = "every placement" if plan.exact else "a local search over placements"
+    if plan.search is not None:
+        tries = f"{plan.search.restarts} of {plan.search.restarts_asked} restarts"
+        ended = "converged" if plan.search.converged else "carried through, then the limit on evaluations ended it"
+        how += f" ({tries} {ended})"
     sections: list[Section] = [Paragraph(_answer(plan))]
     if plan.best is not None:
         sections += [
@@ -52,7 +58,8 @@ def write_plan_page(plan: PlacementPlan, scenario: Scenario, system: System, pat
 
 
 def _answer(plan: PlacementPlan) -> str:
-    kept = f"{wording.count(plan.feasible_count, 'case')} of all keep every limit."
+    limited = any(value is not None for value in asdict(plan.constraints).values())
+    kept = f"{wording.count(plan.feasible_count, 'case')} of all {'keep every limit' if limited else 'carry the load'}."
     if plan.best is None:
         return f"{kept} Relax a limit, or add candidates or capacity."
     return f"Best by {plan.objective}: {plan.best.algorithm} with brokers at {', '.join(plan.best.brokers)}. {kept}"
@@ -130,18 +137,51 @@ def _front(plan: PlacementPlan) -> Figure:
                     }
                 }
             )
+    across_range, down_range = (
+        _near([factor * (getattr(case, name) or 0.0) for case in plan.front], values)
+        for name, factor, values in ((x_name, x_factor, x), (y_name, y_factor, y))
+    )
+    beyond = int(((x > across_range[1]) | (x < across_range[0]) | (y > down_range[1]) | (y < down_range[0])).sum())
     layout = plotly_layout(
-        xaxis=_axis(x_title, showline=True),
-        yaxis=_axis(y_title, showline=True),
+        xaxis=_axis(x_title, showline=True, **_range(*across_range)),
+        yaxis=_axis(y_title, showline=True, **_range(*down_range)),
         margin={"l": 70, "r": 16, "t": 16, "b": 56},
     )
-    shown = "" if step == 1 else f" Of the other cases every {step}th is drawn."
+    shown = "" if step == 1 else f" Of the other cases one in {step} is drawn."
+    if beyond:
+        shown += f" {wording.count(beyond, 'case')} far from the front are beyond the edges."
     return Figure(
         {"data": traces, "layout": layout},
         alt=f"Scatter plot of {y_title} against {x_title}: {wording.count(len(plan.front), 'case')} of the front.",
         caption=f"The front over {', '.join(plan.front_objectives)}, shown in two of them.{shown}",
         height_px_min=460,
     )
+
+
+def _near(front: list[float], others: Any) -> tuple[float, float, bool]:
+    """What an axis shows: the front and what is near it; and whether it is logarithmic, as a wide front needs."""
+    known = np.array([value for value in front if np.isfinite(value)])
+    finite = others[np.isfinite(others)]
+    if not len(known) or not len(finite):
+        return 0.0, 1.0, False
+    low, high = float(known.min()), float(known.max())
+    if low > 0.0 and high > _LOG_FROM * low:
+        return max(low / 2.0, float(finite.min())) / 1.1, 1.1 * min(2.0 * high, float(finite.max())), True
+    more = 0.6 * (high - low) or 0.2 * abs(high) or 1.0
+    low, high = max(low - more, float(finite.min())), min(high + more, float(finite.max()))
+    edge = 0.04 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - edge, high + edge, False
+
+
+def _range(low: float, high: float, logarithmic: bool) -> dict[str, Any]:
+    if logarithmic:
+        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        # Plotly itself would write the digits between the powers of ten alone.
+        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+        texts = [f"{tick:,.10g}" for tick in ticks]
+        ends = [float(np.log10(low)), float(np.log10(high))]
+        return {"type": "log", "range": ends, "tickmode": "array", "tickvals": ticks, "ticktext": texts}
+    return {"range": [low, high]}
 
 
 def _bars(plan: PlacementPlan) -> Figure:
@@ -167,8 +207,11 @@ def _bars(plan: PlacementPlan) -> Figure:
         margin={"l": 160, "r": 60, "t": 34, "b": 56},
         showlegend=False,
     )
+    lost = {name: bool(plan.evaluation.overloaded[:, i].all()) for i, name in enumerate(plan.evaluation.algorithms)}
     missing = [algorithm for algorithm, case in plan.best_by_algorithm.items() if case is None]
-    caption = f"No placement keeps all limits under {', '.join(missing)}." if missing else ""
+    overloaded, others = [name for name in missing if lost[name]], [name for name in missing if not lost[name]]
+    caption = f"Every placement is overloaded under {', '.join(overloaded)}. " if overloaded else ""
+    caption += f"No placement keeps all limits under {', '.join(others)}." if others else ""
     return Figure(
         {"data": [bars], "layout": layout},
         alt=f"Bar chart of {title} of the best placement under each of {len(found)} algorithms.",

@@ -19,6 +19,9 @@ from surecast.plan.placement import (
     count_placements,
     evaluate,
     exhaustive,
+    kept_placements,
+    misses,
+    pieces,
     placement_problem,
     plan_placement,
     search_placement,
@@ -81,7 +84,8 @@ def test_costs_limit_the_placements(problem: PlacementProblem) -> None:
 def test_an_interrupted_plan_goes_on(
     problem: PlacementProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exhaustive, "_CHUNK", 8)
+    monkeypatch.setattr(exhaustive, "_STEP_MAX", 8)
+    monkeypatch.setattr(pieces, "_SAVE_AFTER_S", 0.0)
     folder = tmp_path / "plan.work"
     whole = plan_placement(problem)
 
@@ -91,18 +95,95 @@ def test_an_interrupted_plan_goes_on(
 
     with pytest.raises(KeyboardInterrupt):
         plan_placement(problem, checkpoint=folder, progress=stop)
-    pieces = sorted(folder.glob("*.npy"))
-    assert len(pieces) == 3
-    pieces[1].write_bytes(pieces[1].read_bytes()[:50])
+    saved = sorted(folder.glob("*.npy"))
+    kept = kept_placements(folder)
+    assert kept >= 24
+    lost = len(np.load(saved[1]))
+    saved[1].write_bytes(saved[1].read_bytes()[:50])
+    assert kept_placements(folder) == kept - lost
     seen: list[tuple[int, int]] = []
     again = plan_placement(
         problem, checkpoint=folder, objective="cost", progress=lambda done, total: seen.append((done, total))
     )
-    assert seen[0] == (16, 63)
+    assert seen[0] == (kept - lost, 63)
     assert seen[-1] == (63, 63)
     assert again.table().equals(whole.table())
     assert not folder.exists()
     assert same(plan_placement(problem, checkpoint=folder), whole)
+
+
+def test_what_waits_to_be_saved_is_kept_too(
+    problem: PlacementProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exhaustive, "_STEP_MAX", 8)
+    monkeypatch.setattr(pieces, "_SAVE_AFTER_S", 1e9)
+    folder = tmp_path / "plan.work"
+
+    reached = 0
+
+    def stop(done: int, total: int) -> None:
+        nonlocal reached
+        reached = done
+        if done >= 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan_placement(problem, checkpoint=folder, progress=stop)
+    assert len(list(folder.glob("*.npy"))) == 1
+    assert kept_placements(folder) == reached >= 24
+
+
+def test_one_plan_at_a_time_uses_a_folder(problem: PlacementProblem, tmp_path: Path) -> None:
+    folder = tmp_path / "plan.work"
+    refused = []
+
+    def another(done: int, total: int) -> None:
+        for resume in (True, False):
+            with pytest.raises(ConfigurationError, match="another plan is writing to"):
+                plan_placement(problem, checkpoint=folder, resume=resume)
+            refused.append(done)
+
+    plan = plan_placement(problem, checkpoint=folder, progress=another)
+    assert refused
+    assert same(plan, plan_placement(problem))
+    assert not folder.exists()
+    assert plan_placement(problem, checkpoint=folder).evaluations == 63
+
+
+def test_steps_cover_what_is_not_known_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(5)
+    for share in (0.0, 0.3, 1.0):
+        known = generator.random(500) < share
+        steps = exhaustive._Steps(known)
+        seen: list[int] = []
+        while (step := steps.next()) is not None:
+            seen += range(*step)
+            steps.took(step[1] - step[0], float(generator.choice([0.0, 0.01, 0.25, 5.0])))
+        assert seen == np.flatnonzero(~known).tolist()
+
+
+def test_what_nothing_fits_for(problem: PlacementProblem) -> None:
+    assert misses(plan_placement(problem)) == ()
+    rows = [row for row in plan_placement(problem).table().to_pylist() if not row["overloaded"]]
+    fastest = min(row["notification_delay_worst_s"] for row in rows)
+    (miss,) = misses(plan_placement(problem, constraints=Constraints(max_notification_delay_s=fastest / 2)))
+    assert (miss.limit, miss.asked, miss.alone) == ("max_notification_delay_s", fastest / 2, True)
+    assert miss.found == pytest.approx(fastest)
+    assert miss.case.notification_delay_worst_s == miss.found
+    least = min(row["utilisation"] for row in rows)
+    apart = Constraints(max_notification_delay_s=1.0001 * fastest, max_utilisation=1.0001 * least)
+    by = [
+        max(row["notification_delay_worst_s"] / 1.0001 / fastest - 1, 0)
+        + max(row["utilisation"] / 1.0001 / least - 1, 0)
+        for row in rows
+    ]
+    found = misses(plan_placement(problem, constraints=apart))
+    assert found
+    assert not any(miss.alone for miss in found)
+    assert sum(abs(miss.found / miss.asked - 1.0) for miss in found) == pytest.approx(min(by))
+    (miss,) = misses(plan_placement(problem.scaled(publications=1e3, subscriptions=1e3)))
+    assert miss.limit == "overload"
+    assert miss.found >= 1.0
 
 
 def test_a_folder_of_another_plan_is_refused(problem: PlacementProblem, tmp_path: Path) -> None:
@@ -127,7 +208,7 @@ def test_a_folder_of_another_plan_is_refused(problem: PlacementProblem, tmp_path
 
 
 def test_workers_find_the_same(problem: PlacementProblem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exhaustive, "_CHUNK", 32)
+    monkeypatch.setattr(exhaustive, "_STEP_MAX", 8)
     assert same(plan_placement(problem, workers=2), plan_placement(problem))
 
 
@@ -188,6 +269,13 @@ def test_local_search_is_exact_where_it_can_and_repeatable_elsewhere(problem: Pl
     one = search_placement(problem, exact_max=0, seed=4, restarts=2)
     assert same(one, search_placement(problem, exact_max=0, seed=4, restarts=2))
     few = search_placement(problem, exact_max=0, evaluations_max=10)
+    assert few.search is not None
+    assert not few.search.converged
+    assert few.search.restarts < few.search.restarts_asked == 8
+    assert one.search is not None
+    assert one.search.converged
+    assert one.search.restarts == 2
+    assert search_placement(problem).search is None
     assert few.evaluations == 10 == len(evaluate(problem, few.evaluation.placements).brokers)
     small = search_placement(problem, exact_max=0, constraints=Constraints(max_brokers=2))
     assert small.evaluation.brokers.max() <= 2

@@ -80,6 +80,16 @@ def test_roles_of_a_load_sweep(offices: Make) -> None:
     assert 0.99 * best.configuration.saturates_at == pytest.approx(
         sweep.subscriptions[np.abs(sweep.subscriptions - 0.99 * best.configuration.saturates_at).argmin()]
     )
+    # Every curve has a point close to its end, and at the design load all are what they are said to be.
+    for curve in sweep.curves:
+        end = curve.configuration.saturates_at
+        if 1.0 < end < 20_000:
+            close = sweep.subscriptions[np.isfinite(curve.delay_s)].max()
+            assert 0.99 * end - 20_000 / 400 <= close < end
+    (at_design,) = np.flatnonzero(sweep.subscriptions == sweep.design)
+    for curve in sweep.curves:
+        if curve.configuration.delay_s is not None:
+            assert curve.delay_s[at_design] == pytest.approx(curve.configuration.delay_s)
     low, high = sweep.band()
     delays = np.array([curve.delay_s for curve in sweep.by_domain])
     some, every = np.isfinite(delays).any(axis=0), np.isfinite(delays).all(axis=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -115,3 +116,60 @@ def test_other_periods_have_a_threshold_but_no_program() -> None:
     assert evaluate(queue, mechanism).response_mean_s == pytest.approx(2.0, rel=1e-9)
     assert threshold_policy(queue, Target(0.001)) is None
     assert math.isclose(evaluate(queue, mechanism).lost_while_connected, 0.0)
+
+
+@pytest.mark.parametrize("arrival", [1e-8, 1e-6, 1.0 / 86_400, 1e-4, 1e-3, 0.01, 0.05, 0.5, 2.0, 5.0, 7.0, 7.7])
+@pytest.mark.parametrize("protect", [True, False])
+def test_the_program_is_solved_at_low_and_high_rates(arrival: float, protect: bool) -> None:
+    queue = OnOffQueue.exponential(arrival, 8.0, 20.0, 20.0)
+    found = optimal_policy(queue, 7.0, protect_connected=protect)
+    assert found.verdict is Verdict.DROPPING
+    assert found.answer is not None
+    assert found.answer.success_share == pytest.approx(found.bound_share, abs=1e-8)
+    assert found.answer.response_mean_s == pytest.approx(7.0, rel=1e-9)
+    join = largest_parameter(queue, "join_probability", Target(7.0)).answer
+    assert join is not None
+    assert found.answer.success_share >= join.success_share - 1e-9
+
+
+def test_the_threshold_is_found_where_the_solver_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
+    solved = optimal_policy(queue, 7.0)
+    gives_up = SimpleNamespace(status=2, success=False, message="infeasible")
+    monkeypatch.setattr("surecast.predict.dropping.optimal.linprog", lambda *_, **__: gives_up)
+    found = optimal_policy(queue, 7.0)
+    assert found.mechanism == solved.mechanism
+    assert math.isnan(found.bound_share)
+    with pytest.raises(AssumptionError, match="was not solved"):
+        optimal_policy(queue, 7.0, protect_connected=False)
+
+
+def test_events_that_never_meet_join_like_a_coin() -> None:
+    # one event a day finds an empty queue: it takes (1 + r)/service, and a mean disconnected period more if it comes
+    # then, so the target leaves a share x of those with x * 20 / (1 + x) = 7 - 0.25
+    share = 6.75 / (20.0 - 6.75)
+    found = optimal_policy(OnOffQueue.exponential(1.0 / 86_400, 8.0, 20.0, 20.0), 7.0)
+    assert found.bound_share == pytest.approx((1.0 + share) / 2.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_a_target_is_impossible_just_below_the_closed_form_and_possible_just_above(protect: bool) -> None:
+    queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 10.0)
+    least_s = 1.5 / (6.0 if protect else 8.0)
+    assert optimal_policy(queue, 0.999 * least_s, protect_connected=protect).verdict is Verdict.IMPOSSIBLE
+    found = optimal_policy(queue, 1.001 * least_s, protect_connected=protect)
+    assert found.answer is not None
+    assert found.answer.response_mean_s <= 1.001 * least_s * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "service", "period_s", "target_s"), [(3.9999, 8.0, 20.0, 1e5), (1e5, 8e5, 3600.0, 7.0)]
+)
+def test_targets_that_allow_endless_queues_are_refused(
+    arrival: float, service: float, period_s: float, target_s: float
+) -> None:
+    queue = OnOffQueue.exponential(arrival, service, period_s, period_s)
+    with pytest.raises(AssumptionError, match="up to 1024 events"):
+        optimal_policy(queue, target_s)
+    with pytest.raises(AssumptionError, match="every threshold"):
+        threshold_policy(queue, Target(target_s))

@@ -4,7 +4,7 @@ from surecast.plan.placement.evaluate import Evaluation, evaluate
 from surecast.plan.placement.exhaustive import CASES_MAX, count_placements, plan_placement
 from surecast.plan.placement.goals import OBJECTIVES, Constraints, pareto_front
 from surecast.plan.placement.local import search_placement
-from surecast.plan.placement.misses import Miss, misses
+from surecast.plan.placement.nothing_fits import Miss, misses
 from surecast.plan.placement.pieces import kept_placements
 from surecast.plan.placement.place import placed_scenario
 from surecast.plan.placement.plan import FRONT, PlacementCase, PlacementPlan, SearchEnd, short_names

@@ -31,7 +31,8 @@ Progress = Callable[[int, int], None]
 
 BEST, ROBUST, FULL, DOMAINS = "best at the design load", "most robust", "all candidates", "one broker per domain"
 _CLOSE = 1e-7
-_NEAR_THE_END = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
+_APART = 1.0 / 400.0
+_NEAR_THE_END = (0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995)
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ def sweep_load(
 
     These are the best placement of all at the load of the problem, every placement with one broker per domain, of which
     the one that saturates last is the most robust, and all candidates together. A load of 0 stands for one
-    subscription: without any, nothing is passed on. With `refined`, loads shortly before the first three saturate are
-    added, where delays rise steeply.
+    subscription: without any, nothing is passed on. With `refined`, the design load is added, and loads shortly before
+    each of them saturates, where delays rise steeply.
 
     >>> from surecast.plan.placement import placement_problem
     >>> from surecast.scenario import load_system
@@ -163,8 +164,13 @@ def sweep_load(
     known = _configurations(problem, masks, chosen, 10.0 * max(float(loads[-1]), problem.active_subscriptions))
     robust = max(range(2, len(known)), key=lambda i: (known[i].saturates_at, -(known[i].delay_s or math.inf)))
     if refined:
-        near = np.outer([known[i].saturates_at for i in (0, 1, robust)], _NEAR_THE_END).ravel()
-        loads = np.union1d(loads, near[(near > loads[0]) & (near < loads[-1])])
+        thick = {0, 1, robust}
+        loads = _refined(
+            loads,
+            problem.active_subscriptions,
+            [known[i].saturates_at for i in thick],
+            [one.saturates_at for i, one in enumerate(known) if i not in thick],
+        )
     delays, utilisation = _over_loads(problem, masks, [each.algorithm for each in known], loads, progress)
     roles = [BEST, FULL, *[DOMAINS] * (len(known) - 2)]
     roles[robust] = ROBUST
@@ -222,18 +228,31 @@ def _configurations(
     return known
 
 
+def _refined(loads: Array, design: float, ends: list[float], other_ends: list[float]) -> Array:
+    """Loads with the design load and those where curves rise; of the other curves those that are not almost there."""
+    low, high = loads[0], loads[-1]
+    more = np.append(np.outer(ends, _NEAR_THE_END).ravel(), design)
+    found = np.union1d(loads, more[(more >= low) & (more <= high)])
+    others = np.outer(other_ends, _NEAR_THE_END[2:]).ravel()
+    apart = (high - low) * _APART
+    for load in np.unique(others[(others > low) & (others < high)]).tolist():
+        if np.abs(found - load).min() > apart:
+            found = np.union1d(found, [load])
+    return found
+
+
 def _over_loads(
     problem: PlacementProblem, masks: Masks, algorithms: list[str], loads: Array, progress: Progress | None
 ) -> tuple[Array, Array]:
     """Delay and utilisation by configuration and load; a delay is NaN where a component is overloaded."""
     delays, utilisation = np.empty((len(masks), len(loads))), np.empty((len(masks), len(loads)))
-    names = sorted(set(algorithms))
-    column = np.array([names.index(algorithm) for algorithm in algorithms])
-    row = np.arange(len(masks))
+    rows = {name: [i for i, one in enumerate(algorithms) if one == name] for name in sorted(set(algorithms))}
     for i, load in enumerate(loads.tolist()):
-        found = evaluate(at_load(problem, load), masks, names, headroom=False)
-        delays[:, i] = found.notification_delay_worst_s[row, column]
-        utilisation[:, i] = found.utilisation[row, column]
+        there = at_load(problem, load)
+        for name, some in rows.items():
+            found = evaluate(there, masks[some], [name], headroom=False)
+            delays[some, i] = found.notification_delay_worst_s[:, 0]
+            utilisation[some, i] = found.utilisation[:, 0]
         if progress is not None:
             progress(i + 1, len(loads))
     return delays, utilisation

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +31,10 @@ __all__ = ["OptimalPolicy", "Program", "optimal_policy", "program_bound", "thres
 
 Array = NDArray[np.float64]
 Index = NDArray[np.signedinteger]
-_LEVELS_MAX = 8192
-_THRESHOLD_MAX = 32768
-_SCALE_MIN = 1e-12
+_LEVELS_MAX = 2048
+_THRESHOLD_MAX = 16384
+_SCALE_MIN = 1e-7
+"""Least size of a variable; the solver leaves out coefficients below 1e-9."""
 _TOP = 1e-9
 """Probability of the highest level at most, or the program is made larger."""
 
@@ -55,13 +57,21 @@ class Program:
 
 @dataclass(frozen=True, eq=False)
 class OptimalPolicy:
-    """The best policy. `bound_share` is the optimum of the program, which no policy of this kind exceeds."""
+    """The best policy. `bound_share` is the optimum of the program, which no policy of this kind exceeds.
+
+    With protection the threshold is found without the program, and `bound_share` is not a number in the rare case that
+    the solver gives up.
+    """
 
     verdict: Verdict
     mechanism: Mechanism | None
     answer: QueueAnswer | None
     bound_share: float
     truncation: float
+
+
+class _UnsolvedError(AssumptionError):
+    """The solver gave up on a program that has a solution."""
 
 
 def program_bound(queue: OnOffQueue, target_s: float, levels: int, *, protect_connected: bool = True) -> Program:
@@ -120,9 +130,11 @@ def _least_mean_s(queue: OnOffQueue, protect_connected: bool) -> float | None:
 def _scale(queue: OnOffQueue, level: Index) -> Array:
     """About how likely each level is at most, so that the solver sees numbers near 1 at low rates, too."""
     assert queue.periods_s is not None
-    # while disconnected one more event joins before the connection is back with this probability
-    climb = queue.arrival_per_s / (queue.arrival_per_s + 1.0 / queue.periods_s[1])
-    return np.maximum(climb**level, _SCALE_MIN)
+    on, off = queue.periods_s
+    # one more event joins before the connection is back, or before one is transmitted
+    climb = queue.arrival_per_s * (1.0 / (queue.arrival_per_s + 1.0 / off) + (1.0 + off / on) / queue.service_per_s)
+    # near saturation, too, high levels are rare, and the solver's tolerance is to be small beside them
+    return np.maximum(np.power(min(climb, 0.99), level.astype(np.float64)), _SCALE_MIN)
 
 
 def _solve(
@@ -149,10 +161,10 @@ def _solve(
         )
         if result.status == 2 and not feasible:
             return None
-        if result.success:
+        if result.success and np.abs(equal @ result.x - right / heights[1]).max() < 1e-6:
             return np.asarray(result.x, dtype=np.float64) * scale
         message = result.message
-    raise AssumptionError(f"the linear program of the optimal policy was not solved: {message}")
+    raise _UnsolvedError(f"the linear program of the optimal policy was not solved: {message}")
 
 
 def _pairs(plus: Index, minus: Index, width: int) -> coo_array:
@@ -226,20 +238,26 @@ def threshold_policy(queue: OnOffQueue, target: Target, on: float = math.inf) ->
         return target.excess(evaluate(queue, _mechanism(off, on)))
 
     found = _largest_threshold(excess)
-    return None if found is None else _mechanism(found, on)
+    if found is None or math.isfinite(found):
+        return None if found is None else _mechanism(found, on)
+    endless = Mechanism() if math.isinf(on) else _mechanism(found, on)
+    if (math.isinf(on) and not queue.is_stable()) or target.excess(evaluate(queue, endless)) > 0.0:
+        raise AssumptionError(
+            f"every threshold of up to {_THRESHOLD_MAX} events meets the target, and larger ones are not tried; choose "
+            "another mechanism, or a shorter target"
+        )
+    return endless
 
 
 def _largest_threshold(excess: Callable[[float], float]) -> float | None:
+    """The largest threshold that meets a target, infinite if all that are tried do; None if none does."""
     if excess(0.0) > 0.0:
         return None
     high = 1.0
     while excess(high) <= 0.0:
         high *= 2.0
         if high > _THRESHOLD_MAX:
-            raise AssumptionError(
-                f"every threshold of up to {_THRESHOLD_MAX} events meets the target, and larger ones are not tried; "
-                "choose another mechanism, or a shorter target"
-            )
+            return math.inf
     low = 0.0 if high == 1.0 else high / 2.0
     root = float(brentq(excess, low, high, xtol=1e-12, rtol=1e-14))
     return root if excess(root) <= 1e-12 else max(low, root - 1e-11)
@@ -249,7 +267,7 @@ def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: boo
     """The policy that delivers the largest share of events while the mean response time meets the target.
 
     With `protect_connected` nothing is dropped while the subscriber is connected, as in the paper. Targets that allow
-    queues of more than some thousand events are refused.
+    queues of more than about a thousand events are refused.
 
     >>> queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
     >>> best = optimal_policy(queue, 7.0)
@@ -267,7 +285,13 @@ def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: boo
     if target_s < least:
         return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, 0.0)
     _check_size(queue, target_s)
-    program = _large_enough(queue, target_s, protect_connected)
+    try:
+        program = _large_enough(queue, target_s, protect_connected)
+    except _UnsolvedError:
+        best = _candidate(queue, target, math.inf) if protect_connected else None
+        if best is None:
+            raise
+        return OptimalPolicy(Verdict.DROPPING, best.mechanism, best, math.nan, math.nan)
     if program.success_share < 1e-9:
         return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, program.truncation)
     if protect_connected:
@@ -283,9 +307,9 @@ def _check_size(queue: OnOffQueue, target_s: float) -> None:
     number = queue.arrival_per_s * target_s
     if 2.0 * number > _LEVELS_MAX:
         raise AssumptionError(
-            f"the optimal policy is computed for queues of up to {_LEVELS_MAX // 2} events, and {queue.arrival_per_s:.6g} "
-            f"events/s with a mean of {target_s:.6g} s make about {number:.6g}; choose another mechanism, or a shorter "
-            "target"
+            f"the optimal policy is computed for queues of up to {_LEVELS_MAX // 2} events, and "
+            f"{queue.arrival_per_s:.6g} events/s with a mean of {target_s:.6g} s make about {number:.6g}; choose "
+            "another mechanism, or a shorter target"
         )
 
 
@@ -310,7 +334,11 @@ def _threshold(program: Program, state: int) -> int:
 def _climb(queue: OnOffQueue, target: Target, off: int, on: int) -> QueueAnswer | None:
     """The best pair of thresholds near those of the program, whose small probabilities are not exact."""
     near = range(-2, 3)
-    found = [_candidate(queue, target, float(on + k)) for k in near if on + k >= 1]
+    found = []
+    for k in near:
+        # a threshold that would have to be larger than those tried is none of the best
+        with suppress(AssumptionError):
+            found += [_candidate(queue, target, float(on + k))] if on + k >= 1 else []
     found += [_between(queue, target, off + k, on) for k in near if off + k >= 0]
     if queue.is_stable(0.0):
         found.append(_candidate(queue, target, math.inf))

@@ -47,7 +47,7 @@ def misses(plan: PlacementPlan) -> tuple[Miss, ...]:
     >>> scenario, system = load_system("examples/company.yaml")
     >>> plan = plan_placement(placement_problem(system, scenario), constraints=Constraints(min_headroom=2.0))
     >>> [(miss.limit, miss.asked, round(miss.found, 3), miss.alone) for miss in misses(plan)]
-    [('min_headroom', 2.0, 1.449, True)]
+    [('min_headroom', 2.0, 1.649, True)]
     """
     if plan.feasible.any():
         return ()
