@@ -30,7 +30,7 @@ experiment: {duration: 1d, runs: 2}
         (["simulate", "s.yaml", "--scheme", "buffering", "--workers", "2"], "the same seed gives the same result"),
         (["compare", "s.yaml", "--scheme", "buffering"], "reliability"),
         (["advise", "improve", "s.yaml"], "Gain in mean reliability"),
-        (["plan", "company.yaml", "--max-brokers", "1", "--algorithm", "flooding"], "10 placements, 10 cases"),
+        (["plan", "company.yaml", "--max-brokers", "2", "--algorithm", "flooding"], "55 placements, 55 cases"),
         (["sweep", "load", "company.yaml", "--steps", "3", "--picture", "a.svg"], "saved a.svg"),
         (
             ["drop", "--arrival", "2/s", "--service", "8/s", "--on", "20s", "--off", "20s", "--target", "7s"],
