@@ -123,16 +123,22 @@ def _locked(path: Path) -> int:
             raise ConfigurationError(f"{path}: the folder cannot be made: {error.strerror or error}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), (path / _LOCK).stat()):
-                return lock
         except BlockingIOError:
             os.close(lock)
             raise ConfigurationError(
                 f"another plan is writing to {path}; wait for it, or choose another --out"
             ) from None
-        except FileNotFoundError:
-            pass  # locked, but taken away by the plan that had it before
-        os.close(lock)
+        if _is_in_place(lock, path):
+            return lock
+        os.close(lock)  # a plan that ended took the folder away in between: once more
+
+
+def _is_in_place(lock: int, path: Path) -> bool:
+    """Whether an open lock is that of the folder as it is now."""
+    try:
+        return os.path.samestat(os.fstat(lock), (path / _LOCK).stat())
+    except FileNotFoundError:
+        return False
 
 
 def _is_of_a_plan(path: Path) -> bool:

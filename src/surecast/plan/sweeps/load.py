@@ -81,17 +81,6 @@ class LoadSweep:
         """The curves of the placements with one broker in each domain."""
         return tuple(curve for curve in self.curves if curve.role in (DOMAINS, ROBUST))
 
-    def band(self) -> tuple[Array, Array]:
-        """Lowest and highest delay of one-broker-per-domain placements at each load.
-
-        The highest is inf where some of them are overloaded; both are NaN where all are.
-        """
-        delays = np.array([curve.delay_s for curve in self.by_domain]).reshape(-1, len(self.subscriptions))
-        known = np.where(np.isnan(delays), np.inf, delays)
-        low, high = known.min(axis=0, initial=np.inf), known.max(axis=0, initial=0.0)
-        lost = np.isinf(low)
-        return np.where(lost, np.nan, low), np.where(lost, np.nan, high)
-
     def table(self) -> pa.Table:
         """One row per configuration and load; null where a delay is not known."""
         import pyarrow as pa
