@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ SECTIONS = [
     ("state", models.StateSpec),
     ("security", models.SecuritySpec),
     ("limits", models.LimitsSpec),
+    ("clients", models.ClientSpec),
+    ("limits of listeners and clients", models.OverridesSpec),
     ("event_log", models.EventLogSpec),
     ("http", models.HttpSpec),
     ("log", models.LogSpec),
@@ -63,9 +66,16 @@ readable for its owner alone. A client whose certificate gives its name (`use_ce
 ## Signals and exit codes
 
 SIGTERM and SIGINT stop the broker as [its contract](../semantics.md#stopping) says; a second one does not wait for
-slow clients. SIGHUP reads the users, the access rules and the certificates again: subscriptions that are not allowed
-any more end, users who are gone are disconnected, and open connections keep their TLS. If any of these files is wrong,
-all stays as it was. The configuration file itself is read at the start only.
+slow clients.
+
+SIGHUP reads the configuration file again, and the users, the access rules and the certificates that it names; what the
+command line said still goes before it. Limits, those of clients and listeners included, hold at once, except that what
+a client was told when it connected (its receive maximum, the largest packet, topic aliases) holds until it connects
+again. Subscriptions that are not allowed any more end; users who are gone are disconnected, and so are clients without
+a name where one is asked for now; open connections keep their TLS. What is bound or opened once stays as it is, and a
+warning names it: the name, listeners and their kind, address and path, `state`, `event_log`, `http` but for a renewed
+certificate, `admin_socket`, `system_interval`, `limits.topic_levels` and `log.format`. If anything is wrong, all stays
+as it was, and an error says why.
 
 | code | meaning |
 |---|---|
@@ -102,9 +112,10 @@ def _section(title: str, model: Any) -> str:
 
 
 def _value(model: Any, name: str, node: dict[str, Any]) -> str:
-    if name in dict(SECTIONS):
-        return f"{'list of mappings' if name == 'listeners' else 'mapping'}, see [{name}](#{name})"
     text = str(model.__annotations__[name])
+    for title, part in SECTIONS:
+        if part.__name__ in re.findall(r"\w+", text):
+            return f"{'list of mappings' if 'tuple' in text else 'mapping'}, see [{title}](#{title.replace(' ', '-')})"
     for word, words in WORDS.items():
         if text.removesuffix(" | None") == word:
             return words
@@ -122,7 +133,7 @@ def _default(model: Any, name: str) -> str:
     field = model.model_fields[name]
     if field.is_required():
         return "**required**"
-    if field.default is None or field.default == () or name in dict(SECTIONS):
+    if field.default is None or field.default == () or "Spec" in str(model.__annotations__[name]):
         return ""
     dumped = model.model_construct(**{name: field.default}).model_dump(mode="json", include={name})[name]
     return f"`{str(dumped).lower() if isinstance(dumped, bool) else dumped}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from surecast.protocol.mqtt import (
@@ -29,10 +29,11 @@ from surecast.protocol.mqtt import (
     encode,
 )
 
-__all__ = ["Inbox", "Peer", "Plan", "Publisher", "Reader", "Soak", "Subscriber"]
+__all__ = ["Inbox", "Link", "Peer", "Plan", "Publisher", "Reader", "Soak", "Subscriber"]
 
 WINDOW = 16
 ANSWER_S = 60.0
+HISTORY = 30  # the last deliveries, which are shown with a message that is out of order
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,34 @@ class Soak:
             print(f"WRONG {text}", flush=True)
 
 
-class Peer(asyncio.Protocol):
+class Link(asyncio.Protocol):
+    """One connection of a client. Once the client has left it or made another, what happens on it counts for nothing:
+
+    the end of an old connection, or bytes that were still on their way, may be seen after a newer one has begun.
+    """
+
+    def __init__(self, peer: Peer):
+        self._peer = peer
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up."""
+        self.transport = transport  # type: ignore[assignment] # uvloop has transports of its own kind
+        if self._peer.link is not self:
+            transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is over."""
+        if self._peer.link is self:
+            self._peer.lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._peer.link is self:
+            self._peer.received(data)
+
+
+class Peer:
     """A client that comes and goes. Its state outlives its connections, as the standard asks of lasting sessions."""
 
     def __init__(self, soak: Soak, name: str, rng: random.Random):
@@ -99,7 +127,7 @@ class Peer(asyncio.Protocol):
         self.version = rng.choice((V311, V5))
         self.lasting = rng.random() < 0.7
         self.asked = self.was_there = False
-        self.transport: asyncio.Transport | None = None
+        self.link: Link | None = None
         self.online = False
         self._decoder = Decoder(version=self.version, side="client")
         self._lost = asyncio.Event()
@@ -136,8 +164,9 @@ class Peer(asyncio.Protocol):
         self._decoder = Decoder(version=self.version, side="client")
         self._lost = asyncio.Event()
         self._welcome = loop.create_future()
+        self.link = link = Link(self)
         try:
-            await loop.create_connection(lambda: self, "127.0.0.1", self.soak.port)
+            await loop.create_connection(lambda: link, "127.0.0.1", self.soak.port)
             properties = Properties(session_expiry_s=3600) if self.version == V5 and self.lasting else Properties()
             self._send(Connect(self.name, not self.lasting, 0, properties=properties, version=self.version))
             answer = await asyncio.wait_for(self._welcome, ANSWER_S)
@@ -147,8 +176,10 @@ class Peer(asyncio.Protocol):
             return False
         if answer.reason >= 0x80:
             self.soak.violation(f"{self.name} was refused: {answer.reason!r}")
+        if answer.reason >= 0x80 or self._lost.is_set():
+            self._leave(at_once=True)
             return False
-        return not self._lost.is_set()
+        return True
 
     def _start(self, answer: Connack) -> None:
         """Goes on where the session stands, before anything that comes behind the CONNACK."""
@@ -162,30 +193,25 @@ class Peer(asyncio.Protocol):
         self.begin(answer.session_present)
 
     def _leave(self, at_once: bool = False) -> None:
-        transport, self.online = self.transport, False
+        transport = self.link.transport if self.link is not None else None
+        self.online = False
         if transport is not None and not transport.is_closing():
             if at_once or self.rng.random() < 0.6:
                 transport.abort()
             else:
                 self._send(Disconnect())
                 transport.close()
-        self.transport = None
+        self.link = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is up."""
-        self.transport = transport  # type: ignore[assignment] # uvloop has transports of its own kind
-
-    def connection_lost(self, error: Exception | None) -> None:
+    def lost(self) -> None:
         """The connection is over."""
         self.online = False
         self._lost.set()
         if self._welcome is not None and not self._welcome.done():
             self._welcome.set_exception(ConnectionResetError("lost"))
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes have come. What comes after this side has left counts for nothing, as if it were still on its way."""
-        if self.transport is None:
-            return
+    def received(self, data: bytes) -> None:
+        """Bytes have come."""
         try:
             packets = self._decoder.feed(data)
         except PacketError as error:
@@ -203,8 +229,9 @@ class Peer(asyncio.Protocol):
                 self.take(packet)
 
     def _send(self, *packets: Packet) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(b"".join(encode(packet, self.version) for packet in packets))
+        transport = self.link.transport if self.link is not None else None
+        if transport is not None and not transport.is_closing():
+            transport.write(b"".join(encode(packet, self.version) for packet in packets))
 
     def begin(self, present: bool) -> None:
         """The client is connected."""
@@ -302,10 +329,12 @@ class Subscriber(Peer):
         self.gaps: list[tuple[str, int, int]] = []
         self._received: set[int] = set()
         self._of_connection: set[str] = set()
+        self._history: deque[str] = deque(maxlen=HISTORY)
 
     def begin(self, present: bool) -> None:
         """Subscribes, unless the session has the subscription; forgets half of QoS 2 with the session."""
         self._of_connection.clear()
+        self._history.append(f"connected, session present {present}")
         if not present:
             self._received.clear()
             self.subscribed = False
@@ -347,7 +376,12 @@ class Subscriber(Peer):
             if stream.qos != 1 and not (qos == 1 and packet.dup):
                 soak.violation(f"{self.name}: {topic} {number} came twice at QoS {qos}, dup {packet.dup}")
         elif number <= highest and not (number in stream.sent_again and not self._is_owed(stream, number)):
-            soak.violation(f"{self.name}: {topic} {number} came after {highest}")
+            soak.violation(
+                f"{self.name}: {topic} {number} came after {highest}; QoS {packet.qos}, dup {packet.dup}, lasting "
+                f"{self.lasting}, shared {self.shared}, sent again {number in stream.sent_again}, needed from "
+                f"{self.inbox.needed_from.get(topic)}; before: {', '.join(self._history)}"
+            )
+        self._history.append(f"{topic} {number} as {packet.packet_id}{' dup' * packet.dup}")
         got.add(number)
         if qos and topic in self._of_connection and number > highest + 1 and not self.shared:
             self.gaps.append((topic, highest + 1, number))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
+import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.conftest import make_certificate
 
 from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.event_log import EventLog, Started
@@ -27,7 +30,7 @@ async def http(address: str, request: str | bytes, headers: str = "") -> tuple[i
     reader, writer = await asyncio.open_connection(host, int(port))
     data = request if isinstance(request, bytes) else f"{request} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
     writer.write(data)
-    answer = (await reader.read()).decode()
+    answer = (await reader.read()).decode("latin-1")
     writer.close()
     await writer.wait_closed()
     head, _, body = answer.partition("\r\n\r\n")
@@ -107,6 +110,38 @@ def test_over_the_network_the_token_is_asked_for(running: Running, tmp_path: Pat
                 await asyncio.to_thread(ask, url, "/log", None, "GET", token)
 
     asyncio.run(main())
+
+
+def test_over_tls_with_a_certificate_that_can_be_renewed(running: Running, tmp_path: Path, certificates: Any) -> None:
+    crt, key, token = tmp_path / "h.crt", tmp_path / "h.key", tmp_path / "token"
+    crt.write_bytes(certificates.server.read_bytes())
+    key.write_bytes(certificates.server_key.read_bytes())
+    flags = {"http.port": 0, "http.certificate": crt, "http.key": key, "http.token_file": token}
+
+    def asked(address: str, trusted: Path) -> dict[str, Any]:
+        context = ssl.create_default_context(cafile=str(trusted))
+        with urllib.request.urlopen(f"https://{address}/readyz", context=context, timeout=10) as answer:
+            return {"status": answer.status}
+
+    async def main() -> None:
+        async with running(flags) as service:
+            address = service.http_addresses[0]
+            assert (await asyncio.to_thread(asked, address, certificates.ca))["status"] == 200
+            assert (await http(address, "GET /readyz"))[0] == 0  # not without TLS
+            with pytest.raises(AdminError, match="certificate"):  # nobody has said that this authority is to be trusted
+                await asyncio.to_thread(ask, f"https://{address}", "/status", token=token.read_text().strip())
+            make_certificate(tmp_path, "other", None, "other")
+            make_certificate(tmp_path, "new", "other", "localhost", "subjectAltName=IP:127.0.0.1\n")
+            crt.write_bytes((tmp_path / "new.crt").read_bytes())
+            key.write_bytes((tmp_path / "new.key").read_bytes())
+            service.reload()
+            assert (await asyncio.to_thread(asked, address, tmp_path / "other.crt"))["status"] == 200
+            key.write_text("no key", encoding="utf-8")
+            service.reload()
+            assert (await asyncio.to_thread(asked, address, tmp_path / "other.crt"))["status"] == 200
+
+    asyncio.run(main())
+    assert "reload failed" in (tmp_path / "broker.log").read_text()
 
 
 def test_bad_requests_are_refused(running: Running) -> None:

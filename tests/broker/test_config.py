@@ -132,6 +132,62 @@ http: {log_readers: [ann]}
     assert "has a '#' that is not its whole last level" in found[6]
 
 
+def test_wrong_limits_of_listeners_and_clients_are_found_with_their_line(tmp_path: Path) -> None:
+    text = """listeners:
+  - port: 1
+    limits: {queue_mesages: 3}
+clients:
+  - client: a*
+    limits:
+      overflow: explode
+      packet_size: 12
+      inflight: 70000
+  - limits: {}
+http: {key: nothing}
+"""
+    assert problems(text, tmp_path) == [
+        "broker.yaml:3: listeners[0].limits.queue_mesages: is not a field of a configuration at this place; "
+        "did you mean queue_messages?",
+        'broker.yaml:7: clients[0].limits.overflow: "explode" is not known here; '
+        "write 'drop-new', 'drop-old', 'reject' or 'expire-first'",
+        "broker.yaml:8: clients[0].limits.packet_size: 12 has no unit; "
+        "write a size with its unit, such as 64B, 1kB or 16MiB",
+        "broker.yaml:9: clients[0].limits.inflight: 70000 should be at most 65535",
+    ]
+    text = """listeners: [{port: 1, limits: {queue_size: 0.5B}}]
+clients:
+  - limits: {}
+http: {key: nothing}
+"""
+    assert problems(text, tmp_path) == [
+        "broker.yaml:1: listeners[0].limits: queue_bytes_max is 0; use a whole number of 1 or more",
+        "broker.yaml:3: clients[0]: names no client; write client: or user: with a pattern such as sensor-*",
+        "broker.yaml:4: http.certificate: a TLS listener needs a certificate; name PEM files as certificate: and key:",
+    ]
+
+
+def test_the_limits_of_a_file_reach_their_clients(tmp_path: Path) -> None:
+    (tmp_path / "broker.yaml").write_text(
+        """limits: {queue_messages: 10, publish_rate: 5/s}
+listeners:
+  - {name: a}
+  - {name: b, port: 2, limits: {queue_messages: 20, queue_size: 1kB, receive_maximum: 3}}
+clients:
+  - {client: s-*, user: ann, limits: {queue_messages: 30}}
+  - {client: s-*, limits: {queue_messages: 40, publish_rate: 0/s}}
+""",
+        encoding="utf-8",
+    )
+    table = load_config(tmp_path / "broker.yaml").limit_table()
+    found = [
+        table.resolve(*who) for who in (("a", "ann", "x"), ("b", "ann", "x"), ("b", "ann", "s-1"), ("a", "", "s-"))
+    ]
+    assert [each.queue_messages_max for each in found] == [10, 20, 30, 40]
+    assert [each.publish_rate_per_s for each in found] == [5.0, 5.0, 0.0, 0.0]
+    assert [each.receive_maximum for each in found] == [1_000, 3, 3, 1_000]
+    assert found[1].queue_bytes_max == 1_000
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "*"])
 def test_nobody_is_let_in_from_the_network_without_a_word(host: str, tmp_path: Path) -> None:
     with pytest.raises(BrokerConfigError, match="would let anybody in the network connect"):

@@ -127,6 +127,38 @@ def test_kill_9_and_a_new_start_lose_no_acknowledged_message(start_broker: Start
     assert again.end() == 0
 
 
+def test_a_request_that_is_sent_again_after_kill_9_is_published_once(start_broker: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+
+    def request(number: int) -> Properties:
+        return Properties(user=(("surecast-request", f"till-7:{number}"),))
+
+    async def before(port: int) -> None:
+        async with Client(port=port, client_id="kept", clean_start=False, properties=LASTING) as kept:
+            await kept.subscribe("till", qos=2)
+        async with Client(port=port) as till:
+            for number, qos in ((1, 1), (2, 2)):
+                assert await till.publish("till", str(number).encode(), qos, properties=request(number)) == 0
+            assert await till.publish("nobody", b"", 1, properties=request(3)) == ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+    async def after(port: int) -> None:
+        async with Client(port=port) as till:
+            for number, qos in ((2, 2), (1, 1), (4, 1)):
+                assert await till.publish("till", str(number).encode(), qos, properties=request(number)) == 0
+            assert await till.publish("till", b"", 1, properties=request(3)) == ReasonCode.NO_MATCHING_SUBSCRIBERS
+        async with Client(port=port, client_id="kept", clean_start=False, properties=LASTING) as kept:
+            messages = [await kept.message() for _ in range(3)]
+            assert [message.payload for message in messages] == [b"1", b"2", b"4"]
+            assert not any(message.properties for message in messages)
+
+    broker = start_broker("--folder", folder)
+    asyncio.run(before(broker.port))
+    assert broker.end(signal.SIGKILL) == -signal.SIGKILL
+    again = start_broker("--folder", folder)
+    asyncio.run(after(again.port))
+    assert again.end() == 0
+
+
 def test_only_one_broker_in_a_folder(start_broker: Start, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     broker = start_broker("--folder", folder)

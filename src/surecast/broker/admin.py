@@ -34,9 +34,8 @@ from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, re
 from surecast.broker.listeners import Listener
 from surecast.broker.metrics import BrokerCollector, metrics_text
 from surecast.broker.security import Authenticator
-from surecast.broker.server import Server
+from surecast.broker.server import Shell
 from surecast.protocol.broker import Connection, Session
-from surecast.protocol.mqtt import ReasonCode
 
 __all__ = ["Admin"]
 
@@ -55,7 +54,7 @@ class Admin:
     def __init__(
         self,
         name: str,
-        server: Server,
+        server: Shell,
         collector: BrokerCollector,
         listeners: list[Listener],
         *,
@@ -199,14 +198,10 @@ class Admin:
         session = self._server.broker.sessions.by_client.get(client)
         if session is None:
             return _refusal(HTTPStatus.NOT_FOUND, f"there is no client {client}")
-        now = time.time()
-        if request.query.get("end_session") == "true":
-            self._server.broker.end_session(client, now)
-        elif session.connection is None:
+        end_session = request.query.get("end_session") == "true"
+        if session.connection is None and not end_session:
             return _refusal(HTTPStatus.CONFLICT, f"{client} is not connected; its session can be ended")
-        else:
-            self._server.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
-        self._server.turn()
+        self._server.kick(client, end_session)
         return json_response({"kicked": client})
 
     async def _log(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import stat
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -69,14 +70,17 @@ class HttpServer:
         self._servers: list[asyncio.Server] = []
         self._open = 0
 
-    async def serve(self, sock: socket.socket, is_local: bool) -> None:
-        """Begins to answer at a socket."""
+    async def serve(self, sock: socket.socket, is_local: bool, context: ssl.SSLContext | None = None) -> None:
+        """Begins to answer at a socket, with TLS if there is a context."""
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._connected(reader, writer, is_local)
 
         start = asyncio.start_unix_server if is_local else asyncio.start_server
-        self._servers.append(await start(connected, sock=sock, limit=_HEAD_BYTES_MAX))
+        timeout_s = None if context is None else _TIMEOUT_S
+        self._servers.append(
+            await start(connected, sock=sock, limit=_HEAD_BYTES_MAX, ssl=context, ssl_handshake_timeout=timeout_s)
+        )
 
     def close(self) -> None:
         """Answers no more."""

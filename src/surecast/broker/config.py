@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from surecast.broker.config_models import BrokerConfig, ListenerSpec
+from surecast.broker.config_models import BrokerConfig, ClientSpec, ListenerSpec, OverridesSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import Rule, parse_rule, read_rules
 from surecast.errors import ConfigurationError, FileError, Problem, ScenarioError
@@ -28,8 +28,11 @@ __all__ = [
     "BrokerConfigError",
     "access_rules",
     "admin_socket_path",
+    "certificate_context",
     "default_admin_socket",
+    "findings",
     "is_loopback",
+    "load_certificate",
     "load_config",
     "tls_context",
 ]
@@ -63,7 +66,7 @@ def load_config(path: Path | None = None, flags: Mapping[str, Any] | None = None
         details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
         problems = [_problem(source, given, detail) for detail in details]
         raise BrokerConfigError(dict.fromkeys(problems)) from None
-    problems = [_located(source, given, where, message, hint) for where, message, hint in _findings(config)]
+    problems = [_located(source, given, where, message, hint) for where, message, hint in findings(config)]
     if problems:
         raise BrokerConfigError(problems)
     return config
@@ -114,22 +117,35 @@ def is_loopback(host: str) -> bool:
     return bool(found) and all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
 
 
-def tls_context(listener: ListenerSpec) -> ssl.SSLContext:
-    """The TLS settings of a listener; ConfigurationError says which file is wrong."""
+def certificate_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS with a certificate; ConfigurationError says which file is wrong."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    certificate, key = listener.certificate, listener.key or listener.certificate
-    for file in (certificate, key, listener.ca):
-        if file is not None and not os.access(file, os.R_OK):
-            raise ConfigurationError(f"{file} is not there, or cannot be read")
+    load_certificate(context, certificate, key)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Path | None, key: Path | None) -> None:
+    """Takes a certificate for connections from now on; the key is in the certificate's file if it has none."""
+    key = key or certificate
     if certificate is None:
         raise ConfigurationError("a TLS listener needs a certificate")
+    for file in (certificate, key):
+        if file is not None and not os.access(file, os.R_OK):
+            raise ConfigurationError(f"{file} is not there, or cannot be read")
     try:
         # The password callback keeps OpenSSL from asking at the terminal.
         context.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, OSError) as error:
         raise ConfigurationError(f"{certificate} and {key} are no certificate with its key: {_reason(error)}") from None
+
+
+def tls_context(listener: ListenerSpec) -> ssl.SSLContext:
+    """The TLS settings of a listener; ConfigurationError says which file is wrong."""
+    context = certificate_context(listener.certificate, listener.key)
     if listener.ca is not None:
+        if not os.access(listener.ca, os.R_OK):
+            raise ConfigurationError(f"{listener.ca} is not there, or cannot be read")
         try:
             context.load_verify_locations(listener.ca)
         except (ssl.SSLError, OSError) as error:
@@ -228,18 +244,19 @@ def _fields_at(path: FieldPath) -> set[str]:
     return set(model.model_fields)
 
 
-_MODELS = [ListenerSpec] + [
+_LISTED = (ListenerSpec, ClientSpec, OverridesSpec)
+_MODELS = [*_LISTED] + [
     type_
     for field in BrokerConfig.model_fields.values()
     for type_ in (*getattr(field.annotation, "__args__", ()), field.annotation)
-    if hasattr(type_, "model_fields") and type_ is not ListenerSpec
+    if hasattr(type_, "model_fields") and type_ not in _LISTED
 ]
 
 _Finding = tuple[FieldPath, str, str]
 
 
-def _findings(config: BrokerConfig) -> Iterator[_Finding]:
-    """What is wrong though each field by itself is right."""
+def findings(config: BrokerConfig) -> Iterator[_Finding]:
+    """What is wrong though each field by itself is right: where, what, and what would be right."""
     for at, listener in enumerate(config.listeners):
         for path, message, hint in _listener_findings(config, listener):
             yield ("listeners", at, *path), message, hint
@@ -255,6 +272,18 @@ def _findings(config: BrokerConfig) -> Iterator[_Finding]:
         _ = config.settings
     except ConfigurationError as error:
         yield ("limits",), str(error), ""
+    for at, rule in enumerate(config.clients):
+        if rule.client is None and rule.user is None:
+            yield ("clients", at), "names no client", "write client: or user: with a pattern such as sensor-*"
+        yield from _overrides_findings(rule.limits, ("clients", at, "limits"))
+
+
+def _overrides_findings(limits: OverridesSpec, path: FieldPath) -> Iterator[_Finding]:
+    try:
+        limits.overrides()
+    except ConfigurationError as error:
+        message, _, hint = str(error).partition("; ")
+        yield path, message, hint
 
 
 def _listener_findings(config: BrokerConfig, listener: ListenerSpec) -> Iterator[_Finding]:
@@ -267,6 +296,7 @@ def _listener_findings(config: BrokerConfig, listener: ListenerSpec) -> Iterator
         for name in ("certificate", "key", "ca"):
             if getattr(listener, name) is not None:
                 yield (name,), f"means nothing for the kind {listener.kind}", "write kind: tls or secure-websocket"
+    yield from _overrides_findings(listener.limits, ("limits",))
     for name in ("require_client_certificate", "use_certificate_name"):
         if getattr(listener, name) and (listener.ca is None or not listener.secure):
             yield (name,), "needs TLS and the authorities to trust", "name their file as ca:"
@@ -305,5 +335,11 @@ def _security_findings(config: BrokerConfig) -> Iterator[_Finding]:
         except ConfigurationError as error:
             message, _, hint = str(error).partition("; ")
             yield ("security", "rules", at), message, hint
+    http = config.http
+    if http is not None and (http.certificate is not None or http.key is not None):
+        try:
+            certificate_context(http.certificate, http.key)
+        except ConfigurationError as error:
+            yield ("http", "certificate"), str(error), "name PEM files as certificate: and key:"
     if config.http is not None and config.http.log_readers and security.users is None:
         yield ("http", "log_readers"), "there are no users", "name their file as security.users"

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from surecast.broker.store_base import Durability
-from surecast.protocol.broker import BrokerSettings, Overflow
+from surecast.protocol.broker import BrokerSettings, ClientRule, Limits, LimitTable, Overflow, Overrides
 from surecast.scenario.spec.base import Name, Spec
 from surecast.scenario.units import Duration, PositiveDuration, Rate, Size
 
 __all__ = [
     "BrokerConfig",
+    "ClientSpec",
     "EventLogSpec",
     "FilePath",
     "HttpSpec",
     "LimitsSpec",
     "ListenerSpec",
     "LogSpec",
+    "OverridesSpec",
     "SecuritySpec",
     "StateSpec",
 ]
@@ -42,6 +45,52 @@ FilePath = Annotated[
 Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Word = Annotated[int, Field(strict=True, ge=1, le=65_535)]
+
+
+class OverridesSpec(Spec):
+    """Limits that differ for a listener or for some clients; what is left out stays as it is."""
+
+    queue_messages: Count | None = None
+    """Messages of QoS 1 and 2 that wait for one session, those in flight included."""
+    queue_size: Size | None = None
+    """Payload and topic bytes that wait for one session."""
+    overflow: Overflow | None = None
+    """What happens to a message that finds the queue full."""
+    inflight: Word | None = None
+    """Unacknowledged messages towards a client."""
+    receive_maximum: Word | None = None
+    """Unacknowledged QoS 1 and 2 messages that a client may send."""
+    packet_size: Size | None = None
+    """Largest packet a client may send."""
+    subscriptions: Count | None = None
+    """Subscriptions of one session."""
+    publish_rate: Rate | None = None
+    """Messages that a client may publish, on average; `0/s` is no limit."""
+
+    def overrides(self) -> Overrides:
+        """The same for the core; ConfigurationError says what cannot be."""
+        return Overrides(
+            queue_messages_max=self.queue_messages,
+            queue_bytes_max=None if self.queue_size is None else int(self.queue_size),
+            overflow=self.overflow,
+            inflight_max=self.inflight,
+            receive_maximum=self.receive_maximum,
+            packet_bytes_max=None if self.packet_size is None else int(self.packet_size),
+            subscriptions_max=self.subscriptions,
+            publish_rate_per_s=self.publish_rate,
+        )
+
+
+class ClientSpec(Spec):
+    """Limits for some clients, by identifier or user or both. `*` in a pattern stands for any characters. Of several \
+rules for a client that set the same limit the first one decides."""
+
+    client: Name | None = None
+    """Pattern of the client identifiers that are meant, such as `sensor-*`."""
+    user: Name | None = None
+    """Pattern of the users that are meant; clients without a user name are never."""
+    limits: OverridesSpec
+    """The limits that differ; they go before those of the listener."""
 
 
 class ListenerSpec(Spec):
@@ -78,6 +127,8 @@ file."""
     """Connections at the same time from one address; no limit of its own if it is left out."""
     connection_rate_max: Rate | None = None
     """New connections, such as `500/s`; what is above is closed at once. No limit if it is left out."""
+    limits: OverridesSpec = OverridesSpec()
+    """Limits that differ for the clients of this listener; they go before those of the broker."""
 
     @property
     def secure(self) -> bool:
@@ -163,10 +214,15 @@ class LimitsSpec(Spec):
     """Levels of a topic or a filter."""
     subscriptions: Count = _DEFAULTS.subscriptions_max
     """Subscriptions of one session."""
+    publish_rate: Rate = _DEFAULTS.publish_rate_per_s
+    """Messages that a client may publish, on average, in bursts of up to a second's worth; a client that is faster \
+has to wait. `0/s` is no limit."""
     sessions: Count = _DEFAULTS.sessions_max
     """Sessions, connected or not."""
     retained: Count = _DEFAULTS.retained_max
     """Retained messages."""
+    request_tokens: Count = _DEFAULTS.request_tokens_max
+    """Tokens of clients whose requests are remembered; the one that was not used longest is forgotten."""
     connections: Count = 100_000
     """Connections at the same time, all listeners together."""
 
@@ -187,8 +243,10 @@ class LimitsSpec(Spec):
             topic_alias_max=self.topic_aliases,
             topic_levels_max=self.topic_levels,
             subscriptions_max=self.subscriptions,
+            publish_rate_per_s=self.publish_rate,
             sessions_max=self.sessions,
             retained_max=self.retained,
+            request_tokens_max=self.request_tokens,
             system_interval_s=_whole(system_interval_s),
         )
 
@@ -224,6 +282,10 @@ class HttpSpec(Spec):
     """Address to listen at."""
     port: Port = 9883
     """Port; 0 takes any that is free."""
+    certificate: FilePath | None = None
+    """File of the certificate chain, PEM; with one, the listener speaks HTTPS and nothing else."""
+    key: FilePath | None = None
+    """File of the private key, PEM; the certificate's file if it is left out."""
     token_file: FilePath | None = None
     """File whose only line is the token that administration and the event log ask for (`Authorization: Bearer ...`). \
 It is made where it does not exist. Without one, administration is at the local socket only."""
@@ -253,6 +315,8 @@ class BrokerConfig(Spec):
     """Who may connect and what they may do."""
     limits: LimitsSpec = LimitsSpec()
     """The bounds of every queue, table and waiting time."""
+    clients: tuple[ClientSpec, ...] = ()
+    """Limits that differ for some clients; they go before those of the broker and of the listeners."""
     event_log: EventLogSpec | None = None
     """The log of everything that happens; there is none if it is left out."""
     http: HttpSpec | None = None
@@ -276,3 +340,12 @@ class BrokerConfig(Spec):
     def settings(self) -> BrokerSettings:
         """The limits for the core."""
         return self.limits.settings(self.system_interval)
+
+    def limit_table(self, names: Sequence[str] = ()) -> LimitTable:
+        """Who gets which limits. `names` are those of the listeners, once they have their ports."""
+        listeners = dict(zip(names or [each.label for each in self.listeners], self.listeners, strict=True))
+        return LimitTable(
+            Limits.of(self.settings),
+            {name: listener.limits.overrides() for name, listener in listeners.items()},
+            [ClientRule(rule.limits.overrides(), rule.client, rule.user) for rule in self.clients],
+        )

@@ -26,6 +26,10 @@ PUBLICATION_PROPERTY = "publication-time"
 _Timing = tuple[float | None, float | None]
 
 
+def _forget(record: object) -> None:
+    """For a log that is quiet."""
+
+
 class EventObserver:
     """An observer that appends records; whoever runs the broker flushes the log at the end of each turn.
 
@@ -36,8 +40,13 @@ class EventObserver:
     broker: Broker
 
     def __init__(self, log: EventLog):
+        self._log = log
         self._append = log.append
         self._timed: tuple[Message | None, _Timing] = (None, (None, None))
+
+    def set_quiet(self, quiet: bool) -> None:
+        """Appends nothing for a while: what happens now is a repetition of what was logged before."""
+        self._append = _forget if quiet else self._log.append
 
     def published(self, message: Message, receivers: int, now: float) -> None:
         """A message was taken over from a client."""

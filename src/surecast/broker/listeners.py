@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from surecast.broker.config import tls_context
 from surecast.broker.config_models import ListenerSpec
 from surecast.broker.security import address_of
-from surecast.broker.server import Server, TcpChannel, peer_name
+from surecast.broker.server import Shell, TcpChannel, peer_name
 from surecast.broker.websocket import WebSocketChannel
 from surecast.errors import ConfigurationError
 
@@ -48,7 +48,7 @@ class Gate:
 class Listener:
     """One way in: its sockets, its limits and its TLS settings."""
 
-    def __init__(self, spec: ListenerSpec, server: Server, gate: Gate, warn: Callable[[str], None]):
+    def __init__(self, spec: ListenerSpec, server: Shell, gate: Gate, warn: Callable[[str], None]):
         self.spec = spec
         self.gate = Gate(spec.connections_max)
         self.addresses: list[str] = []
@@ -91,10 +91,12 @@ class Listener:
         for task in self._tasks:
             task.cancel()
 
-    def reload(self) -> None:
-        """Reads the certificates again, for connections from now on."""
-        if self.spec.secure:
-            self._context = tls_context(self.spec)
+    def configure(self, spec: ListenerSpec, context: ssl.SSLContext | None) -> None:
+        """Takes other limits and certificates, for connections from now on."""
+        self.spec = spec
+        self.gate.connections_max = spec.connections_max
+        self._context = context
+        self._burst = max(1.0, spec.connection_rate_max or 0.0)
 
     def _accept(self, sock: socket.socket) -> None:
         for _ in range(_ACCEPT_MAX):

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from surecast import __version__
 from surecast.broker.listeners import Gate, Listener
-from surecast.broker.server import Server
+from surecast.broker.server import Shell
 from surecast.broker.store import Durability, Operation, Store, StoreStatistics
 from surecast.protocol.broker import REASONS
 
@@ -65,7 +65,7 @@ class MeasuredStore:
 class BrokerCollector(Collector):
     """Reads a broker's counts into the families of Prometheus."""
 
-    def __init__(self, server: Server, store: MeasuredStore, listeners: list[Listener], gate: Gate):
+    def __init__(self, server: Shell, store: MeasuredStore, listeners: list[Listener], gate: Gate):
         self._server = server
         self._store = store
         self._listeners = listeners
@@ -84,7 +84,7 @@ class BrokerCollector(Collector):
         for name, text, count in (
             ("packets_received", "MQTT packets that clients sent.", tally.packets_in),
             ("bytes_received", "Bytes that clients sent.", tally.bytes_in),
-            ("bytes_sent", "Bytes handed to connections.", tally.bytes_out),
+            ("bytes_sent", "Bytes handed to connections.", self._server.bytes_sent),
             ("messages_published", "PUBLISH packets from clients.", tally.published),
             ("unauthorised", "Publications and subscriptions that access rules refused.", tally.unauthorised),
             ("protocol_errors", "Connections that broke the protocol.", tally.protocol_errors),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import secrets
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,20 +18,21 @@ import uvloop
 from surecast import __version__
 from surecast.broker.admin import Admin
 from surecast.broker.admin_http import HttpServer, bind_local
-from surecast.broker.config import access_rules, admin_socket_path
+from surecast.broker.config import admin_socket_path, certificate_context, load_certificate
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.listeners import Gate, Listener, bind
 from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.reload import Prepared, merge, prepare
 from surecast.broker.run_banner import banner, started_fields
 from surecast.broker.run_log import BrokerLog
-from surecast.broker.security import Authenticator, FailureTable, Users, read_users, write_private
+from surecast.broker.security import Authenticator, FailureTable, Users, read_token, write_private
 from surecast.broker.security_acl import AccessRules
-from surecast.broker.server import Hooks, Server, peer_name
+from surecast.broker.server import Hooks, Server, Shell, peer_name
 from surecast.broker.store import open_store
-from surecast.errors import ConfigurationError, SurecastError
-from surecast.protocol.broker import Connection, ConnectionHooks, everyone, publish_system_topics
+from surecast.errors import SurecastError
+from surecast.protocol.broker import Connection, ConnectionHooks
 from surecast.protocol.mqtt import ReasonCode
 
 __all__ = ["EXIT_STORE_FAILED", "BrokerService", "run_broker"]
@@ -44,12 +45,15 @@ _LOG_WARNING_S = 10.0
 _CHECKING_THREADS = 2
 
 
-def run_broker(config: BrokerConfig, log: BrokerLog | None = None) -> int:
+def run_broker(
+    config: BrokerConfig, log: BrokerLog | None = None, reread: Callable[[], BrokerConfig] | None = None
+) -> int:
     """Runs a broker in this process until SIGTERM or SIGINT; returns the exit code.
 
+    `reread` makes the configuration anew when SIGHUP comes; without it only the files that it names are read again.
     ConfigurationError, StoreError and EventLogError say why it could not start.
     """
-    service = BrokerService(config, log or BrokerLog(config.log.level, config.log.format))
+    service = BrokerService(config, log or BrokerLog(config.log.level, config.log.format), reread)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(service.run(handle_signals=True))
 
@@ -57,13 +61,14 @@ def run_broker(config: BrokerConfig, log: BrokerLog | None = None) -> int:
 class BrokerService:
     """A broker with all that belongs to it. `run` returns when `stop` was called or the store has failed."""
 
-    def __init__(self, config: BrokerConfig, log: BrokerLog):
+    def __init__(self, config: BrokerConfig, log: BrokerLog, reread: Callable[[], BrokerConfig] | None = None):
         self.config = config
+        self._reread = reread or (lambda: self.config)
         self.log = log
         self.ready = asyncio.Event()
         self.listeners: list[Listener] = []
         self.http_addresses: list[str] = []
-        self.server: Server
+        self.server: Shell
         self._exit = ExitStack()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -73,6 +78,8 @@ class BrokerService:
         self._seen_drops: dict[str, int] = {}
         self._users: Users | None = None
         self._access: AccessRules | None = None
+        self._http_context: ssl.SSLContext | None = None
+        self._authenticator = Authenticator(None, self._is_anonymous)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._gate = Gate(config.limits.connections)
         self._threads = ThreadPoolExecutor(_CHECKING_THREADS, thread_name_prefix="surecast-check")
@@ -113,55 +120,57 @@ class BrokerService:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Reads users, access rules and certificates again. What cannot be read stays as it was."""
+        """Reads the configuration again, and all that it names. If anything is wrong, all stays as it was."""
         if not self.ready.is_set():
             return
-        security = self.config.security
         try:
-            users = read_users(security.users) if security.users is not None else None
-            access = AccessRules(access_rules(self.config)) if self._access is not None else None
-            for listener in self.listeners:
-                listener.reload()
+            config, waiting = merge(self.config, self._reread())
+            prepared = prepare(config)
         except SurecastError as error:
             self.log.error("reload failed, all stays as it was", reason=str(error))
             return
-        if self._users is not None and users is not None:
-            self._users.replace(users)
-        self._access = access
-        ended = self.server.revoke(self._authorise if access is not None else everyone)
-        gone = self._disconnect_removed_users()
-        self.log.info("reloaded", subscriptions_ended=ended, clients_disconnected=gone)
+        self._apply(prepared)
+        if waiting:
+            self.log.warning("changes that need a restart are left alone", fields=", ".join(waiting))
+
+    def _apply(self, prepared: Prepared) -> None:
+        before, self.config = self.config, prepared.config
+        config, server = self.config, self.server
+        self.log.set_level(config.log.level)
+        self._gate.connections_max = config.limits.connections
+        for listener, spec, context in zip(self.listeners, config.listeners, prepared.contexts, strict=True):
+            listener.configure(spec, context)
+        if self._http_context is not None and config.http is not None:
+            load_certificate(self._http_context, config.http.certificate, config.http.key)
+        self._secure(prepared, before)
+        server.authenticates = self._must_authenticate()
+        self._limit()
+        ended = self._use_access()
+        self.log.info("reloaded", subscriptions_ended=ended, clients_disconnected=self._disconnect_unwelcome())
+
+    def _secure(self, prepared: Prepared, before: BrokerConfig | None = None) -> None:
+        """Takes users and access rules; wrong passwords are counted on, unless their limits have changed."""
+        self._access = prepared.access
+        if prepared.users is None:
+            self._users = None
+        elif self._users is None:
+            self._users = Users(prepared.users)
+        else:
+            self._users.replace(prepared.users)
+        limits = _failure_limits(prepared.config)
+        is_same = before is not None and _failure_limits(before) == limits
+        self._authenticator.replace(self._users, None if is_same else FailureTable(*limits))
 
     # Starting.
 
     async def _start(self) -> None:
         config = self.config
-        store = MeasuredStore(open_store(config.state.folder, config.state.chosen))
-        self._exit.callback(store.close)
-        self._write_pid()
-        authenticator = self._security()
-        observer = self._open_event_log()
-        self.server = Server(
-            config.settings,
-            store,
-            authorise=self._authorise if self._access is not None else everyone,
-            authenticate=authenticator if self._must_authenticate() else None,
-            observer=observer,
-            hooks=self._hooks(),
-            executor=self._threads,
-        )
-        if observer is not None:
-            observer.broker = self.server.broker
-        self.server.start()
+        self._secure(prepare(config))
+        store = await self._open_server(self._open_event_log())
         restored = len(self.server.broker.sessions.by_client)
         collector = BrokerCollector(self.server, store, self.listeners, self._gate)
         self._collector = collector
-        for spec in config.listeners:
-            listener = Listener(spec, self.server, self._gate, lambda text: self.log.warning(text))
-            listener.open()
-            self._exit.callback(listener.stop)
-            self.listeners.append(listener)
-        socket = await self._start_admin(collector, authenticator)
+        socket = await self._start_admin(collector)
         for listener in self.listeners:
             listener.start()
         if self._events is not None:
@@ -176,6 +185,48 @@ class BrokerService:
             self.log.text(banner(config, self.listeners, socket, self.http_addresses, restored))
             self.log.info("started", **{each.name: ",".join(each.addresses) for each in self.listeners})
 
+    async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
+        """Takes the state back, and the addresses."""
+        config = self.config
+        store = MeasuredStore(open_store(config.state.folder, config.state.chosen))
+        self._exit.callback(store.close)
+        self._write_pid()
+        self.server = server = Server(
+            config.settings,
+            store,
+            authorise=self._authorise,
+            authenticate=self._authenticator,
+            observer=observer,
+            hooks=self._hooks(),
+            executor=self._threads,
+        )
+        if observer is not None:
+            observer.broker = server.broker
+        server.authenticates = self._must_authenticate()
+        self._open_listeners()
+        server.start()
+        return store
+
+    def _open_listeners(self) -> None:
+        """Takes the addresses; the limits of sessions go by the names that listeners have then."""
+        for spec in self.config.listeners:
+            listener = Listener(spec, self.server, self._gate, lambda text: self.log.warning(text))
+            listener.open()
+            self._exit.callback(listener.stop)
+            self.listeners.append(listener)
+        self._limit()
+
+    def _limit(self) -> None:
+        """Gives the core the limits of the configuration."""
+        table = self.config.limit_table([each.name for each in self.listeners])
+        assert isinstance(self.server, Server)
+        self.server.configure(self.config.settings, table)
+
+    def _use_access(self) -> int:
+        """Holds clients to the access rules; how many subscriptions that ended."""
+        assert isinstance(self.server, Server)
+        return self.server.revoke(self._authorise)
+
     def _write_pid(self) -> None:
         """For tools that stop processes; the store's lock is what keeps two brokers apart."""
         if self.config.state.folder is None or self.config.state.chosen == "memory":
@@ -183,16 +234,6 @@ class BrokerService:
         path = self.config.state.folder / "broker.pid"
         write_private(path, f"{os.getpid()}\n")
         self._exit.callback(lambda: path.unlink(missing_ok=True))
-
-    def _security(self) -> Authenticator:
-        config = self.config
-        security = config.security
-        if security.users is not None:
-            self._users = Users(read_users(security.users))
-        if security.rules or security.acl is not None:
-            self._access = AccessRules(access_rules(config))
-        failures = FailureTable(security.failures_max, security.failures_window)
-        return Authenticator(self._users, self._is_anonymous, failures)
 
     def _is_anonymous(self, listener: str) -> bool:
         """Whether clients without a user name may stay at a listener; names may have got their port by now."""
@@ -221,12 +262,10 @@ class BrokerService:
         return EventObserver(self._events)
 
     def _hooks(self) -> Hooks:
-        connections = None
-        if self.log.wants("info"):
-            connections = ConnectionHooks(self._log_connected, self._log_refused, self._log_closed)
+        connections = ConnectionHooks(self._log_connected, self._log_refused, self._log_closed)
         return Hooks(connections, self._store_failed, self._end_turn)
 
-    async def _start_admin(self, collector: BrokerCollector, authenticator: Authenticator) -> Path:
+    async def _start_admin(self, collector: BrokerCollector) -> Path:
         config = self.config
         http = config.http
         admin = Admin(
@@ -237,8 +276,8 @@ class BrokerService:
             is_ready=lambda: self.ready.is_set() and not self._stopping.is_set() and self._failure is None,
             state_folder=config.state.folder,
             log_folder=config.event_log.folder if config.event_log is not None else None,
-            token=_token(http.token_file) if http is not None and http.token_file is not None else None,
-            authenticator=authenticator,
+            token=read_token(http.token_file) if http is not None and http.token_file is not None else None,
+            authenticator=self._authenticator,
             log_readers=frozenset(http.log_readers) if http is not None else frozenset(),
             executor=self._threads,
         )
@@ -248,9 +287,11 @@ class BrokerService:
         await server.serve(bind_local(path), is_local=True)
         self._exit.callback(lambda: path.unlink(missing_ok=True))
         if http is not None:
+            if http.certificate is not None:
+                self._http_context = certificate_context(http.certificate, http.key)
             for sock in bind(http.host, http.port):
                 self.http_addresses.append(peer_name(sock.getsockname()))
-                await server.serve(sock, is_local=False)
+                await server.serve(sock, is_local=False, context=self._http_context)
         return path
 
     # While it runs.
@@ -270,8 +311,7 @@ class BrokerService:
         self._timers[name] = loop.call_later(interval_s, due)
 
     def _publish_system_topics(self) -> None:
-        publish_system_topics(self.server.broker, f"surecast {__version__}", time.time())
-        self.server.turn()
+        self.server.publish_system_topics(f"surecast {__version__}")
 
     def _report_drops(self) -> None:
         """Says which messages were dropped since it last looked."""
@@ -337,16 +377,19 @@ class BrokerService:
         self._failure = error
         self._stopping.set()
 
-    def _disconnect_removed_users(self) -> int:
-        """Ends the connections of users who are not there any more."""
+    def _disconnect_unwelcome(self) -> int:
+        """Ends the connections of users who are not there any more, and of nobody where a name is asked for now."""
         gone = 0
-        if self._users is not None:
-            for connection in list(self.server.broker.connections.values()):
-                is_named = connection.session is not None and connection.user and not connection.origin.identity
-                if is_named and connection.user not in self._users:
-                    self.server.broker.disconnect(connection, ReasonCode.NOT_AUTHORIZED, time.time())
-                    gone += 1
-            self.server.turn()
+        for connection in list(self.server.broker.connections.values()):
+            if connection.session is None or connection.origin.identity:
+                continue
+            if connection.user:
+                is_welcome = self._users is None or connection.user in self._users
+            else:
+                is_welcome = self._is_anonymous(connection.origin.listener)
+            if not is_welcome:
+                self.server.disconnect(connection, ReasonCode.NOT_AUTHORIZED)
+                gone += 1
         return gone
 
     # Stopping.
@@ -379,16 +422,5 @@ class BrokerService:
             self._events.close()
 
 
-def _token(path: Path) -> str:
-    """The token of a file, which is made if it is not there."""
-    if not path.exists():
-        write_private(path, secrets.token_urlsafe(32) + "\n")
-    try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigurationError(f"{path} can be read by others; run: chmod 600 {path}")
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: the token cannot be read: {error}") from None
-    if len(token) < 16:
-        raise ConfigurationError(f"{path}: the token is shorter than 16 characters; remove the file to get a new one")
-    return token
+def _failure_limits(config: BrokerConfig) -> tuple[int, float]:
+    return config.security.failures_max, config.security.failures_window

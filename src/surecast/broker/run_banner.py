@@ -38,7 +38,8 @@ def banner(config: BrokerConfig, listeners: list[Listener], socket: Path, http: 
     ]
     if config.event_log is not None:
         lines.append(("event log", str(config.event_log.folder)))
-    lines += [("http", f"http://{address}/metrics") for address in http]
+    scheme = "https" if config.http is not None and config.http.certificate is not None else "http"
+    lines += [("http", f"{scheme}://{address}/metrics") for address in http]
     where = f"--folder {config.state.folder}" if config.state.folder is not None else f"--port {listeners[0].port}"
     lines.append(("admin", f"surecast broker status {where if config.admin_socket is None else f'--socket {socket}'}"))
     lines.append(("stop", f"SIGTERM or Ctrl-C; clients have {format_duration(config.drain)} to take what is unsent"))

@@ -40,6 +40,10 @@ class BrokerLog:
         self._tokens_at = 0.0
         self._left_out = 0
 
+    def set_level(self, level: Level) -> None:
+        """Changes the least that is written."""
+        self._least = _ORDER[level]
+
     def wants(self, level: Level) -> bool:
         """Whether lines of a level are written."""
         return _ORDER[level] >= self._least

@@ -31,6 +31,7 @@ __all__ = [
     "Users",
     "UsersFileError",
     "address_of",
+    "read_token",
     "read_users",
     "remove_user",
     "set_password",
@@ -123,6 +124,21 @@ def write_private(path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def read_token(path: Path) -> str:
+    """The token of a file, which is made if it is not there."""
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32) + "\n")
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{path} can be read by others; run: chmod 600 {path}")
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: the token cannot be read: {error}") from None
+    if len(token) < 16:
+        raise ConfigurationError(f"{path}: the token is shorter than 16 characters; remove the file to get a new one")
+    return token
 
 
 class FailureTable:
@@ -233,14 +249,21 @@ class Authenticator:
         address = address_of(origin.peer)
         return connect.username if self.check(connect.username, connect.password or b"", address) else None
 
+    def replace(self, users: Users | None, failures: FailureTable | None) -> None:
+        """Takes other users; and a new table of failures, if there is one."""
+        with self._lock:
+            self.users = users
+            self._failures = failures or self._failures
+
     def check(self, name: str, password: bytes, address: str) -> bool:
         """Whether a name and a password are right; failures count against the address."""
-        if self.users is None:
+        users = self.users
+        if users is None:
             return False
         with self._lock:
             if self._failures.is_blocked(address, self._clock()):
                 return False
-        if self.users.verify(name, password):
+        if users.verify(name, password):
             return True
         with self._lock:
             self._failures.add(address, self._clock())

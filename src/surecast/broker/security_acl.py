@@ -24,7 +24,7 @@ from typing import Literal
 from surecast.errors import ConfigurationError, FileError
 from surecast.protocol.mqtt import TopicError, validate_filter
 
-__all__ = ["AccessFileError", "AccessRules", "Rule", "covers", "overlaps", "parse_rule", "read_rules"]
+__all__ = ["AccessFileError", "AccessRules", "Rule", "covers", "format_rule", "overlaps", "parse_rule", "read_rules"]
 
 _ACTIONS = ("publish", "subscribe", "all")
 _FORM = "write: allow|deny publish|subscribe|all FILTER [user=NAME] [client=ID] [anonymous]"
@@ -101,6 +101,17 @@ def parse_rule(text: str) -> Rule:
     if "user" in who and "anonymous" in who:
         raise ConfigurationError("an anonymous client has no user; write one of the two, or two rules")
     return Rule(verb == "allow", action, topic_filter, **who)  # type: ignore[arg-type]
+
+
+def format_rule(rule: Rule) -> str:
+    """A rule as it is written.
+
+    >>> format_rule(parse_rule("allow  publish plant/%u/# user='ann b'"))
+    "allow publish 'plant/%u/#' 'user=ann b'"
+    """
+    words = ["allow" if rule.allows else "deny", rule.action, rule.filter]
+    words += [f"{name}={value}" for name in ("user", "client") if (value := getattr(rule, name)) is not None]
+    return shlex.join([*words, "anonymous"] if rule.anonymous else words)
 
 
 def read_rules(path: Path) -> list[Rule]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -23,13 +24,15 @@ from surecast.protocol.broker import (
     BrokerSettings,
     Connection,
     ConnectionHooks,
+    LimitTable,
     Observer,
     Origin,
     everyone,
+    publish_system_topics,
 )
 from surecast.protocol.mqtt import Connect, ReasonCode
 
-__all__ = ["Authenticate", "Channel", "Hooks", "Server", "TcpChannel", "peer_name"]
+__all__ = ["Authenticate", "Channel", "Hooks", "Server", "Shell", "TcpChannel", "peer_name"]
 
 Authenticate = Callable[[Connect, Origin], str | None]
 """The user that a CONNECT proves to be, None if it proves nothing. It may take its time: it runs in a thread."""
@@ -68,8 +71,172 @@ class Channel(Protocol):
     def abort(self) -> None:
         """Closes at once."""
 
+    def pause_reading(self) -> None:
+        """Leaves what the client sends in the network for a while."""
 
-class Server:
+    def resume_reading(self) -> None:
+        """Reads again."""
+
+
+class Shell(ABC):
+    """What a broker needs to be on a network: channels, turns, and somebody who checks credentials.
+
+    `broker` is the core, to look at; what changes it goes through the methods here.
+    """
+
+    broker: Broker
+    store: Store
+    authenticates: bool
+
+    def __init__(self, authenticate: Authenticate | None, hooks: Hooks | None, executor: Executor | None):
+        self._hooks = hooks or Hooks()
+        self._authenticate = authenticate
+        self._executor = executor
+        self._channels: dict[Connection, Channel] = {}
+        self._held: dict[Connection, asyncio.TimerHandle] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn_planned = False
+        self._failed = False
+        self._stopped = False
+        self.bytes_sent = 0
+        self._checks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def connected(self, channel: Channel, origin: Origin) -> None:
+        """A transport is up."""
+
+    @abstractmethod
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Bytes have arrived."""
+
+    @abstractmethod
+    def lost(self, connection: Connection, reason: str = "connection lost") -> None:
+        """A transport is gone."""
+
+    @abstractmethod
+    def set_congested(self, connection: Connection, congested: bool) -> None:
+        """A transport has too much unsent, or no longer."""
+
+    @abstractmethod
+    def kick(self, client: str, end_session: bool) -> None:
+        """Ends the connection of a client, or its session too."""
+
+    @abstractmethod
+    def disconnect(self, connection: Connection, reason: ReasonCode) -> None:
+        """Ends a connection."""
+
+    @abstractmethod
+    def publish_system_topics(self, version: str) -> None:
+        """Publishes what the broker says of itself."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Says goodbye to all clients; their transports close when all is sent."""
+
+    @abstractmethod
+    def _end_turn(self) -> None:
+        """Does what a turn of the loop ends with."""
+
+    @abstractmethod
+    def _checked(self, connection: Connection, user: str | None) -> None:
+        """The credentials of a connection prove who the user is, or nothing."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop it runs on."""
+        assert self._loop is not None, "start it first"
+        return self._loop
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has begun to say goodbye."""
+        return self._stopped
+
+    @property
+    def transports(self) -> int:
+        """Connections that are not closed yet."""
+        return len(self._channels)
+
+    def turn(self) -> None:
+        """Makes sure that this turn of the loop ends with sending what it made."""
+        if not self._turn_planned:
+            self._turn_planned = True
+            self.loop.call_soon(self._end_turn)
+
+    async def drain(self, timeout_s: float) -> int:
+        """Waits until all transports are closed; returns how many had to be cut off after the time."""
+        ends = self.loop.time() + timeout_s
+        while self._channels and self.loop.time() < ends:
+            await asyncio.sleep(min(0.02, timeout_s))
+        late = list(self._channels.values())
+        for channel in late:
+            channel.abort()
+        while self._channels and self.loop.time() < ends + 1.0:
+            await asyncio.sleep(0)
+        return len(late)
+
+    def _send(self, dirty: set[Connection]) -> None:
+        """Sends what is to be sent; what belongs to no channel here is forgotten."""
+        channels = self._channels
+        sent = 0
+        for connection in dirty:
+            out = connection.out
+            channel = channels.get(connection)
+            if channel is None:
+                out.clear()
+                continue
+            if out:
+                data = out[0] if len(out) == 1 else b"".join(out)
+                out.clear()
+                sent += len(data)
+                channel.send(data)
+            if connection.is_closed():
+                channel.close()
+        dirty.clear()
+        self.bytes_sent += sent
+
+    def _hold(self, connection: Connection, wait_s: float) -> None:
+        """Reads nothing of a client that is too fast for a while: its own sending blocks when the network is full."""
+        channel = self._channels.get(connection)
+        if channel is None or connection.is_closed():
+            return
+        held = self._held.get(connection)
+        if held is not None:
+            held.cancel()
+        channel.pause_reading()
+        self._held[connection] = self.loop.call_later(wait_s, self._go_on, connection)
+
+    def _go_on(self, connection: Connection) -> None:
+        self._held.pop(connection, None)
+        channel = self._channels.get(connection)
+        if channel is not None:
+            channel.resume_reading()
+
+    def _fail(self, error: Exception) -> None:
+        """What cannot be made durable must not be acknowledged: nothing is sent any more, and the broker ends."""
+        self._failed = True
+        for channel in list(self._channels.values()):
+            channel.connection.out.clear()
+            channel.close()
+        self._hooks.failed(error)
+
+    def _check_credentials(self, waiting: list[Connection]) -> None:
+        for connection in waiting:
+            task = self.loop.create_task(self._check(connection))
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+
+    async def _check(self, connection: Connection) -> None:
+        assert self._authenticate is not None
+        assert connection.connect is not None
+        user = await self.loop.run_in_executor(
+            self._executor, self._authenticate, connection.connect, connection.origin
+        )
+        self._checked(connection, user)
+        self.turn()
+
+
+class Server(Shell):
     """Runs a core: gives it bytes and time, commits its journal and sends its answers."""
 
     def __init__(
@@ -82,9 +249,10 @@ class Server:
         observer: Observer | None = None,
         hooks: Hooks | None = None,
         executor: Executor | None = None,
+        limits: LimitTable | None = None,
     ):
-        self.store: Store = store or MemoryStore()
-        self._hooks = hooks or Hooks()
+        super().__init__(authenticate, hooks, executor)
+        self.store = store or MemoryStore()
         self.broker = Broker(
             settings,
             authorise=authorise,
@@ -92,24 +260,11 @@ class Server:
             observer=observer,
             hooks=self._hooks.connections,
             new_identifier=lambda: f"auto-{secrets.token_hex(10)}",
+            limits=limits,
         )
-        self._authenticate = authenticate
-        self._executor = executor
-        self._channels: dict[Connection, Channel] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._turn_planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._next_sweep = 0.0
-        self._failed = False
-        self._stopped = False
-        self._checks: set[asyncio.Task[None]] = set()
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop it runs on."""
-        assert self._loop is not None, "start it first"
-        return self._loop
 
     def start(self) -> None:
         """Takes the durable state back; call it on the running loop, before any listener."""
@@ -130,28 +285,6 @@ class Server:
         self._end_turn()
         if self._timer is not None:
             self._timer.cancel()
-
-    async def drain(self, timeout_s: float) -> int:
-        """Waits until all transports are closed; returns how many had to be cut off after the time."""
-        ends = self.loop.time() + timeout_s
-        while self._channels and self.loop.time() < ends:
-            await asyncio.sleep(min(0.02, timeout_s))
-        late = list(self._channels.values())
-        for channel in late:
-            channel.abort()
-        while self._channels and self.loop.time() < ends + 1.0:
-            await asyncio.sleep(0)
-        return len(late)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it has begun to say goodbye."""
-        return self._stopped
-
-    @property
-    def transports(self) -> int:
-        """Connections that are not closed yet."""
-        return len(self._channels)
 
     def revoke(self, authorise: Authorise) -> int:
         """Forgets what clients were allowed, and ends subscriptions that they may not have any more."""
@@ -175,23 +308,62 @@ class Server:
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes have arrived."""
-        self.broker.receive(connection, data, time.time())
+        now = time.time()
+        self.broker.receive(connection, data, now)
+        if connection.pace is not None and connection.pace.hold_until > now:
+            self._hold(connection, connection.pace.hold_until - now)
         if not self._turn_planned:
             self.turn()
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
+        held = self._held.pop(connection, None)
+        if held is not None:
+            held.cancel()
         if self._channels.pop(connection, None) is not None:
             self.broker.lost(connection, time.time(), reason)
             self.turn()
 
-    # The turn.
+    def set_congested(self, connection: Connection, congested: bool) -> None:
+        """A transport has too much unsent, or no longer."""
+        self.broker.set_congested(connection, congested)
 
-    def turn(self) -> None:
-        """Makes sure that this turn of the loop ends with a commit and with sending."""
-        if not self._turn_planned:
-            self._turn_planned = True
-            self.loop.call_soon(self._end_turn)
+    # What the service calls.
+
+    def kick(self, client: str, end_session: bool) -> None:
+        """Ends the connection of a client, or its session too."""
+        now = time.time()
+        session = self.broker.sessions.by_client.get(client)
+        if end_session:
+            self.broker.end_session(client, now)
+        elif session is not None and session.connection is not None:
+            self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
+        self.turn()
+
+    def disconnect(self, connection: Connection, reason: ReasonCode) -> None:
+        """Ends a connection."""
+        self.broker.disconnect(connection, reason, time.time())
+        self.turn()
+
+    def configure(self, settings: BrokerSettings, limits: LimitTable) -> None:
+        """Takes other limits."""
+        self.broker.configure(settings, limits, time.time())
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether the credentials of clients are checked."""
+        return self.broker.authenticates
+
+    @authenticates.setter
+    def authenticates(self, checks: bool) -> None:
+        self.broker.authenticates = checks
+
+    def publish_system_topics(self, version: str) -> None:
+        """Publishes what the broker says of itself."""
+        publish_system_topics(self.broker, version, time.time())
+        self.turn()
+
+    # The turn.
 
     def _end_turn(self) -> None:
         self._turn_planned = False
@@ -205,59 +377,20 @@ class Server:
                 self._fail(error)
                 return
         if broker.dirty:
-            self._send()
+            self._send(broker.dirty)
+            broker.tally.bytes_out = self.bytes_sent
         if broker.checking:
-            self._check_credentials()
+            waiting, broker.checking = broker.checking, []
+            self._check_credentials(waiting)
         self._hooks.turn()
         if not self._stopped:
             self._plan_timer()
 
-    def _send(self) -> None:
-        dirty = self.broker.dirty
-        channels = self._channels
-        sent = 0
-        for connection in dirty:
-            out = connection.out
-            channel = channels.get(connection)
-            if channel is None:
-                out.clear()
-                continue
-            if out:
-                data = out[0] if len(out) == 1 else b"".join(out)
-                out.clear()
-                sent += len(data)
-                channel.send(data)
-            if connection.is_closed():
-                channel.close()
-        dirty.clear()
-        self.broker.tally.bytes_out += sent
-
-    def _fail(self, error: Exception) -> None:
-        """What cannot be made durable must not be acknowledged: nothing is sent any more, and the broker ends."""
-        self._failed = True
-        for channel in list(self._channels.values()):
-            channel.connection.out.clear()
-            channel.close()
-        self._hooks.failed(error)
-
-    def _check_credentials(self) -> None:
-        waiting, self.broker.checking = self.broker.checking, []
-        for connection in waiting:
-            task = self.loop.create_task(self._check(connection))
-            self._checks.add(task)
-            task.add_done_callback(self._checks.discard)
-
-    async def _check(self, connection: Connection) -> None:
-        assert self._authenticate is not None
-        assert connection.connect is not None
-        user = await self.loop.run_in_executor(
-            self._executor, self._authenticate, connection.connect, connection.origin
-        )
+    def _checked(self, connection: Connection, user: str | None) -> None:
         if user is None:
             self.broker.refuse(connection, time.time())
         else:
             self.broker.admit(connection, user, time.time())
-        self.turn()
 
     def _plan_timer(self) -> None:
         at = min(self.broker.next_timer(), self._next_sweep)
@@ -285,7 +418,7 @@ class TcpChannel(asyncio.Protocol):
 
     def __init__(
         self,
-        server: Server,
+        server: Shell,
         listener: str,
         identify: Callable[[asyncio.BaseTransport], str] | None = None,
         on_lost: Callable[[], None] = _nothing,
@@ -319,11 +452,11 @@ class TcpChannel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client is too slow."""
-        self._server.broker.set_congested(self.connection, True)
+        self._server.set_congested(self.connection, True)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self._server.broker.set_congested(self.connection, False)
+        self._server.set_congested(self.connection, False)
 
     def send(self, data: bytes) -> None:
         """Hands bytes to the transport."""
@@ -339,6 +472,7 @@ class TcpChannel(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        self.resume_reading()  # one that was held back must be heard to its end
         if self._server.stopped or not transport.can_write_eof():
             transport.close()
         elif self._linger is None:
@@ -349,6 +483,16 @@ class TcpChannel(asyncio.Protocol):
         """Closes at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Leaves what the client sends in the network for a while."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Reads again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
 
 def peer_name(address: Any) -> str:

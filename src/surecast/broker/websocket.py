@@ -14,7 +14,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin as PageOrigin
 from websockets.typing import Subprotocol
 
-from surecast.broker.server import Server, peer_name
+from surecast.broker.server import Shell, peer_name
 from surecast.protocol.broker import Connection, Origin, Phase
 
 __all__ = ["WebSocketChannel"]
@@ -32,7 +32,7 @@ class WebSocketChannel(asyncio.Protocol):
 
     def __init__(
         self,
-        server: Server,
+        server: Shell,
         listener: str,
         path: str,
         origins: Sequence[str] | None = None,
@@ -85,12 +85,12 @@ class WebSocketChannel(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client is too slow."""
         if self._is_open:
-            self._server.broker.set_congested(self.connection, True)
+            self._server.set_congested(self.connection, True)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         if self._is_open:
-            self._server.broker.set_congested(self.connection, False)
+            self._server.set_congested(self.connection, False)
 
     def send(self, data: bytes) -> None:
         """Hands bytes to the transport, in frames."""
@@ -98,19 +98,30 @@ class WebSocketChannel(asyncio.Protocol):
             return
         if self._is_narrow and self.connection.phase is Phase.OPEN:
             self._is_narrow = False
-            self._limit(self._server.broker.settings.packet_bytes_max)
+            self._limit(self.connection.limits.packet_bytes_max)
         for at in range(0, len(data), _FRAME_BYTES):
             self._protocol.send_binary(data[at : at + _FRAME_BYTES])
         self._flush()
 
     def close(self) -> None:
         """Closes after what was handed over is sent and the client has said goodbye too, or has had time for it."""
+        self.resume_reading()  # one that was held back must be heard to its end
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(_GOING_AWAY if self._server.stopped else 1000)
             self._flush()
             self._plan_end()
         elif self._protocol.state is not State.CLOSING:
             self._end()
+
+    def pause_reading(self) -> None:
+        """Leaves what the client sends in the network for a while."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Reads again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Closes at once."""

@@ -129,8 +129,10 @@ def predict_system(
     policies: list[str] | None = None,
 ) -> QoSReport:
     """The report by formula: capacity for filter classes; for topics, dropping where subscribers come and go, and
-    reliability for the others. With schemes named and no policies, reliability for all."""
+    reliability for the others. With schemes named and no policies, reliability for all. Replicated brokers also get
+    the figures of their groups."""
     from surecast.predict import predict_capacity, predict_dropping, predict_periods, predict_reliability
+    from surecast.predict.replication import predict_replication
 
     failing, dropping = _divided(system, schemes, policies)
     reports = []
@@ -143,6 +145,8 @@ def predict_system(
         reports.append(
             predict_periods(system, periods, algorithms) if periods else predict_capacity(system, algorithms)
         )
+    if _has_groups(system):
+        reports.append(predict_replication(system))
     return _joined(reports, system.name, "predicted", system.seed)
 
 
@@ -159,9 +163,10 @@ def simulate_system(
     """The report in virtual time, of the same parts as the prediction.
 
     Reliability comes from the fast walk or from running the protocol code, dropping from compiled queues, and routing
-    of filter classes from running the routing code. Where dropping cannot be simulated, as over several brokers, and
-    no policy is asked for, a warning says so beside what remains.
+    of filter classes from running the routing code; groups of replicas run the consensus code. Where dropping cannot be
+    simulated, as over several brokers, and no policy is asked for, a warning says so beside what remains.
     """
+    from surecast.simulate.replication import simulate_replication
     from surecast.simulate.routing import simulate_routing
 
     failing, dropping = _divided(system, schemes, policies)
@@ -192,7 +197,18 @@ def simulate_system(
                 progress=progress,
             )
         )
+    if _has_groups(system):
+        reports.append(
+            simulate_replication(system, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=progress)
+        )
     return _joined(reports, system.name, "simulated", plan.seed, warnings)
+
+
+def _has_groups(system: System) -> bool:
+    """Whether there are replicated brokers with something to order."""
+    from surecast.scenario.group import is_replicated
+
+    return is_replicated(system) and bool(system.publishers)
 
 
 def _divided(
@@ -204,6 +220,8 @@ def _divided(
     all, who names policies alone wants dropping only.
     """
     if not system.publishers or not system.subscribers:
+        if _has_groups(system) and not policies:
+            return None, None
         if policies:
             raise ConfigurationError(
                 f"--policy: {system.name} has no subscribers with topics, so none that come and go"
@@ -272,6 +290,18 @@ def _simulate_reliability(
 
         return simulate_protocol(
             system, schemes, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=progress
+        )
+    if system.delivery.replication.replicas > 1:
+        from surecast.simulate.replication import simulate_group_reliability
+
+        return simulate_group_reliability(
+            system,
+            schemes,
+            runs=plan.runs,
+            duration_s=plan.duration_s,
+            seed=plan.seed,
+            warm_up_s=plan.warm_up_s,
+            progress=progress,
         )
     from surecast.simulate import simulate_reliability
 

@@ -10,6 +10,7 @@ from surecast import __version__
 from surecast.cli import (
     advise,
     broker,
+    cluster,
     compare,
     demo,
     drop,
@@ -22,6 +23,7 @@ from surecast.cli import (
     simulate,
     sub,
     sweep,
+    zap,
 )
 from surecast.cli.mqtt_options import MQTT_CONTEXT, MqttCommand
 
@@ -44,9 +46,11 @@ app.add_typer(sweep.app, name="sweep")
 app.add_typer(drop.app, name="drop")
 app.add_typer(report.app, name="report")
 app.add_typer(broker.app, name="broker")
+app.add_typer(cluster.app, name="cluster")
 app.command("passwd")(passwd.passwd)
 app.command("pub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(pub.pub)
 app.command("sub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(sub.sub)
+app.add_typer(zap.app, name="zap")
 app.command("demo")(demo.demo)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -39,6 +39,8 @@ def broker(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Configuration file, YAML.")] = None,
     check_config: Annotated[Path | None, typer.Option(help="Check a configuration file, and do no more.")] = None,
+    group: Annotated[Path | None, typer.Option(help="File of a group, of which this is one replica.")] = None,
+    id: Annotated[int | None, typer.Option(help="The number of the replica, with --group.")] = None,
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="Port of the first listener; 1883 by default.")
     ] = None,
@@ -81,6 +83,8 @@ def broker(
         "log.format": log_format and log_format.value,
     }
     flags = {field: value for field, value in flags.items() if value is not None} | _settings(settings)
+    if group is not None or id is not None:
+        _run_replica(group, id, [*flags, *(["config"] if config or check_config else [])])
     file = check_config or config
     if websocket_port is not None:
         count = _listener_count(file)
@@ -93,10 +97,26 @@ def broker(
         return
     from surecast.broker.run import run_broker
 
-    code = run_broker(loaded)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    _leave(run_broker(loaded, reread=lambda: load_config(file, flags)))
+
+
+def _run_replica(group: Path | None, number: int | None, others: list[str]) -> None:
+    from surecast.errors import ConfigurationError
+
+    if group is None or number is None:
+        raise ConfigurationError("--group and --id go together: the file of a group, and which replica this is")
+    if others:
+        raise ConfigurationError(f"--group: the group's file says everything; {', '.join(others)} cannot be given too")
+    from surecast.broker.group_run import run_group_broker
+    from surecast.cli.applications import applications_of
+
+    _leave(run_group_broker(group, number, applications_of))
+
+
+def _leave(code: int) -> NoReturn:
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
         # The broker has stopped in good order; a second signal must not make it look otherwise.
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal_number, signal.SIG_IGN)
     raise typer.Exit(code)
 
 

@@ -31,7 +31,7 @@ __all__ = ["compare", "draw_comparison"]
 
 SCENARIO_SUFFIXES = (".yaml", ".yml")
 PICTURE_WIDTH = 1280
-PICTURE_METRICS = ("reliability", "success_share", "delay_mean_s", "message_rate_per_s")
+PICTURE_METRICS = ("reliability", "success_share", "delay_mean_s", "message_rate_per_s", "acknowledgement_mean_s")
 Wanted = tuple[list[str] | None, list[str] | None, list[str] | None]
 
 

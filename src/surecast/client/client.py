@@ -11,7 +11,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -47,7 +47,7 @@ from surecast.protocol.mqtt import (
     validate_topic_name,
 )
 
-__all__ = ["Client", "Message"]
+__all__ = ["Client", "Message", "SessionMemory"]
 
 _WAITING_MAX = 10_000
 _IDENTIFIERS = 65_535
@@ -66,11 +66,24 @@ class Message:
     properties: Properties = NO_PROPERTIES
 
 
+@dataclass(slots=True)
+class SessionMemory:
+    """What a client must remember of a session from one connection to the next.
+
+    `received` are the identifiers of QoS 2 messages that the application has taken and the broker has not released,
+    `unfinished` those of QoS 2 messages that were sent and whose exchange was not completed.
+    """
+
+    received: set[int] = field(default_factory=set)
+    unfinished: set[int] = field(default_factory=set)
+
+
 class Client:
     """A connection to a broker, as a context manager or with `connect` and `disconnect`.
 
     `tls` are the settings of TLS, None for none; `websocket_path` travels in WebSocket frames. `timeout_s` is how long
-    the broker may take for any answer. Everything that goes wrong is a ClientError.
+    the broker may take for any answer. `memory` is that of the last connection of the same session: what was unfinished
+    then is finished first, so that its packet identifiers are free. Everything that goes wrong is a ClientError.
     """
 
     def __init__(
@@ -89,6 +102,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         websocket_path: str | None = None,
         timeout_s: float = 10.0,
+        memory: SessionMemory | None = None,
     ):
         self.host, self.port = host, port
         self.connack = Connack()
@@ -104,11 +118,12 @@ class Client:
         self._waiting: deque[Publish] = deque()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
-        self._received: set[int] = set()
+        self._memory = memory or SessionMemory()
         self._aliases: dict[int, str] = {}
         self._next_identifier = 0
         self._window = asyncio.Semaphore(_IDENTIFIERS)
         self._ended: ClientError | None = None
+        self._over = asyncio.Event()
         self._sent_at = 0.0
         self._pong: asyncio.Future[None] | None = None
 
@@ -140,18 +155,27 @@ class Client:
             await self._close(LostError("the connection was not made"))
             raise
         self.connack = connack
+        if not connack.session_present:
+            self._memory.received.clear()
+            self._memory.unfinished.clear()
         self._window = asyncio.Semaphore(connack.properties.receive_maximum or _IDENTIFIERS)
         keep_alive_s = connack.properties.server_keep_alive_s
         keep_alive_s = self._connect.keep_alive_s if keep_alive_s is None else keep_alive_s
         if keep_alive_s:
             self._tasks.append(asyncio.create_task(self._keep_alive(keep_alive_s)))
+        try:
+            for identifier in list(self._memory.unfinished):
+                await self._release(identifier, "finish the session's last exchanges")
+        except BaseException:
+            await self._close(LostError("the session was not taken up"))
+            raise
         return connack
 
-    async def disconnect(self, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
+    async def disconnect(self, reason: ReasonCode = ReasonCode.SUCCESS, properties: Properties = NO_PROPERTIES) -> None:
         """Says goodbye and closes. Doing so twice, or after the connection is lost, is harmless."""
         if self._transport is not None and self._ended is None:
             with suppress(ClientError):
-                await self._send(Disconnect(reason))
+                await self._send(Disconnect(reason, properties))
         await self._close(LostError("the client has disconnected"))
 
     async def publish(
@@ -172,16 +196,24 @@ class Client:
             identifier = self._identifier()
             kind: type = Puback if qos == 1 else Pubrec
             answer = self._expect(kind, identifier)
+            if qos == 2:
+                self._memory.unfinished.add(identifier)
             await self._send(Publish(topic, payload, qos, retain, False, identifier, properties))
             acknowledgement = await self._answer(answer, (kind, identifier), what)
             if acknowledgement.reason >= _FAILURE:
+                self._memory.unfinished.discard(identifier)
                 raise RefusedError(what, acknowledgement.reason, acknowledgement.properties.reason_string)
             if qos == 2:
-                complete = self._expect(Pubcomp, identifier)
-                await self._send(Pubrel(identifier))
-                await self._answer(complete, (Pubcomp, identifier), what)
+                await self._release(identifier, what)
         reason: ReasonCode = acknowledgement.reason
         return reason
+
+    async def _release(self, identifier: int, what: str) -> None:
+        """The second half of an exchange of QoS 2."""
+        complete = self._expect(Pubcomp, identifier)
+        await self._send(Pubrel(identifier))
+        await self._answer(complete, (Pubcomp, identifier), what)
+        self._memory.unfinished.discard(identifier)
 
     async def subscribe(
         self, *filters: str | Subscription, qos: int = 0, properties: Properties = NO_PROPERTIES
@@ -230,10 +262,29 @@ class Client:
         while True:
             yield await self.message()
 
+    @property
+    def ended(self) -> ClientError | None:
+        """Why the connection is over, None while it is not."""
+        return self._ended
+
+    async def wait_ended(self) -> ClientError:
+        """Waits until the connection is over; the reason."""
+        await self._over.wait()
+        assert self._ended is not None
+        return self._ended
+
+    def memory(self) -> SessionMemory:
+        """What the next connection of the same session must know, once this one is over.
+
+        What the application has not taken the broker sends again.
+        """
+        waiting = {packet.packet_id for packet in self._waiting if packet.qos == 2}
+        return SessionMemory(self._memory.received - waiting, set(self._memory.unfinished))
+
     # How packets come and go.
 
     def _identifier(self) -> int:
-        used = {identifier for _, identifier in self._answers}
+        used = {identifier for _, identifier in self._answers} | self._memory.unfinished
         if len(used) >= _IDENTIFIERS - 1:
             raise ClientError(f"more than {_IDENTIFIERS - 1} requests wait for an answer")
         while True:
@@ -296,7 +347,7 @@ class Client:
         if isinstance(packet, Publish):
             await self._take_message(packet)
         elif isinstance(packet, Pubrel):
-            self._received.discard(packet.packet_id)
+            self._memory.received.discard(packet.packet_id)
             await self._send(Pubcomp(packet.packet_id))
         elif isinstance(packet, Pingresp):
             if self._pong is not None and not self._pong.done():
@@ -326,10 +377,10 @@ class Client:
                     packet.properties,
                 )
         if packet.qos == 2:
-            if packet.packet_id in self._received:
+            if packet.packet_id in self._memory.received:
                 await self._send(Pubrec(packet.packet_id))
                 return
-            self._received.add(packet.packet_id)
+            self._memory.received.add(packet.packet_id)
         self._waiting.append(packet)
         self._arrived.set()
 
@@ -360,6 +411,7 @@ class Client:
         """The connection is over: whoever waits is told why."""
         if self._ended is None:
             self._ended = error
+            self._over.set()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(self._ended)

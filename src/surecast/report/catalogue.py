@@ -194,6 +194,32 @@ _TIME = (
         "quantile",
     ),
     Metric(
+        "acknowledgement_mean_s",
+        "s",
+        ("broker", "system"),
+        "Mean acknowledgement time",
+        "Mean time from a publication's arrival at a replicated broker to its acknowledgement.",
+        "less",
+    ),
+    Metric(
+        "acknowledgement_quantile_s",
+        "s",
+        ("broker", "system"),
+        "Acknowledgement time",
+        "Quantile of the acknowledgement time.",
+        "less",
+        "quantile",
+    ),
+    Metric(
+        "cpu_per_event_s",
+        "s",
+        ("broker",),
+        "Processor time per event",
+        "Processor time that a publication takes, at all replicas together or at one of them.",
+        "less",
+        "role",
+    ),
+    Metric(
         "failover_mean_s",
         "s",
         ("broker", "system"),
@@ -256,6 +282,13 @@ _LOAD = (
         "Longest queue",
         "Largest number of messages present at a time.",
         "less",
+    ),
+    Metric(
+        "batch_size_mean",
+        "count",
+        ("broker",),
+        "Mean batch",
+        "Mean number of publications that a replicated broker orders in one instance.",
     ),
     Metric(
         "table_entries",
@@ -380,6 +413,15 @@ _DEPENDABILITY = (
         "mtbf_s", "s", (*_COMPONENTS, "system"), "Mean time between failures", "Mean length of its up times.", "more"
     ),
     Metric("mttr_s", "s", (*_COMPONENTS, "system"), "Mean time to repair", "Mean length of its down times.", "less"),
+    Metric(
+        "outage_quantile_s",
+        "s",
+        (*_COMPONENTS, "system"),
+        "Outage",
+        "Quantile of the lengths of its down times.",
+        "less",
+        "quantile",
+    ),
 )
 
 CATALOGUE = (*_DELIVERY, *_TIME, *_LOAD, *_DEPENDABILITY)

@@ -28,6 +28,7 @@ SPLITS: Final[dict[str, str]] = {
     "kind": "the kind of message, such as `notification` or `control`",
     "reason": "why events were dropped, such as `rejected while disconnected`, `buffer full while connected` or `lost`",
     "table": "the part of the routing table: `local` or `remote`",
+    "role": "the part that a replica plays: `leader` or `follower`",
     "direction": "the direction of a link: `forward` (from its first end to its second) or `backward`",
     "approximation": "how it was approximated, such as `worst-path` or `mean-path`; an empty detail is the best",
     "quantile": "the quantile, always given: `p50`, `p90`, `p99`, `p99.9`",

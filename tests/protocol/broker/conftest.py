@@ -46,6 +46,7 @@ class Client:
         self.world = world
         self.name = name
         self.version = version
+        self.listener = "default"
         self.connection: Connection | None = None
         self.inbox: list[Packet] = []
         self.raw = b""
@@ -58,7 +59,8 @@ class Client:
         """A new transport, and no CONNECT yet."""
         if not self.closed:
             self.drop()
-        self.connection = self.world.broker.open(Origin(peer=f"peer-{self.name}", identity=identity), self.world.now)
+        origin = Origin(self.listener, f"peer-{self.name}", identity)
+        self.connection = self.world.broker.open(origin, self.world.now)
         self.decoder = Decoder(version=self.version, side="client")
         self.closed = False
         self.inbox = []

@@ -255,7 +255,7 @@ class Story:
         """The broker takes a message: every session that wants it is to get a copy."""
         received = self.sessions[publisher].received
         if packet.qos == 2:
-            if packet.packet_id in received and not self.world.broker.incoming._rejects:
+            if packet.packet_id in received and not self.world.broker.incoming.rejects:
                 return  # where a full queue rejects, the model does not know which repetition was taken
             received.add(packet.packet_id)
         may_miss = self.lossy or packet.properties.message_expiry_s is not None

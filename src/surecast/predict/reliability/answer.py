@@ -295,7 +295,11 @@ def _add_assumptions(builder: ReportBuilder, model: DeliveryModel) -> None:
             "up at publication and the subscriber's when the event gets to its home; nothing is stored for clients"
         )
     for sentence in left_out(system):
-        builder.warn(sentence)
+        if not sentence.startswith("replication"):  # groups take the place of their brokers
+            builder.warn(sentence)
+    if model.components.simplified:
+        names = ", ".join(model.components.simplified)
+        builder.warn(f"groups with many states have up and down times with the same moments instead: {names}")
     links = system.overlay.links
     if any(link.loss > 0 for link in links):
         builder.warn("the reliability models know no loss on links that are up; the loss given is left out")

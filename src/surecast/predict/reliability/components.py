@@ -13,7 +13,10 @@ from scipy.linalg import expm
 
 from surecast.errors import AssumptionError
 from surecast.predict.reliability.phase_fit import fit_phase_type
-from surecast.scenario.distributions import Exponential
+from surecast.predict.replication.chain import GroupChain, group_chain, reversible_chain
+from surecast.predict.replication.election import failover_s
+from surecast.scenario.distributions import Exponential, Hyperexponential
+from surecast.scenario.group import group_loads, group_of
 from surecast.scenario.system import Failures, System
 
 __all__ = ["Component", "Components", "component_of", "components_of"]
@@ -24,6 +27,8 @@ STAGES_MAX = 3
 """Stages of an Erlang fit inside a hop: the chain of a hop is the product of three components."""
 PHASES_MAX = 10
 """Phases of one component, up and down together."""
+GROUP_STATES_MAX = 11
+"""States of a group that is taken as it is: seven replicas with exponential times."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,9 @@ def component_of(name: str, failures: Failures | None) -> Component | None:
 class Components:
     """All brokers and links of an overlay: their chains (None: never fails) and their numbers as arrays.
 
+    A broker that is a group of replicas has the chain of its group. `simplified` names those groups whose chain is too
+    large and was replaced by one with fewer states.
+
     Failure rates are 0 and availabilities 1 where a component never fails; of non-exponential times the rates are
     the inverse means.
     """
@@ -104,6 +112,7 @@ class Components:
     broker_repair: Array
     link_failure: Array
     link_repair: Array
+    simplified: tuple[str, ...] = ()
 
     @cached_property
     def not_exponential(self) -> tuple[str, ...]:
@@ -114,20 +123,61 @@ class Components:
 def components_of(system: System) -> Components:
     """The components of a system's overlay."""
     overlay = system.overlay
-    brokers = [(f"broker {b.name}", b.failures) for b in overlay.brokers]
     links = [(f"link {link.name}", link.failures) for link in overlay.links]
-    broker_failure, broker_repair = _rates([failures for _, failures in brokers])
+    groups = _groups(system)
+    broker_failures = [
+        broker.failures if group is None else group.failures()
+        for broker, group in zip(overlay.brokers, groups, strict=True)
+    ]
+    brokers = [
+        component_of(f"broker {broker.name}", failures) if group is None else _group_component(broker.name, group)
+        for broker, failures, group in zip(overlay.brokers, broker_failures, groups, strict=True)
+    ]
+    broker_failure, broker_repair = _rates(broker_failures)
     link_failure, link_repair = _rates([failures for _, failures in links])
     return Components(
-        tuple(component_of(*broker) for broker in brokers),
+        tuple(brokers),
         tuple(component_of(*link) for link in links),
-        _availabilities([failures for _, failures in brokers]),
+        _availabilities(broker_failures),
         _availabilities([failures for _, failures in links]),
         broker_failure,
         broker_repair,
         link_failure,
         link_repair,
+        tuple(b.name for b, g in zip(overlay.brokers, groups, strict=True) if g is not None and _is_large(g)),
     )
+
+
+def _groups(system: System) -> list[GroupChain | None]:
+    """The chain of each broker that is a group of replicas; equal groups share theirs."""
+    brokers = system.overlay.brokers
+    if system.delivery.replication.replicas == 1:
+        return [None] * len(brokers)
+    known: dict[tuple[Failures | None, float], GroupChain | None] = {}
+    found = []
+    for i, rate in enumerate(group_loads(system)):
+        group = group_of(system, i)
+        key = (group.failures, failover_s(group, rate))
+        if key not in known:
+            known[key] = reversible_chain(group, key[1]) or group_chain(group, key[1])
+        found.append(known[key])
+    return found
+
+
+def _is_large(group: GroupChain) -> bool:
+    return len(group.generator) > GROUP_STATES_MAX
+
+
+def _group_component(name: str, group: GroupChain) -> Component:
+    """A group in place of a broker: as it is, or where that is too large with the moments of its times."""
+    if not _is_large(group):
+        return Component(f"broker {name}", group.generator, group.up, False)
+    failures = group.failures()
+    # most outages are elections, and few are long: their lengths vary more than exponential ones
+    down = Hyperexponential(mean=failures.mttr_s, scv=max(1.0, failures.down.squared_cv))
+    component = component_of(f"broker {name}", Failures(Exponential(mean=failures.mtbf_s), down))
+    assert component is not None
+    return component
 
 
 def _availabilities(failures: Sequence[Failures | None]) -> Array:

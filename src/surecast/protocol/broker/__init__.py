@@ -5,6 +5,7 @@ from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.core import Broker, everyone
 from surecast.protocol.broker.durable import Record
 from surecast.protocol.broker.incoming import Authorise
+from surecast.protocol.broker.limits import ClientRule, Limits, LimitTable, Overrides
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
 from surecast.protocol.broker.session import Session, Subscription
@@ -18,12 +19,16 @@ __all__ = [
     "Books",
     "Broker",
     "BrokerSettings",
+    "ClientRule",
     "Connection",
     "ConnectionHooks",
+    "LimitTable",
+    "Limits",
     "Message",
     "Observer",
     "Origin",
     "Overflow",
+    "Overrides",
     "Phase",
     "Record",
     "Session",

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from surecast.protocol.broker.limits import Limits, Pace
 from surecast.protocol.mqtt import AckRun, Connect, Decoder, Packet, PublishRun
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.session import Session
 
 __all__ = ["Connection", "Origin", "Phase"]
+
+_DEFAULTS = Limits()
 
 
 class Phase(Enum):
@@ -37,13 +40,17 @@ class Connection:
 
     `packet_bytes_max` is the largest packet the client takes; `aliases_max` the number of topic aliases it allows.
     `held` are packets that came before the client's credentials were checked. `congested` is set while too much is
-    unsent. `allowed` remembers what the client may publish to.
+    unsent; `burst_bytes` of retained messages were written to it at the time `burst_at`. `allowed` remembers what the
+    client may publish to. `limits` and `known_aliases_max` are what the client was told when it connected; `pace` slows
+    down one whose messages are limited by rate.
     """
 
     __slots__ = (
         "aliases",
         "aliases_max",
         "allowed",
+        "burst_at",
+        "burst_bytes",
         "congested",
         "connect",
         "connected_at",
@@ -53,10 +60,13 @@ class Connection:
         "held",
         "held_bytes",
         "known_aliases",
+        "known_aliases_max",
+        "limits",
         "number",
         "opened_at",
         "origin",
         "out",
+        "pace",
         "packet_bytes_max",
         "phase",
         "session",
@@ -80,8 +90,13 @@ class Connection:
         self.aliases_max = 0
         self.aliases: dict[str, int] = {}
         self.known_aliases: dict[int, str] = {}
+        self.known_aliases_max = 0
+        self.limits = _DEFAULTS
+        self.pace: Pace | None = None
         self.allowed: dict[str, bool] = {}
         self.congested = False
+        self.burst_at = 0.0
+        self.burst_bytes = 0
         self.held: list[Packet | PublishRun | AckRun] = []
         self.held_bytes = 0
         self.opened_at = now

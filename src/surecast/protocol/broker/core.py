@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.durable import Journal, Record
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
+from surecast.protocol.broker.limits import Limits, LimitTable
+from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.requests import Requests
 from surecast.protocol.broker.restore import Restorer
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
@@ -63,7 +66,8 @@ class Broker:
 
     The shell opens connections, hands in what arrives, and after each turn commits `journal` and then sends the `out`
     of every connection in `dirty`; a connection whose phase is CLOSED is to be closed after that. Connections that
-    wait in `checking` have given a name and a password: the shell looks at them and calls `admit` or `refuse`.
+    wait in `checking` have given a name and a password: the shell looks at them and calls `admit` or `refuse`. Unless
+    the broker `watches`, somebody else sees to connections that are silent for too long.
 
     >>> broker = Broker()
     >>> ann = broker.open(Origin(peer="test"), 0.0)
@@ -81,10 +85,15 @@ class Broker:
         observer: Observer | None = None,
         hooks: ConnectionHooks | None = None,
         new_identifier: Callable[[], str] | None = None,
+        journal: Journal | None = None,
+        watches: bool = True,
+        limits: LimitTable | None = None,
     ):
         self.settings = settings or BrokerSettings()
+        limits = limits or LimitTable(Limits.of(self.settings))
         self.authenticates = authenticates
-        self.journal = Journal()
+        self.journal = journal or Journal()
+        self._watches = watches
         self.dirty: set[Connection] = set()
         self.checking: list[Connection] = []
         self.connections: dict[int, Connection] = {}
@@ -93,18 +102,19 @@ class Broker:
         self._hooks = hooks or ConnectionHooks()
         self.timers = Timers()
         self.started_at: float | None = None
-        self._next_connection = 0
-        numbers = itertools.count(1)
+        self.next_connection = 0
+        self.identifiers_given = 0
         levels = self.settings.topic_levels_max
         self.routes = Routes(levels)
         self.retained = Retained(self.journal, levels, self.settings.retained_max)
-        self.outgoing = Outgoing(self.settings, self.journal, self.dirty, self.tally, observer)
+        self.outgoing = Outgoing(self.journal, self.dirty, self.tally, observer)
+        self.requests = Requests(self.journal, self.settings.request_tokens_max)
         self.incoming = Incoming(
-            self.settings,
             self.journal,
             self.routes,
             self.outgoing,
             self.retained,
+            self.requests,
             self.dirty,
             self.tally,
             observer,
@@ -113,8 +123,10 @@ class Broker:
         self._subscribing = Subscribing(
             self.settings, self.journal, self.routes, self.outgoing, self.retained, self.tally, observer, authorise
         )
+        self.incoming.rejects = limits.rejects
         self.sessions = Sessions(
             self.settings,
+            limits,
             self.journal,
             self.routes,
             self.outgoing,
@@ -123,7 +135,7 @@ class Broker:
             self.tally,
             observer,
             authorise,
-            new_identifier or (lambda: f"auto-{next(numbers):08x}"),
+            new_identifier or self._new_identifier,
         )
         self._handlers: Mapping[type, Callable[..., None]] = {
             Publish: self.incoming.publish,
@@ -140,28 +152,46 @@ class Broker:
             Auth: self._auth,
         }
 
+    def _new_identifier(self) -> str:
+        self.identifiers_given += 1
+        return f"auto-{self.identifiers_given:08x}"
+
     # What the shell calls.
 
     def restore(self, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
         """Takes the durable state back, once, before anything else."""
         restorer = Restorer(
-            self.journal, self.sessions, self.routes, self.retained, self.incoming, self.outgoing, self.timers
+            self.journal,
+            self.sessions,
+            self.routes,
+            self.retained,
+            self.incoming,
+            self.outgoing,
+            self.timers,
+            self.requests,
         )
         restorer.run(records, now)
 
-    def open(self, origin: Origin, now: float) -> Connection:
-        """A new connection."""
-        self._next_connection += 1
+    def decoder(self, listener: str = "") -> Decoder:
+        """A decoder for one connection. Its client's own limit holds as soon as it is known who it is."""
         settings = self.settings
-        decoder = Decoder(
-            settings.packet_bytes_max,
+        return Decoder(
+            self.sessions.limits.packet_bytes_max(listener),
             max_connect_size=settings.first_packet_bytes_max,
             max_levels=settings.topic_levels_max,
         )
-        connection = Connection(self._next_connection, origin, decoder, now)
+
+    def open(self, origin: Origin, now: float, connection: Connection | None = None) -> Connection:
+        """A new connection; it may have been made elsewhere, with a `decoder` of this broker."""
+        self.next_connection += 1
+        if connection is None:
+            connection = Connection(self.next_connection, origin, self.decoder(origin.listener), now)
+        connection.number = self.next_connection
+        connection.opened_at = connection.connected_at = connection.heard_at = now
         self.connections[connection.number] = connection
         self.tally.connections += 1
-        self.timers.add(now + settings.connect_timeout_s, "connect", connection.number)
+        if self._watches:
+            self.timers.add(now + self.settings.connect_timeout_s, "connect", connection.number)
         return connection
 
     def receive(self, connection: Connection, data: bytes, now: float) -> None:
@@ -181,7 +211,21 @@ class Broker:
             if self._handle_all(connection, error.packets, now):
                 self._malformed(connection, error, now)
             return
-        self._handle_all(connection, packets, now)
+        self._handle_paced(connection, packets, now)
+
+    def handle(
+        self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], size: int, now: float
+    ) -> None:
+        """Takes what a client sent, `size` bytes that were decoded elsewhere."""
+        if not connection.is_closed():
+            connection.heard_at = now
+            self.tally.bytes_in += size
+            self._handle_paced(connection, packets, now)
+
+    def announce(self, topic: str, payload: bytes, retain: bool, now: float) -> None:
+        """Publishes a message of the broker's own, at QoS 1."""
+        packet = Publish(topic, payload, 1, retain)
+        self.incoming.take(self.incoming.message(packet, topic, text_field(topic), "", now), now)
 
     def lost(self, connection: Connection, now: float, reason: str = "connection lost") -> None:
         """The transport is gone; nothing can be sent any more."""
@@ -226,6 +270,15 @@ class Broker:
             connection.congested = congested
             if connection.session is not None:
                 self.routes.changed(connection.session)
+
+    def configure(self, settings: BrokerSettings, limits: LimitTable, now: float) -> None:
+        """Takes other limits while it runs; those of topic levels stay as they are."""
+        self.settings = replace(settings, topic_levels_max=self.settings.topic_levels_max)
+        self.sessions.settings = self._subscribing.settings = self.settings
+        self.retained.count_max = settings.retained_max
+        self.requests.tokens_max = settings.request_tokens_max
+        self.incoming.rejects = limits.rejects
+        self.sessions.limit_anew(limits, now)
 
     def permissions_changed(self) -> None:
         """Who may publish to what is to be asked anew."""
@@ -280,6 +333,16 @@ class Broker:
         return self.journal.take()
 
     # What packets do.
+
+    def _handle_paced(
+        self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], now: float
+    ) -> None:
+        before = self.tally.published
+        self._handle_all(connection, packets, now)
+        if connection.pace is not None:
+            connection.pace.spend(self.tally.published - before, now)
+            # While it is held back, nothing of it can be heard.
+            connection.heard_at = connection.pace.hold_until
 
     def _handle_all(self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], now: float) -> bool:
         """Handles packets in order; False if the connection did not survive one of them.
@@ -340,7 +403,7 @@ class Broker:
             self._close(connection, now, "the client takes no packet as large as the CONNACK", with_will=False)
             return
         connection.out.append(welcome)
-        if connection.silence_max_s:
+        if connection.silence_max_s and self._watches:
             self.timers.add(now + connection.silence_max_s, "silence", connection.number)
         if self.observer is not None:
             self.observer.connected(session, now)

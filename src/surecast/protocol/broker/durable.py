@@ -7,6 +7,7 @@
     p CLIENT IDENTIFIER a QoS 2 message that it sent and did not release
     w CLIENT            its will, while the delay runs
     r TOPIC             a retained message
+    i USER TOKEN        the outcomes of the last requests with a token
 
 Numbers have eight bytes, texts two bytes of length in front. Times are seconds since the epoch.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from surecast.protocol.broker.message import Delivery, Message, text_field
 from surecast.protocol.broker.session import Session, Subscription, Will
@@ -23,11 +24,13 @@ from surecast.protocol.filters import parse
 
 __all__ = [
     "Journal",
+    "NoJournal",
     "Record",
     "StoredDelivery",
     "read_message",
     "read_queued",
     "read_received",
+    "read_request",
     "read_retained",
     "read_session",
     "read_subscription",
@@ -41,6 +44,7 @@ _SESSION: Final = struct.Struct(">ddH")
 _QUEUED: Final = struct.Struct(">QBBBH")
 _FLAGS: Final = struct.Struct(">BBBI")
 _WILL: Final = struct.Struct(">dIdd")
+_REQUEST: Final = struct.Struct(">dQ")
 
 
 def _take_text(data: bytes, at: int) -> tuple[str, int]:
@@ -92,7 +96,8 @@ class Journal:
 
     def session(self, session: Session) -> None:
         """Writes a session as it is."""
-        value = _SESSION.pack(session.lifetime_s, session.ends_at, session.next_identifier) + text_field(session.user)
+        value = _SESSION.pack(session.lifetime_s, session.ends_at, session.next_identifier)
+        value += text_field(session.user) + text_field(session.listener)
         self.records.append((b"s" + session.client_field, value))
 
     def forget_session(self, session: Session) -> None:
@@ -155,9 +160,29 @@ class Journal:
         self.records.append((b"r" + message.topic_field[2:], None))
         self.release(message)
 
+    def request(self, user_and_token: bytes, used_at: float, highest: int, outcomes: bytes) -> None:
+        """Writes the outcomes of the last requests with a token."""
+        self.records.append((b"i" + user_and_token, _REQUEST.pack(used_at, highest) + outcomes))
+
+    def forget_request(self, user_and_token: bytes) -> None:
+        """Deletes them."""
+        self.records.append((b"i" + user_and_token, None))
+
     @staticmethod
     def _subscription_key(session: Session, subscription: Subscription) -> bytes:
         return b"f" + session.client_field + subscription.key.encode()
+
+
+class NoJournal(Journal):
+    """For a broker whose state is kept by other means: nothing is written down."""
+
+    def _ignore(self, *arguments: Any, **named: Any) -> None:
+        pass
+
+    keep = release = session = forget_session = received = forget_received = retained = forget_retained = _ignore
+    request = forget_request = subscription = forget_subscription = queued = forget_queued = will = forget_will = (
+        _ignore
+    )
 
 
 def read_message(key: bytes, value: bytes) -> Message:
@@ -191,7 +216,9 @@ def read_session(key: bytes, value: bytes, serial: int) -> Session:
     lifetime_s, ends_at, next_identifier = _SESSION.unpack_from(value)
     session = Session(client, serial, lifetime_s)
     session.ends_at, session.next_identifier = ends_at, next_identifier
-    session.user, _ = _take_text(value, _SESSION.size)
+    session.user, at = _take_text(value, _SESSION.size)
+    # Earlier versions did not write the listener.
+    session.listener, _ = _take_text(value, at)
     return session
 
 
@@ -223,6 +250,14 @@ def read_will(key: bytes, value: bytes, messages: Mapping[int, Message]) -> tupl
     client, _ = _take_text(key, 1)
     due_at, delay_s, lifetime_s, interval_s = _WILL.unpack_from(value, 8)
     return client, Will(messages[int.from_bytes(value[:8], "big")], delay_s, lifetime_s, due_at, interval_s)
+
+
+def read_request(key: bytes, value: bytes) -> tuple[str, str, float, int, bytes]:
+    """A user, a token, when it was last used, its highest number, and the outcomes of the last requests."""
+    user, at = _take_text(key, 1)
+    token, _ = _take_text(key, at)
+    used_at, highest = _REQUEST.unpack_from(value)
+    return user, token, used_at, highest, value[_REQUEST.size :]
 
 
 def read_retained(key: bytes, value: bytes) -> tuple[str, int]:

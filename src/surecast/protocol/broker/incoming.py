@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
@@ -12,10 +12,10 @@ from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.requests import PROPERTY, RequestError, Requests, request_of
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Route, Routes, Target
 from surecast.protocol.broker.session import Session
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, PublishRun, ReasonCode, passed_on_properties
 
 __all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]
@@ -27,6 +27,7 @@ _DEADLINE = "deadline-ms"
 _ALLOWED_MAX = 10_000
 _ALLOWED_TOPIC_MAX = 256
 _ENTRIES_MAX = 1_000
+_MEANING_BYTES_MAX = 256
 
 
 class ViolationError(PeerError):
@@ -42,28 +43,30 @@ class Incoming:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         journal: Journal,
         routes: Routes,
         outgoing: Outgoing,
         retained: Retained,
+        requests: Requests,
         dirty: set[Connection],
         tally: Tally,
         observer: Observer | None,
         authorise: Authorise,
     ):
-        self._settings = settings
         self._journal = journal
         self._routes = routes
         self._outgoing = outgoing
         self._retained = retained
+        self._requests = requests
         self._dirty = dirty
         self._tally = tally
         self._observer = observer
         self._authorise = authorise
-        self._rejects = settings.overflow == "reject"
         self._entries: dict[int, Delivery] = {}
+        self._meanings: dict[bytes, tuple[bytes, float, float]] = {}
         self.next_number = 1
+        self.rejects = False
+        """Whether some session may have the overflow rule `reject`."""
 
     def publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
         """Takes a PUBLISH; everything that can go wrong is an acknowledgement or a violation."""
@@ -77,20 +80,20 @@ class Incoming:
             and connection.allowed.get(packet.topic)
         ):
             route = self._routes.find(packet.topic)
-            if qos == 0:
+            if qos == 0 and not route.taps:
                 self._pass_on(connection, session, route, packet, now)
                 return
-            if route.plain and packet.raw and not packet.dup:
+            if qos and route.plain and packet.raw and not packet.dup:
                 self._hand_on(connection, session, route, packet, now)
                 return
         topic = self._topic(connection, packet)
         if qos == 2 and self._was_received(connection, session, packet.packet_id):
             self._answer(connection, 0x50, packet.packet_id, ReasonCode.SUCCESS)
             return
-        reason = ReasonCode.NOT_AUTHORIZED
-        if self._may_publish(connection, session, topic):
-            route = self._routes.find(topic)
-            reason = self.take(self.message(packet, topic, route.topic_field, session.client, now), now, route)
+        if packet.properties.user:
+            reason = self._publish_once(connection, session, packet, topic, now)
+        else:
+            reason = self._publish(connection, session, packet, topic, now)
         if qos == 1:
             self._answer(connection, 0x40, packet.packet_id, reason)
         elif qos == 2:
@@ -100,11 +103,34 @@ class Incoming:
                     self._journal.received(session, packet.packet_id)
             self._answer(connection, 0x50, packet.packet_id, reason)
 
+    def _publish(self, connection: Connection, session: Session, packet: Publish, topic: str, now: float) -> ReasonCode:
+        if not self._may_publish(connection, session, topic):
+            return ReasonCode.NOT_AUTHORIZED
+        route = self._routes.find(topic)
+        return self.take(self.message(packet, topic, route.topic_field, session.client, now), now, route)
+
+    def _publish_once(
+        self, connection: Connection, session: Session, packet: Publish, topic: str, now: float
+    ) -> ReasonCode:
+        """Publishes a message, unless it is a request that was here before: then its first outcome is told again."""
+        try:
+            request = request_of(packet.properties)
+            known = self._requests.outcome(connection.user, request) if request is not None else None
+        except RequestError as error:
+            self._tally.notice(f"{session.client}: {error}")
+            return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+        if known is not None:
+            return known
+        reason = self._publish(connection, session, packet, topic, now)
+        if request is not None and reason != ReasonCode.NOT_AUTHORIZED:
+            self._requests.keep(connection.user, request, reason, packet.qos, now)
+        return reason
+
     def _was_received(self, connection: Connection, session: Session, identifier: int) -> bool:
         """Whether a QoS 2 message is a repetition. MQTT 3.1.1 limits what is open by its identifiers alone."""
         if identifier in session.received:
             return True
-        limit = self._settings.receive_maximum
+        limit = connection.limits.receive_maximum
         if connection.version_5 and len(session.received) >= limit:
             raise ViolationError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limit} QoS 2 messages are open")
         return False
@@ -119,7 +145,8 @@ class Incoming:
             or self._observer is not None
             or not connection.allowed.get(run.topic)
             or (route := self._routes.find(run.topic)).shares
-            or (qos and (not route.plain or self._rejects))
+            or route.taps
+            or (qos and (not route.plain or self.rejects))
         ):
             for packet in run.packets():
                 self.publish(connection, session, packet, now)
@@ -202,6 +229,7 @@ class Incoming:
                 published_at=now,
                 publisher=publisher,
             )
+        passed_on, lifetime_s, interval_s = self._meanings.get(packet.raw_properties) or self._meaning(packet)
         return Message(
             number,
             topic,
@@ -209,12 +237,22 @@ class Incoming:
             packet.payload,
             packet.qos,
             packet.retain,
-            passed_on_properties(packet),
-            now + lifetime_of(packet.properties),
+            passed_on,
+            now + lifetime_s,
             now,
             publisher,
-            now + interval_of(packet.properties),
+            now + interval_s,
         )
+
+    def _meaning(self, packet: Publish) -> tuple[bytes, float, float]:
+        """What properties mean for a message: what is passed on, how long it may wait, and its expiry interval."""
+        given = packet.properties
+        meaning = (passed_on_properties(packet, PROPERTY), lifetime_of(given), interval_of(given))
+        if 0 < len(packet.raw_properties) <= _MEANING_BYTES_MAX:
+            if len(self._meanings) >= _ENTRIES_MAX:
+                self._meanings.clear()
+            self._meanings[packet.raw_properties] = meaning
+        return meaning
 
     def take(self, message: Message, now: float, route: Route | None = None) -> ReasonCode:
         """Retains a message if it asks for it, and routes it; the reason is what its publisher is told."""
@@ -230,9 +268,11 @@ class Incoming:
         kept = 0
         for target in receivers:
             kept += deliver(target, message, now)
-        if not receivers:
+        for tap in route.taps:
+            tap(message)
+        if not receivers and not route.taps:
             return ReasonCode.NO_MATCHING_SUBSCRIBERS
-        if self._rejects and not kept and not retained:
+        if not kept and not retained and _refuses(receivers):
             return ReasonCode.QUOTA_EXCEEDED
         return ReasonCode.SUCCESS
 
@@ -243,7 +283,7 @@ class Incoming:
         the message. The sessions for which this does not do get it the long way.
         """
         route.prepare()
-        raw, version_5, dirty, bytes_max = packet.raw, connection.version_5, self._dirty, self._settings.queue_bytes_max
+        raw, version_5, dirty = packet.raw, connection.version_5, self._dirty
         length, size = len(raw), len(packet.payload) + len(route.topic_field)
         id_at = length - len(packet.payload) - (3 if version_5 else 2)
         head, tail = raw[:id_at], raw[id_at + 2 :]
@@ -255,7 +295,7 @@ class Incoming:
                 to.version_5 is not version_5
                 or subscriber.waiting
                 or len(inflight) >= subscriber.short_max
-                or subscriber.bytes_queued + size > bytes_max
+                or subscriber.bytes_queued + size > subscriber.bytes_max
                 or length > to.packet_bytes_max
             ):
                 late.append(target)
@@ -274,7 +314,7 @@ class Incoming:
             message = self.message(packet, route.topic, route.topic_field, session.client, now)
             for target in (*route.kept, *late):
                 kept += self._outgoing.deliver(target, message, now)
-        if kept or (route.targets and not self._rejects):
+        if kept or (route.targets and not _refuses(route.targets)):
             connection.out.append(b"\x40\x02" + raw[id_at : id_at + 2])
             dirty.add(connection)
         else:
@@ -331,10 +371,10 @@ class Incoming:
         alias = packet.properties.topic_alias
         if alias is None:
             return packet.topic
-        if alias > self._settings.topic_alias_max:
+        if alias > connection.known_aliases_max:
             raise ViolationError(
                 ReasonCode.TOPIC_ALIAS_INVALID,
-                f"topic alias {alias} is used; at most {self._settings.topic_alias_max} are allowed",
+                f"topic alias {alias} is used; at most {connection.known_aliases_max} are allowed",
             )
         if packet.topic:
             connection.known_aliases[alias] = packet.topic
@@ -363,6 +403,11 @@ class Incoming:
         else:
             connection.out.append(bytes((first, 2, identifier >> 8, identifier & 0xFF)))
         self._dirty.add(connection)
+
+
+def _refuses(targets: Iterable[Target]) -> bool:
+    """Whether a message that none of its sessions had room for is refused: one of them says `reject`."""
+    return any(target.session.limits.overflow == "reject" for target in targets)
 
 
 def interval_of(properties: Properties) -> float:

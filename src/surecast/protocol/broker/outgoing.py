@@ -12,14 +12,12 @@ from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.mqtt import PublishRun, ReasonCode
 
 __all__ = ["Outgoing"]
 
 _DUP = 0x08
 _IDENTIFIERS = b"".join(i.to_bytes(2, "big") for i in range(65_536))
-_WARN_AT = 0.8
 _CALM_AT = 0.5
 
 
@@ -28,22 +26,15 @@ class Outgoing:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         journal: Journal,
         dirty: set[Connection],
         tally: Tally,
         observer: Observer | None,
     ):
-        self._settings = settings
         self._journal = journal
         self._dirty = dirty
         self._tally = tally
         self._observer = observer
-        self._warn_at = math.ceil(_WARN_AT * settings.queue_messages_max)
-
-    def short_max(self, window: int) -> int:
-        """How many messages may be in flight before the limits of their number must be looked at."""
-        return min(window, self._warn_at - 1)
 
     def deliver(self, target: Target, message: Message, now: float) -> bool:
         """Gives a message to a session; False if its queue had no room for it."""
@@ -87,7 +78,7 @@ class Outgoing:
             or connection.aliases_max
             or run.length > connection.packet_bytes_max
             or len(inflight) + count > session.short_max
-            or session.bytes_queued + size > self._settings.queue_bytes_max
+            or session.bytes_queued + size > session.bytes_max
             or first + count > 65_535
             or not inflight.keys().isdisjoint(range(first, first + count))
         ):
@@ -181,7 +172,7 @@ class Outgoing:
                 self._leave(session, delivery, "expired", now)
             else:
                 self._start(session, connection, delivery, now)
-        if session.warned and session.queued < _CALM_AT * self._settings.queue_messages_max:
+        if session.warned and session.queued < _CALM_AT * session.limits.queue_messages_max:
             session.warned = False
 
     def expire(self, session: Session, now: float) -> None:
@@ -229,7 +220,7 @@ class Outgoing:
         self, session: Session, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
     ) -> bool:
         queued = len(session.inflight) + len(session.waiting) + 1
-        if queued >= self._warn_at:
+        if queued >= session.limits.warn_at:
             self._check_length(session, queued)
         if self._is_full(session, message.size) and not self._make_room(session, message, now):
             self._drop(session, message, "queue-full", now)
@@ -259,7 +250,7 @@ class Outgoing:
         """Warns, once, of a queue that is nearly full."""
         if not session.warned:
             session.warned = True
-            limit, rule = self._settings.queue_messages_max, self._settings.overflow
+            limit, rule = session.limits.queue_messages_max, session.limits.overflow
             self._tally.notice(
                 f"the queue of {session.client} holds {queued} messages; {limit} is the limit, and then {rule} applies"
             )
@@ -267,7 +258,7 @@ class Outgoing:
     def _make_room(self, session: Session, message: Message, now: float) -> bool:
         """Frees a place in a full queue by the overflow rule; False if the new message is the one to go."""
         self.expire(session, now)
-        rule = self._settings.overflow
+        rule = session.limits.overflow
         if rule in ("drop-new", "reject"):
             return not self._is_full(session, message.size)
         if self._is_hopeless(session, message.size):
@@ -287,19 +278,21 @@ class Outgoing:
             self._leave(session, victim, "queue-full", now)
         return True
 
-    def _is_hopeless(self, session: Session, size: int) -> bool:
+    @staticmethod
+    def _is_hopeless(session: Session, size: int) -> bool:
         """Whether a message does not fit, even if nothing waits: then nothing must be dropped for it."""
-        limit = self._settings.queue_bytes_max
+        limit = session.bytes_max
         if size > limit:
             return bool(session.inflight or session.waiting)
         if session.bytes_queued + size <= limit or not session.inflight:
             return False
         return sum(d.message.size for d in session.inflight.values()) + size > limit
 
-    def _is_full(self, session: Session, size: int) -> bool:
-        settings, queued = self._settings, len(session.inflight) + len(session.waiting)
-        return queued >= settings.queue_messages_max or (
-            queued > 0 and session.bytes_queued + size > settings.queue_bytes_max
+    @staticmethod
+    def _is_full(session: Session, size: int) -> bool:
+        queued = len(session.inflight) + len(session.waiting)
+        return queued >= session.limits.queue_messages_max or (
+            queued > 0 and session.bytes_queued + size > session.bytes_max
         )
 
     def _start(self, session: Session, connection: Connection, delivery: Delivery, now: float) -> None:

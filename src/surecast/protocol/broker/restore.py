@@ -11,6 +11,7 @@ from surecast.protocol.broker.durable import (
     read_message,
     read_queued,
     read_received,
+    read_request,
     read_retained,
     read_session,
     read_subscription,
@@ -19,6 +20,7 @@ from surecast.protocol.broker.durable import (
 from surecast.protocol.broker.incoming import Incoming
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.requests import Entry, Requests
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, Subscription
@@ -40,6 +42,7 @@ class Restorer:
         incoming: Incoming,
         outgoing: Outgoing,
         timers: Timers,
+        requests: Requests,
     ):
         self._journal = journal
         self._sessions = sessions
@@ -48,6 +51,8 @@ class Restorer:
         self._incoming = incoming
         self._outgoing = outgoing
         self._timers = timers
+        self._requests = requests
+        self._entries: list[tuple[str, str, Entry]] = []
         self._messages: dict[int, Message] = {}
         self._subscriptions: list[tuple[str, Subscription]] = []
         self._queued: list[StoredDelivery] = []
@@ -72,6 +77,7 @@ class Restorer:
             will.message.references += 1
             self._sessions.by_client[client].will = will
             self._timers.add(will.due_at, "will", client)
+        self._requests.adopt(sorted(self._entries, key=lambda item: item[2].used_at))
         self._incoming.next_number = max(self._messages, default=0) + 1
         for session in list(self._sessions.by_client.values()):
             self._start(session, now)
@@ -94,6 +100,9 @@ class Restorer:
             self._wills.append((key, value))
         elif kind == b"r":
             self._retained_numbers.append(read_retained(key, value)[1])
+        elif kind == b"i":
+            user, token, used_at, highest, outcomes = read_request(key, value)
+            self._entries.append((user, token, Entry(highest, outcomes, used_at, True)))
         else:
             raise ValueError(f"the store has a record of the unknown kind {kind!r}")
 

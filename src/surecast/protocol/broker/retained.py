@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Message
@@ -17,7 +17,7 @@ class Retained:
 
     def __init__(self, journal: Journal, levels_max: int, count_max: int):
         self._journal = journal
-        self._count_max = count_max
+        self.count_max = count_max
         self._messages: TopicMap[Message] = TopicMap(levels_max)
         self._expiry_check_at = math.inf  # nothing expires before
 
@@ -35,7 +35,7 @@ class Retained:
             if before is not None:
                 self.discard(before)
             return True
-        if before is None and len(self._messages) >= self._count_max:
+        if before is None and len(self._messages) >= self.count_max:
             return False
         self._keep(message)
         if not message.topic.startswith("$"):
@@ -48,6 +48,18 @@ class Retained:
         """Takes back a message that is on disk already."""
         message.references += 1
         self._keep(message)
+
+    def state(self) -> tuple[list[Message], list[str], float]:
+        """What `adopt` needs: messages in the order of the tree, the order of topics, when to look for expiry."""
+        found = [self._messages.get(topic) for topic in self._messages.in_tree_order()]
+        return [message for message in found if message is not None], list(self._messages), self._expiry_check_at
+
+    def adopt(self, messages: Iterable[Message], topics: Iterable[str], expiry_check_at: float) -> None:
+        """Takes over the `state` of another."""
+        for message in messages:
+            self._messages[message.topic] = message
+        self._messages.arrange(topics)
+        self._expiry_check_at = expiry_check_at
 
     def _keep(self, message: Message) -> None:
         self._messages[message.topic] = message

@@ -16,7 +16,10 @@ from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.mqtt import TopicTree, match
 from surecast.protocol.mqtt.topics import has_wildcard
 
-__all__ = ["Group", "Route", "Routes", "Share", "Target"]
+__all__ = ["Group", "Route", "Routes", "Share", "Tap", "Target"]
+
+Tap = Callable[[Message], None]
+"""Is told of every message to some topics, after it has gone to the subscribers."""
 
 _ROUTES_MAX: Final = 100_000
 _SCAN_MAX: Final = 1_000
@@ -67,6 +70,11 @@ class Share:
 
     def __bool__(self) -> bool:
         return bool(self._members)
+
+    @property
+    def members(self) -> tuple[Session, ...]:
+        """The members, in turn."""
+        return tuple(self._members)
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Takes a member in, or changes its subscription; it keeps its place."""
@@ -138,17 +146,30 @@ class Route:
 
     For QoS 0, `groups` get the same bytes, and `rest` are the targets that are in none of them. For QoS 1, the sessions
     of `direct` end with their connection, so that nothing need be kept of a message to them; `kept` are the others.
-    Both are made by `prepare`. `plain` says that every message goes to all the targets.
+    Both are made by `prepare`. `plain` says that every message goes to all the targets, and to nobody in `taps`.
     """
 
-    __slots__ = ("_ready", "direct", "groups", "kept", "plain", "rest", "shares", "targets", "topic", "topic_field")
+    __slots__ = (
+        "_ready",
+        "direct",
+        "groups",
+        "kept",
+        "plain",
+        "rest",
+        "shares",
+        "taps",
+        "targets",
+        "topic",
+        "topic_field",
+    )
 
-    def __init__(self, topic: str, targets: list[Target], shares: list[Share]):
+    def __init__(self, topic: str, targets: list[Target], shares: list[Share], taps: list[Tap]):
         self.topic = topic
         self.topic_field = text_field(topic)
         self.targets = targets
         self.shares = shares
-        self.plain = not shares and all(target.plain for target in targets)
+        self.taps = taps
+        self.plain = not shares and not taps and all(target.plain for target in targets)
         self.groups: list[Group] = []
         self.rest: list[Target] = []
         self.direct: list[tuple[Target, Session, Connection]] = []
@@ -220,8 +241,14 @@ class Routes:
         self._tree: TopicTree[Session | str, tuple[Session, Subscription] | Share] = TopicTree(levels_max, 0)
         self._shares: dict[tuple[str, str], Share] = {}
         self._routes: dict[str, Route] = {}
+        self._taps: list[tuple[str, Tap]] = []
         self._scanned = 0
         self.count = 0
+
+    def tap(self, filter: str, tap: Tap) -> None:
+        """From now on somebody is told of the messages to some topics; it costs them the short ways."""
+        self._taps.append((filter, tap))
+        self._forget(filter)
 
     def find(self, topic: str) -> Route:
         """The route of a topic."""
@@ -273,6 +300,18 @@ class Routes:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes.values())
 
+    def filed(self) -> list[tuple[str, Session | Share, str]]:
+        """Who is filed under which filter, and the name of a share: filters are sorted, those of one are in order."""
+        entries: list[tuple[str, Session | Share, str]] = [
+            (wanted, value, str(key)) if isinstance(value, Share) else (wanted, value[0], "")
+            for wanted, key, value in self._tree
+        ]
+        return sorted(entries, key=lambda entry: entry[0])
+
+    def share(self, name: str, filter: str) -> Share:
+        """A shared subscription that has members."""
+        return self._shares[name, filter]
+
     def _take(self, session: Session, subscription: Subscription) -> None:
         self.count -= 1
         if subscription.share:
@@ -296,7 +335,8 @@ class Routes:
                 shares.append(found)
             else:
                 by_session.setdefault(found[0], []).append(found[1])
-        route = Route(topic, [Target(session, chosen) for session, chosen in by_session.items()], shares)
+        taps = [tap for wanted, tap in self._taps if match(wanted, topic)]
+        route = Route(topic, [Target(session, chosen) for session, chosen in by_session.items()], shares, taps)
         if len(topic) > _TOPIC_MAX:
             # Long topics would fill the memory; they are rare, and looked up each time.
             route.use_once()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
 from surecast.protocol.filters import Filter
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from surecast.protocol.broker.routes import Group, Route
 
 __all__ = ["Session", "Subscription", "Will"]
+
+_DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,14 @@ class Session:
     connected. `serial` tells sessions of the same client apart. `received` holds the identifiers of QoS 2 messages
     that the client sent and did not release yet. `resend` holds what is in flight and must be sent again to this
     connection, as soon as its window allows. Nothing that waits expires before `expiry_check_at`. `client_field` is
-    the identifier with its length in front. While fewer than `short_max` messages are in flight, no limit of their
+    the identifier with its length in front. `limits` were found when the client connected at `listener`; of them,
+    `bytes_max` is the size of the queue, and while fewer than `short_max` messages are in flight, no limit of their
     number is near.
     """
 
     __slots__ = (
         "books",
+        "bytes_max",
         "bytes_queued",
         "client",
         "client_field",
@@ -73,6 +78,8 @@ class Session:
         "groups",
         "inflight",
         "lifetime_s",
+        "limits",
+        "listener",
         "next_identifier",
         "next_sequence",
         "received",
@@ -94,6 +101,9 @@ class Session:
         self.serial = serial
         self.lifetime_s = lifetime_s
         self.user = ""
+        self.listener = ""
+        self.limits = _DEFAULTS
+        self.bytes_max = _DEFAULTS.queue_bytes_max
         self.ends_at = math.inf
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -112,6 +122,13 @@ class Session:
         self.warned = False
         self.routes: set[Route] = set()
         self.groups: set[Group] = set()
+
+    def limit(self, limits: Limits, receive_maximum: int | None = None) -> None:
+        """Sets what limits the session; `receive_maximum` is what a connected client asked for."""
+        self.limits = limits
+        self.bytes_max = limits.queue_bytes_max
+        self.window = min(limits.inflight_max, receive_maximum or limits.inflight_max)
+        self.short_max = min(self.window, limits.warn_at - 1)
 
     @property
     def persistent(self) -> bool:

@@ -10,6 +10,7 @@ from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Phase
 from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.incoming import Authorise, Incoming, interval_of, lifetime_of
+from surecast.protocol.broker.limits import Limits, LimitTable, Pace
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
@@ -50,6 +51,7 @@ class Sessions:
     def __init__(
         self,
         settings: BrokerSettings,
+        limits: LimitTable,
         journal: Journal,
         routes: Routes,
         outgoing: Outgoing,
@@ -60,7 +62,8 @@ class Sessions:
         authorise: Authorise,
         new_identifier: Callable[[], str],
     ):
-        self._settings = settings
+        self.settings = settings
+        self.limits = limits
         self._journal = journal
         self._routes = routes
         self._outgoing = outgoing
@@ -70,7 +73,7 @@ class Sessions:
         self._observer = observer
         self._authorise = authorise
         self._new_identifier = new_identifier
-        self._serial = 0
+        self.serial = 0
         self.by_client: dict[str, Session] = {}
         self.past = Books()
 
@@ -89,8 +92,8 @@ class Sessions:
             # Its time is up, and only the timer is late.
             self.end(session, now)
             session = None
-        if session is None and len(self.by_client) >= self._settings.sessions_max:
-            raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {self._settings.sessions_max} sessions already")
+        if session is None and len(self.by_client) >= self.settings.sessions_max:
+            raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {self.settings.sessions_max} sessions already")
         if session is not None and connect.clean_start:
             self.end(session, now)
             session = None
@@ -113,14 +116,15 @@ class Sessions:
 
     def make(self, client: str) -> Session:
         """A session without any state yet."""
-        self._serial += 1
-        session = self.by_client[client] = Session(client, self._serial)
+        self.serial += 1
+        session = self.by_client[client] = Session(client, self.serial)
         return session
 
     def adopt(self, session: Session) -> None:
         """Takes in a session that was read from disk."""
-        self._serial += 1
-        session.serial = self._serial
+        self.serial += 1
+        session.serial = self.serial
+        session.limit(self._limits_of(session))
         self.by_client[session.client] = session
 
     def _attach(self, session: Session, connection: Connection, connect: Connect, present: bool, now: float) -> None:
@@ -131,14 +135,34 @@ class Sessions:
         session.ends_at = math.inf
         session.user = connection.user
         session.connection = connection
-        session.window = min(
-            self._settings.inflight_max, connect.properties.receive_maximum or self._settings.inflight_max
-        )
-        session.short_max = self._outgoing.short_max(session.window)
+        session.listener = connection.origin.listener
+        session.limit(self._limits_of(session), connect.properties.receive_maximum)
         session.will = self._will(connect.will, session, now) if connect.will is not None else None
         connection.session = session
         if session.persistent:
             self._journal.session(session)
+
+    def _limits_of(self, session: Session) -> Limits:
+        return self.limits.resolve(session.listener, session.user, session.client)
+
+    def limit_anew(self, limits: LimitTable, now: float) -> None:
+        """The limits of clients have changed. What a client was told in its CONNACK holds until it connects again."""
+        self.limits = limits
+        for session in self.by_client.values():
+            connection = session.connection
+            asked = connection.connect if connection is not None else None
+            session.limit(self._limits_of(session), asked.properties.receive_maximum if asked is not None else None)
+            if connection is not None:
+                self._pace(connection, session.limits, now)
+                self._outgoing.fill(session, now)
+
+    @staticmethod
+    def _pace(connection: Connection, limits: Limits, now: float) -> None:
+        rate_per_s = limits.publish_rate_per_s
+        if not rate_per_s:
+            connection.pace = None
+        elif connection.pace is None or connection.pace.rate_per_s != rate_per_s:
+            connection.pace = Pace(rate_per_s, now)
 
     def _lifetime_s(self, connect: Connect) -> float:
         """How long the session outlives its connection."""
@@ -147,7 +171,7 @@ class Sessions:
         else:
             expiry = connect.properties.session_expiry_s or 0
             asked = math.inf if expiry == FOR_EVER else float(expiry)
-        return min(asked, float(self._settings.session_expiry_max_s or math.inf))
+        return min(asked, float(self.settings.session_expiry_max_s or math.inf))
 
     def _will(self, will: RequestedWill, session: Session, now: float) -> Will:
         asked = will.properties
@@ -199,7 +223,7 @@ class Sessions:
         if session.persistent:
             for subscription in subscriptions:
                 self._journal.forget_subscription(session, subscription)
-            for identifier in session.received:
+            for identifier in sorted(session.received):
                 self._journal.forget_received(session, identifier)
             self._journal.forget_session(session)
         session.received.clear()
@@ -252,7 +276,7 @@ class Sessions:
     def set_lifetime(self, session: Session, expiry_s: int) -> None:
         """A DISCONNECT changes how long the session lasts (MQTT 5.0, section 3.14.2.2.2)."""
         asked = math.inf if expiry_s == FOR_EVER else float(expiry_s)
-        lifetime_s = min(asked, float(self._settings.session_expiry_max_s or math.inf))
+        lifetime_s = min(asked, float(self.settings.session_expiry_max_s or math.inf))
         if session.persistent and not lifetime_s:
             self._forget(session)
         session.lifetime_s = lifetime_s
@@ -267,7 +291,7 @@ class Sessions:
         self._outgoing.forget(session)
         for subscription in session.subscriptions.values():
             self._journal.forget_subscription(session, subscription)
-        for identifier in session.received:
+        for identifier in sorted(session.received):
             self._journal.forget_received(session, identifier)
         self._journal.forget_session(session)
 
@@ -275,15 +299,15 @@ class Sessions:
         """The CONNACK of an accepted connection, with the limits that differ from what the client may assume."""
         session = connection.session
         assert session is not None
-        settings = self._settings
+        settings, limits = self.settings, session.limits
         if not connection.version_5:
             return encode(Connack(present), V311)
         asked = connect.properties.session_expiry_s or 0
         granted = FOR_EVER if session.lifetime_s == math.inf else int(session.lifetime_s)
         properties = Properties(
             session_expiry_s=granted if granted != asked else None,
-            receive_maximum=settings.receive_maximum,
-            maximum_packet_size=settings.packet_bytes_max,
+            receive_maximum=limits.receive_maximum,
+            maximum_packet_size=limits.packet_bytes_max,
             assigned_client_id=assigned or None,
             topic_alias_maximum=settings.topic_alias_max or None,
             server_keep_alive_s=server_keep_alive_s(settings, connect),
@@ -292,8 +316,14 @@ class Sessions:
 
     def accept(self, connection: Connection, connect: Connect, now: float) -> None:
         """What a connection may do from now on."""
-        settings, asked = self._settings, connect.properties
+        settings, asked = self.settings, connect.properties
+        session = connection.session
+        assert session is not None
         connection.phase = Phase.OPEN
+        connection.limits = session.limits
+        connection.known_aliases_max = settings.topic_alias_max
+        connection.decoder.limit(session.limits.packet_bytes_max)
+        self._pace(connection, session.limits, now)
         connection.connected_at = now
         connection.explains = asked.request_problem_information is not False
         connection.packet_bytes_max = asked.maximum_packet_size or connection.packet_bytes_max

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
@@ -53,10 +54,14 @@ class BrokerSettings:
     """Levels of a topic or a filter."""
     subscriptions_max: int = 10_000
     """Subscriptions of one session."""
+    publish_rate_per_s: float = 0.0
+    """Messages that a client may publish in a second, on average; 0 is no limit. One that is faster has to wait."""
     sessions_max: int = 1_000_000
     """Sessions, connected or not."""
     retained_max: int = 1_000_000
     """Retained messages."""
+    request_tokens_max: int = 100_000
+    """Tokens of clients whose requests are remembered, so that none is published twice."""
     system_interval_s: int = 10
     """Time between two publications of the `$SYS` topics; 0 switches them off."""
 
@@ -68,6 +73,10 @@ class BrokerSettings:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "overflow":
+                continue
+            if field.name == "publish_rate_per_s":
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                    raise ConfigurationError(f"publish_rate_per_s is {value!r}; use a number of 0 or more")
                 continue
             least = 0 if field.name in may_be_zero else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -53,7 +53,7 @@ class Subscribing:
         observer: Observer | None,
         authorise: Authorise,
     ):
-        self._settings = settings
+        self.settings = settings
         self._journal = journal
         self._routes = routes
         self._outgoing = outgoing
@@ -83,14 +83,18 @@ class Subscribing:
             self._send_retained(connection, session, wanted, now)
 
     def _send_retained(self, connection: Connection, session: Session, wanted: list[Subscription], now: float) -> None:
-        """Sends the retained messages of new subscriptions; those of QoS 0 as far as a connection may be behind."""
-        limit, unsent = self._settings.unsent_bytes_max, sum(map(len, connection.out))
+        """Sends the retained messages of new subscriptions; those of QoS 0 as far as a connection may be behind.
+
+        What counts is what was written at this time, not what is still unsent: the replicas of a broker must agree.
+        """
+        limit, unsent = self.settings.unsent_bytes_max, connection.burst_bytes if connection.burst_at == now else 0
         for subscription in wanted:
             target = Target(session, [subscription])
             for message in self._retained.matching(subscription.filter, now):
                 if wants(subscription, message):
                     self._outgoing.send_retained(target, message, now, unsent > limit)
                     unsent += message.size
+        connection.burst_at, connection.burst_bytes = now, unsent
 
     def unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe, now: float) -> None:
         """Takes an UNSUBSCRIBE."""
@@ -131,7 +135,7 @@ class Subscribing:
             self._tally.unauthorised += 1
             return ReasonCode.NOT_AUTHORIZED, None
         if request.filter not in session.subscriptions and (
-            len(session.subscriptions) >= self._settings.subscriptions_max
+            len(session.subscriptions) >= session.limits.subscriptions_max
         ):
             return ReasonCode.QUOTA_EXCEEDED, None
         subscription = Subscription(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from typing import Final
 
 __all__ = ["Timers"]
@@ -27,7 +28,7 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, str, str | int]] = []
         self._planned: dict[tuple[str, str | int], tuple[float, int]] = {}
-        self._count = 0
+        self.count = 0
 
     def __len__(self) -> int:
         return len(self._planned)
@@ -37,9 +38,9 @@ class Timers:
         planned = self._planned.get((kind, key))
         if planned is not None and planned[0] <= at:
             return
-        self._count += 1
-        self._planned[kind, key] = (at, self._count)
-        heapq.heappush(self._heap, (at, self._count, kind, key))
+        self.count += 1
+        self._planned[kind, key] = (at, self.count)
+        heapq.heappush(self._heap, (at, self.count, kind, key))
         self._tidy()
 
     def cancel(self, kind: str, key: str | int) -> None:
@@ -51,6 +52,18 @@ class Timers:
     def next_at(self) -> float | None:
         """When the first one is, or one that was taken back."""
         return self._heap[0][0] if self._heap else None
+
+    def entries(self) -> list[tuple[float, int, str, str | int, bool]]:
+        """All of them in order: time, number, kind, key, and whether it is not one that was taken back."""
+        planned = self._planned
+        return [(*entry, planned.get(entry[2:]) == entry[:2]) for entry in sorted(self._heap)]
+
+    def adopt(self, entries: Iterable[tuple[float, int, str, str | int, bool]]) -> None:
+        """Takes over the `entries` of another."""
+        for at, number, kind, key, is_planned in entries:
+            heapq.heappush(self._heap, (at, number, kind, key))
+            if is_planned:
+                self._planned[kind, key] = (at, number)
 
     def due(self, now: float) -> list[tuple[str, str | int]]:
         """Takes out those whose time has come."""

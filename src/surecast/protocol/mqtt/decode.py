@@ -2,8 +2,8 @@
 
 Every packet takes the plain way: its first byte and its length are checked as soon as they are there, and its body is
 read when all of it is (`bodies.py`). There is one short cut, for the packets that a broker sees by the hundred in one
-read: a PUBLISH without properties, on a topic that was checked before; and on request such packets come in runs
-(`runs.py`).
+read: a PUBLISH on a topic that was checked before, without properties or with some that were; and on request those
+without come in runs (`runs.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body
 from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import V5, V311, Connect, Packet, PacketType, Publish, publish_from_wire
+from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.runs import AckRun, PublishRun, find_acks, find_publishes
 from surecast.protocol.mqtt.topics import MAX_LEVELS
@@ -26,6 +27,8 @@ Side = Literal["server", "client"]
 
 _CACHED_TOPICS: Final = 1024
 _CACHED_TOPIC_BYTES: Final = 256
+_CACHED_PROPERTIES: Final = 64
+_CACHED_PROPERTY_BYTES: Final = 127  # their length has one byte
 _PUBACK: Final = PacketType.PUBACK << 4
 _NAMES: Final = {int(kind): kind.name for kind in PacketType}
 _SENT_BY_SERVER_ONLY: Final = {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
@@ -82,12 +85,24 @@ class Decoder:
         self._needed = 0  # how long `_held` must be before anything new can be said about it
         self._error: PacketError | None = None
         self._topics: dict[bytes, str] = {}
+        self._properties: dict[bytes, Properties] = {}
         self._use(version)
 
     @property
     def held_bytes(self) -> int:
         """How many bytes wait for the rest of their packet."""
         return len(self._held)
+
+    def limit(self, max_packet_size: int) -> None:
+        """Changes the largest packet; those that were complete before are not looked at again."""
+        self._max_size = max_packet_size
+        if self.version is not None:
+            self._limit = max_packet_size
+
+    @property
+    def held(self) -> bytes:
+        """The bytes that wait for the rest of their packet."""
+        return bytes(self._held)
 
     def feed(self, data: bytes) -> list[Packet]:
         """The packets that are complete now. How a stream is cut does not change what comes out of it.
@@ -125,7 +140,7 @@ class Decoder:
                         packets.append(run)
                         position += 4 * len(run.packet_ids)
                         continue
-                after = self._packet(data, position, size, packets)
+                after = self._packet(data, position, size, packets, runs)
                 if after == position:
                     self._held += data[position:] if position else data
                     break
@@ -147,7 +162,7 @@ class Decoder:
         self._limit = self._max_connect_size if version is None else self._max_size
         self._settings = Settings(version or V5, self._side == "server", self._strict, self._max_levels)
 
-    def _packet(self, data: bytes, start: int, size: int, packets: list[Any]) -> int:
+    def _packet(self, data: bytes, start: int, size: int, packets: list[Any], runs: bool) -> int:
         """Reads one packet by the plain way; where it ends, or `start` if it is not complete."""
         first = data[start]
         if first not in self._first_bytes:
@@ -174,20 +189,39 @@ class Decoder:
             self._needed = end - start
             return start
         packet = read_body(Reader(data, start, position, end, _NAMES[first >> 4], self._settings), first)
-        packets.append(packet)
         if isinstance(packet, Publish):
-            self._remember(data, position, packet.topic)
+            id_at = self._remember(data, position, packet)
+            if runs and data.startswith(data[start:id_at], end):
+                return self._run(data, start, end, packets, packet)
         elif isinstance(packet, Connect):
             self._use(packet.version)
+        packets.append(packet)
         return end
 
-    def _remember(self, data: bytes, position: int, topic: str) -> None:
-        """Keeps a topic that has been checked, for the short cut."""
+    def _run(self, data: bytes, start: int, end: int, packets: list[Any], first: Publish) -> int:
+        """Reads what may be a run by its first packet; where it ends.
+
+        Whether the topic was known is of no account: what came before must not change what is made of the same bytes.
+        """
+        after = self._publishes(data, start, len(data), packets, runs=True)
+        if after == start:
+            packets.append(first)
+            return end
+        return after
+
+    def _remember(self, data: bytes, position: int, packet: Publish) -> int:
+        """Keeps a topic and properties that have been checked, for the short cut; where the topic ends."""
+        block = packet.raw_properties
+        if 0 < len(block) <= _CACHED_PROPERTY_BYTES:
+            if len(self._properties) >= _CACHED_PROPERTIES:
+                self._properties.clear()
+            self._properties[block] = packet.properties
         length = data[position] << 8 | data[position + 1]
         if 0 < length <= _CACHED_TOPIC_BYTES:
             if len(self._topics) >= _CACHED_TOPICS:
                 self._topics.clear()
-            self._topics[data[position + 2 : position + 2 + length]] = topic
+            self._topics[data[position + 2 : position + 2 + length]] = packet.topic
+        return position + 2 + length
 
     def _publishes(  # noqa: C901 - one loop without calls, since all that a broker receives goes through it
         self, data: bytes, start: int, size: int, packets: list[Any], runs: bool
@@ -221,9 +255,19 @@ class Decoder:
                 if not packet_id or position > end:
                     return start
             if with_properties:
-                if position >= end or data[position]:
+                if position >= end:
                     return start
-                position += 1
+                length, position = data[position], position + 1
+                if length:
+                    block = data[position : position + length]
+                    properties = self._properties.get(block)
+                    position += length
+                    if properties is None or position > end:
+                        return start
+                    whole = data[start:end]
+                    append(publish_from_wire(topic, data[position:end], flags, packet_id, whole, properties, block))
+                    start = end
+                    continue
             if runs and data.startswith(data[start:id_at], end):
                 found = find_publishes(data, start, end - start, id_at - start, position - start, topic, flags)
                 if found is not None:

@@ -103,21 +103,25 @@ def encode_properties(properties: Properties, place: int) -> bytes:
     return bytes(made)
 
 
-def passed_on_properties(packet: Publish) -> bytes:
+def passed_on_properties(packet: Publish, meant_for_server: str | None = None) -> bytes:
     """The properties of a decoded PUBLISH that a server must pass on unaltered, as they came and in their order.
 
-    Left out are message expiry, topic alias and subscription identifiers, which the server writes itself.
+    Left out are message expiry, topic alias and subscription identifiers, which the server writes itself, and user
+    properties with a name that is meant for the server alone.
     """
-    raw = packet.raw_properties
-    if not raw or not any(name in vars(packet.properties) for name in _CHANGED_BY_SERVER):
+    raw, given = packet.raw_properties, packet.properties
+    private = any(name == meant_for_server for name, _ in given.user)
+    if not raw or not (private or any(name in vars(given) for name in _CHANGED_BY_SERVER)):
         return raw
+    hidden = b"" if meant_for_server is None else text_bytes(meant_for_server, "the name of a property")
     kept: list[bytes] = []
     reader = Reader(raw, 0, 0, len(raw), "PUBLISH", Settings(V5, strict_text=False))
     while reader.left:
         begin = reader.position
         line = PROPERTIES[reader.variable("a property identifier")]
         _skip(reader, line.kind)
-        if line.name not in _CHANGED_BY_SERVER:
+        is_hidden = private and line.kind is Kind.PAIR and raw.startswith(hidden, begin + 1)
+        if line.name not in _CHANGED_BY_SERVER and not is_hidden:
             kept.append(raw[begin : reader.position])
     return b"".join(kept)
 

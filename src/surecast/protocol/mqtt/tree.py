@@ -5,7 +5,7 @@ Neither is walked by recursion, and both refuse topics with too many levels, so 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from surecast.protocol.mqtt.topics import MAX_LEVELS, has_wildcard, validate_filter, validate_topic_name
@@ -232,6 +232,17 @@ class TopicMap(Generic[V]):
             else:
                 nodes = [b for n in nodes for level, b in n.below.items() if depth or level[:1] != "$"]
         return [(node.content, values[node.content]) for node in nodes if node.content is not None]
+
+    def in_tree_order(self) -> list[str]:
+        """The topics in an order in which another map must be given them to answer `matching` in the same order."""
+        return list(_all_below([self._root], hidden=False))[::-1]
+
+    def arrange(self, topics: Iterable[str]) -> None:
+        """Makes the topics be listed in this order; `matching` keeps its own."""
+        values = {topic: self._values[topic] for topic in topics}
+        if len(values) != len(self._values):
+            raise ValueError(f"{len(values)} topics are named, but there are {len(self._values)}")
+        self._values = values
 
 
 def _all_below(nodes: list[_Node[str]], hidden: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.scenario.spec.base import Int, Probability, Spec
-from surecast.scenario.units import PositiveDuration, Size
+from surecast.scenario.units import Duration, PositiveDuration, Size
 
 __all__ = ["SCHEMES", "Coding", "Delivery", "Dropping", "FaultTolerance", "Gossip", "Replication", "Routing"]
 
@@ -64,6 +64,26 @@ class Replication(Spec):
     """Instances decided concurrently (alpha)."""
     durable: bool = True
     """Whether a replica syncs to disk before it accepts."""
+    entry: Literal["leader", "any"] = "leader"
+    """Whether publishers are connected to the leader, or to all replicas alike."""
+    delay: Duration = 100e-6
+    """Time of a message from one replica to another."""
+    sync: Duration = 1e-3
+    """Time to sync to disk, where replicas do."""
+    suspect: PositiveDuration = 0.25
+    """Silence after which a leader is taken for down; heartbeats and elections keep their proportion to it."""
+    repair: Literal["independent", "single"] = "independent"
+    """Whether replicas that are down are repaired all at once, or one after the other."""
+    instance_cost: Duration = 60e-6
+    """Processor time of the leader for an instance, however many publications it has."""
+    peer_cost: Duration = 20e-6
+    """Processor time for a proposal to one other replica and its vote, half of it for each."""
+    publication_cost: Duration = 2e-6
+    """Processor time of the replica that a publication comes to, beside the broker's own service."""
+    follower_instance_cost: Duration = 40e-6
+    """Processor time of each other replica for an instance."""
+    follower_publication_cost: Duration = 1e-6
+    """Processor time of each other replica for a publication, beside the broker's own service."""
 
     @model_validator(mode="after")
     def _odd(self) -> Self:

@@ -1,0 +1,194 @@
+"""A group of replicas on this machine, each a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import yaml
+
+from surecast.broker.group_config import BrokerGroupSpec, load_broker_group
+from surecast.broker.replica.administer import ask_status
+from surecast.broker.security import write_private
+from surecast.errors import ConfigurationError
+
+__all__ = ["LocalGroup", "stop_replicas", "write_group"]
+
+_POLL_S: Final = 0.05
+
+
+def write_group(folder: Path, replicas: int, *, port: int = 0, options: Mapping[str, Any] | None = None) -> Path:
+    """Writes the file of a group on loopback, with a secret of its own, where there is none yet; the file.
+
+    MQTT is at `port` and those after it; 0 takes any that are free. `options` are further fields of the file.
+    """
+    if replicas < 1 or replicas % 2 == 0:
+        hint = f"{max(1, replicas - 1)} tolerate as many failures" if replicas > 0 else "it needs one at least"
+        raise ConfigurationError(f"replicas is {replicas}: write an odd number; {hint}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "group.yaml"
+    if path.exists():
+        known = len(load_broker_group(path).replicas)
+        if known != replicas:
+            raise ConfigurationError(
+                f"{path}: this group has {known} replicas, not {replicas}; take another folder or --replicas {known}"
+            )
+        return path
+    secret = folder / "secret"
+    if not secret.exists():
+        write_private(secret, secrets.token_hex(32) + "\n")
+    ports = _free_ports(3 * replicas)
+    members = [
+        {
+            "id": number,
+            "peer": f"127.0.0.1:{ports[3 * number - 3]}",
+            "client": f"127.0.0.1:{ports[3 * number - 2]}",
+            "mqtt": [{"name": "mqtt", "port": port + number - 1 if port else ports[3 * number - 1]}],
+        }
+        for number in range(1, replicas + 1)
+    ]
+    data = {"name": "local", "secret_file": "secret", "data": "data", **(options or {}), "replicas": members}
+    path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+class LocalGroup:
+    """Starts, watches, kills and stops the replicas of a group's file, as processes of this machine.
+
+    Their log lines go to `N.log` beside the file. As a context manager it stops them at the end.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.spec: BrokerGroupSpec = load_broker_group(path)
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> LocalGroup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the replicas."""
+        return [one.id for one in self.spec.replicas]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where they take MQTT clients."""
+        return self.spec.mqtt_addresses()
+
+    def start(self, *numbers: int) -> None:
+        """Starts replicas, all of them if none are named."""
+        for number in numbers or self.numbers:
+            if number in self.processes and self.processes[number].poll() is None:
+                continue
+            with (self.path.parent / f"{number}.log").open("ab") as log:
+                self.processes[number] = subprocess.Popen(
+                    [sys.executable, "-m", "surecast", "broker", "--group", str(self.path), "--id", str(number)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # a Ctrl-C at the terminal is for whoever watches them
+                )
+
+    def kill(self, number: int) -> None:
+        """Ends a replica at once, as a crash would."""
+        process = self.processes[number]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def ended(self) -> dict[int, int]:
+        """The replicas whose process has ended, with its exit code."""
+        return {n: code for n, process in self.processes.items() if (code := process.poll()) is not None}
+
+    def status(self) -> list[dict[str, Any]]:
+        """What the replicas say of themselves."""
+        return asyncio.run(ask_status(self.spec))
+
+    def leader(self) -> int:
+        """The replica that leads; 0 while there is none."""
+        return next((int(one["replica"]) for one in self.status() if one.get("leads")), 0)
+
+    def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Waits until every running replica takes clients and knows a leader; ConfigurationError if that fails."""
+        until = time.monotonic() + timeout_s
+        while True:
+            running = [n for n in self.processes if self.processes[n].poll() is None]
+            if gone := self.ended():
+                number, code = next(iter(gone.items()))
+                raise ConfigurationError(f"replica {number} ended with code {code}: {self.last_words(number)}")
+            if all(self._takes_clients(n) for n in running):
+                known = [one for one in self.status() if one["replica"] in running]
+                if known and all(one.get("leader") for one in known):
+                    return
+            if time.monotonic() > until:
+                raise ConfigurationError(
+                    f"the group did not begin to work within {timeout_s:g} s; see {self.path.parent}"
+                )
+            time.sleep(_POLL_S)
+
+    def _takes_clients(self, number: int) -> bool:
+        for listener in self.spec.replica(number).mqtt:
+            try:
+                socket.create_connection((listener.host, listener.wanted_port), 1.0).close()
+            except OSError:
+                return False
+        return True
+
+    def last_words(self, number: int) -> str:
+        """The last line of a replica's log."""
+        lines = (self.path.parent / f"{number}.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Stops all replicas, in good order if they do so in time."""
+        running = [process for process in self.processes.values() if process.poll() is None]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + timeout_s
+        for process in running:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+
+def stop_replicas(path: Path) -> list[int]:
+    """Asks the replicas of a group's file that run on this machine to stop; their numbers."""
+    group = load_broker_group(path)
+    stopped = []
+    for one in group.replicas:
+        try:
+            pid = int((group.folder(one.id) / "broker.pid").read_text(encoding="utf-8"))
+            os.kill(pid, signal.SIGTERM)
+        except (OSError, ValueError):
+            continue
+        stopped.append(one.id)
+    return stopped

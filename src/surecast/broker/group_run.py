@@ -1,0 +1,129 @@
+"""Runs one replica of a broker group until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvloop
+
+from surecast import __version__
+from surecast.broker.event_observer import EventObserver
+from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, load_broker_group, pack_limits
+from surecast.broker.group_server import GroupServer
+from surecast.broker.metrics import MeasuredStore
+from surecast.broker.replica import ClientPort, make_node
+from surecast.broker.run import BrokerService
+from surecast.broker.run_log import BrokerLog
+from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
+from surecast.protocol.broker import Authorise, Broker, BrokerSettings
+from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.group import Application, GroupMachine
+
+__all__ = ["GroupService", "run_group_broker"]
+
+MakeApplications = Callable[[BrokerGroupSpec], Sequence[Application]]
+
+
+def run_group_broker(path: Path, replica: int, applications: MakeApplications = lambda group: ()) -> int:
+    """Runs a replica in this process until SIGTERM or SIGINT; returns the exit code.
+
+    `applications` makes what the group is to run inside the broker. ConfigurationError and StoreError say why it could
+    not start.
+    """
+    group = load_broker_group(path)
+    log = BrokerLog(group.log.level, group.log.format)
+    service = GroupService(group, replica, log, applications(group), lambda: load_broker_group(path))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(service.run(handle_signals=True))
+
+
+class GroupService(BrokerService):
+    """A replica with all that belongs to it."""
+
+    server: GroupServer
+
+    def __init__(
+        self,
+        group: BrokerGroupSpec,
+        replica: int,
+        log: BrokerLog,
+        applications: Sequence[Application] = (),
+        reread: Callable[[], BrokerGroupSpec] | None = None,
+    ):
+        read = reread or (lambda: group)
+        super().__init__(config_of(group, replica), log, lambda: config_of(read(), replica))
+        self.group = group
+        self.replica = replica
+        self._applications = tuple(applications)
+        self._port: ClientPort | None = None
+
+    async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
+        group, settings = self.group, self.config.settings
+        machine = GroupMachine(
+            self.replica,
+            lambda authorise: _core(settings, authorise, observer),
+            make_rules=_rules,
+            make_limits=limits_of,
+            applications=self._applications,
+            version=f"surecast {__version__}",
+        )
+        node = make_node(group, self.replica, machine, self.log)
+        node.store = store = MeasuredStore(node.store)
+        self._write_pid()
+        if observer is not None:
+            observer.set_quiet(True)
+        await node.start()
+        if observer is not None:
+            observer.set_quiet(False)
+        self.server = GroupServer(
+            node,
+            machine,
+            settings,
+            authenticate=self._authenticator,
+            hooks=self._hooks(),
+            executor=self._threads,
+            elsewhere=" ".join(group.mqtt_addresses(but=self.replica)),
+            patience_s=group.patience,
+        )
+        self.server.authenticates = self._must_authenticate()
+        self._open_listeners()
+        self.server.start()
+        self._limit()
+        self._use_access()
+        wanted = group.client_address(group.replica(self.replica))
+        if wanted is not None:
+            self._port = ClientPort(node, group.read_client_secret(), int(group.request_size))
+            await self._port.start(wanted)
+        return store
+
+    def _limit(self) -> None:
+        """Gives the group the limits of the configuration; they hold for all replicas."""
+        if self.server.is_started:
+            self.server.set_limits(pack_limits(self.config, [each.name for each in self.listeners]))
+
+    def _use_access(self) -> int:
+        """Gives the group the access rules. Without any, everybody may do everything; an empty list denies all."""
+        rules = b""
+        if self._access is not None:
+            rules = "\n".join(["rules", *map(format_rule, self._access.rules)]).encode()
+        self.server.set_rules(rules)
+        return 0
+
+    async def _drain(self) -> None:
+        await super()._drain()
+        if self._port is not None:
+            await self._port.stop()
+        await self.server.node.stop()
+
+
+def _core(settings: BrokerSettings, authorise: Authorise, observer: EventObserver | None) -> Broker:
+    broker = Broker(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
+    if observer is not None:
+        observer.broker = broker
+    return broker
+
+
+def _rules(data: bytes) -> Authorise:
+    return AccessRules(map(parse_rule, data.decode().splitlines()[1:])).allows

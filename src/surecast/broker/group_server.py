@@ -1,0 +1,247 @@
+"""A member of a replicated broker on real sockets: channels, their edge, and the replica, all on one event loop.
+
+A turn: whatever clients and other replicas sent goes in; what clients sent becomes commands for the group; the replica
+says and stores what it must; and what the commands that were carried out have to say to clients is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import Executor
+from typing import Final
+
+from surecast.broker.replica import ReplicaNode
+from surecast.broker.server import Authenticate, Channel, Hooks, Shell
+from surecast.errors import OverloadError
+from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
+from surecast.protocol.group import Edge, GroupMachine, Item
+from surecast.protocol.mqtt import ReasonCode
+
+__all__ = ["GroupServer"]
+
+_LIFE_BITS: Final = 20
+_TICK_S: Final = 0.1
+_DOWN_S: Final = 3.0
+_WAITING_BYTES_MAX: Final = 16 << 20
+
+
+class GroupServer(Shell):
+    """Runs the connections of one replica.
+
+    `machine` is the handler of `node`, which is started already. `elsewhere` says where the other replicas take
+    clients.
+    """
+
+    def __init__(
+        self,
+        node: ReplicaNode,
+        machine: GroupMachine,
+        settings: BrokerSettings,
+        *,
+        authenticate: Authenticate | None = None,
+        hooks: Hooks | None = None,
+        executor: Executor | None = None,
+        elsewhere: str = "",
+        patience_s: float = 3.0,
+    ):
+        super().__init__(authenticate, hooks, executor)
+        self.node = node
+        self.machine = machine
+        self.settings = settings
+        self.store = node.store
+        self.authenticates = authenticate is not None
+        self.is_started = False
+        self._elsewhere = elsewhere
+        self._patience_s = patience_s
+        self._commands: list[tuple[int, int, bytes]] = []
+        self._missing_since: dict[int, float] = {}
+        self._paused: list[Channel] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.edge: Edge
+
+    @property
+    def broker(self) -> Broker:  # type: ignore[override]
+        """The core of this replica, to look at."""
+        return self.machine.broker
+
+    def start(self) -> None:
+        """Begins to take clients; the node must be running."""
+        self._loop = asyncio.get_running_loop()
+        incarnation = self.node.replica.submissions.number >> 32
+        self.edge = Edge(
+            self.machine,
+            incarnation << _LIFE_BITS,
+            self.settings,
+            authenticates=self.authenticates,
+            patience_s=self._patience_s,
+            elsewhere=self._elsewhere,
+            window=max(1, min(self.node.settings.alpha, self.node.settings.reply_window // 2)),
+            bytes_max=self.node.settings.value_bytes_max,
+        )
+        self.node.before_turn.append(self._submit)
+        self.node.on_turn = self._end_turn
+        self.node.on_failed = self._fail
+        self.is_started = True
+        self._tick()
+        self.turn()
+
+    def stop(self) -> None:
+        """Sends all clients to another replica."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.edge.send_away(time.time(), ReasonCode.USE_ANOTHER_SERVER)
+        self._end_turn()
+        self.turn()
+
+    def turn(self) -> None:
+        """Makes sure that this turn of the loop ends with a turn of the replica."""
+        self.node.plan_turn()
+
+    # What channels call.
+
+    def connected(self, channel: Channel, origin: Origin) -> None:
+        """A transport is up."""
+        channel.connection = self.edge.open(origin, time.time())
+        self._channels[channel.connection] = channel
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Bytes have arrived."""
+        edge = self.edge
+        edge.receive(connection, data, time.time())
+        if edge.bytes_waiting > _WAITING_BYTES_MAX:
+            self._pause(connection)
+        elif connection.pace is not None and connection.pace.hold_until > (now := time.time()):
+            self._hold(connection, connection.pace.hold_until - now)
+        self.turn()
+
+    def lost(self, connection: Connection, reason: str = "connection lost") -> None:
+        """A transport is gone."""
+        if self._channels.pop(connection, None) is not None:
+            self.edge.lost(connection, time.time(), reason)
+            self.turn()
+
+    def set_congested(self, connection: Connection, congested: bool) -> None:
+        """A transport has too much unsent, or no longer."""
+        self.edge.set_congested(connection, congested)
+        self.turn()
+
+    # What the service calls.
+
+    def kick(self, client: str, end_session: bool) -> None:
+        """Ends the connection of a client of any replica, or its session too."""
+        self.edge.control(Item.KICK, int(end_session), client.encode())
+        self.turn()
+
+    def disconnect(self, connection: Connection, reason: ReasonCode) -> None:
+        """Ends a connection of this replica."""
+        self.edge.end(connection, reason)
+        self.turn()
+
+    def publish_system_topics(self, version: str) -> None:
+        """Publishes what the broker says of itself; one replica does it for all."""
+        if self.node.leads:
+            self.edge.control(Item.SYSTEM)
+            self.turn()
+
+    def set_rules(self, rules: bytes) -> None:
+        """Gives the group access rules; they hold for all replicas."""
+        self.edge.control(Item.RULES, 0, rules)
+        self.turn()
+
+    def set_limits(self, limits: bytes) -> None:
+        """Gives the group limits; they hold for all replicas."""
+        self.edge.control(Item.LIMITS, 0, limits)
+        self.turn()
+
+    # The turn.
+
+    def _submit(self) -> None:
+        """What has arrived becomes commands."""
+        commands = self._commands
+        client = self.node.id << 48 | self.edge.life
+        commands += [(client, sequence, command) for sequence, command in self.edge.take(time.time())]
+        if commands:
+            try:
+                self.node.submit(commands)
+            except OverloadError:
+                return  # they stay, and go with the next turn
+            self._commands = []
+
+    def _end_turn(self) -> None:
+        if self._failed:
+            return
+        edge = self.edge
+        if edge.entering:
+            self._enter()
+        dirty = self.machine.broker.dirty
+        if dirty:
+            self._send(dirty)
+        if edge.gate.dirty:
+            self._send(edge.gate.dirty)
+        if edge.closing:
+            self._close_all()
+        if edge.gate.checking:
+            self._check_credentials(edge.take_checking())
+        if self._paused and edge.bytes_waiting < _WAITING_BYTES_MAX // 2:
+            paused, self._paused = self._paused, []
+            for channel in paused:
+                channel.resume_reading()
+        if edge.is_ready:
+            self.turn()
+        self._hooks.turn()
+
+    def _enter(self) -> None:
+        """Channels go on with the connection that the group knows."""
+        entering, self.edge.entering = self.edge.entering, []
+        for connection, member in entering:
+            channel = self._channels.pop(connection, None)
+            if channel is not None:
+                channel.connection = member
+                self._channels[member] = channel
+            else:
+                self.edge.lost(member, time.time())
+
+    def _close_all(self) -> None:
+        closing, self.edge.closing = self.edge.closing, []
+        self._send(set(closing))
+        for member in closing:
+            channel = self._channels.pop(member, None)
+            if channel is not None:
+                channel.close()
+
+    def _pause(self, connection: Connection) -> None:
+        channel = self._channels.get(connection)
+        if channel is not None:
+            channel.pause_reading()
+            self._paused.append(channel)
+
+    def _checked(self, connection: Connection, user: str | None) -> None:
+        if user is None:
+            self.edge.refuse(connection, time.time())
+        else:
+            self.edge.admit(connection, user, time.time())
+
+    def _tick(self) -> None:
+        """Sees to silent clients, timers of the state that are due, and replicas that are gone."""
+        self._timer = self.loop.call_later(_TICK_S, self._tick)
+        now = time.time()
+        self.edge.tick(now)
+        if self.node.leads:
+            if self.machine.broker.next_timer() <= now:
+                self.edge.control(Item.TICK)
+            self._watch_replicas(now)
+        if self.edge.is_ready or self.edge.gate.dirty or self.edge.closing:
+            self.turn()
+
+    def _watch_replicas(self, now: float) -> None:
+        """The leader declares a replica down after a while, so that its clients' wills are sent."""
+        node = self.node.replica.node
+        alive = node.detector.alive(self.machine.sources, node.now)
+        for replica, source in self.machine.sources.items():
+            if replica == node.id or replica in alive or not source.connections:
+                self._missing_since.pop(replica, None)
+            elif now - self._missing_since.setdefault(replica, now) > _DOWN_S:
+                self.edge.control(Item.DOWN, replica, source.life.to_bytes(8, "big"))
+                self._missing_since[replica] = now

@@ -1,0 +1,167 @@
+"""The accepting end of connections: nobody gets further than the hello without a proof, a limit and a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import socket
+from typing import Final, Protocol, cast
+
+from surecast.broker.replica.frames import FrameReader, frame
+from surecast.broker.replica.hello import HELLO_BYTES_MAX, Hello, Role, Welcome, proof, refusal, welcome
+from surecast.broker.server import peer_name
+from surecast.errors import PeerError
+
+__all__ = ["HANDSHAKE_S", "Door", "House"]
+
+HANDSHAKE_S: Final = 5.0
+WAITING_MAX: Final = 256
+
+
+class House(Protocol):
+    """What stands behind a door."""
+
+    waiting: int
+    """Connections that have not proven themselves yet."""
+
+    def secret_of(self, role: Role) -> bytes:
+        """What somebody in this role must have."""
+
+    def objection(self, hello: Hello) -> str | None:
+        """Why not to let somebody in who says this."""
+
+    def welcome(self, hello: Hello) -> Welcome:
+        """What to answer to somebody who is let in."""
+
+    def entered(self, door: Door) -> None:
+        """Somebody is in."""
+
+    def received(self, door: Door, frames: list[bytes]) -> None:
+        """Somebody who is in says something; PeerError throws them out."""
+
+    def left(self, door: Door) -> None:
+        """Somebody who was in is gone."""
+
+    def refused(self, door: Door, reason: str) -> None:
+        """Somebody was turned away, or thrown out."""
+
+
+class Door(asyncio.Protocol):
+    """One accepted connection."""
+
+    hello: Hello
+
+    def __init__(self, house: House, frame_bytes_max: int, write_bytes_max: int = 1 << 20):
+        self.house = house
+        self.is_open = False
+        self.is_slow = False
+        self.address = ""
+        self._frame_bytes_max = frame_bytes_max
+        self._write_bytes_max = write_bytes_max
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._said: tuple[bytes, ...] = ()
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has transports of its own kind
+        self._transport.set_write_buffer_limits(high=self._write_bytes_max)
+        self.address = peer_name(transport.get_extra_info("peername"))
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.house.waiting += 1
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
+        if self.house.waiting > WAITING_MAX:
+            self.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        try:
+            frames = self._reader.feed(data)
+            if not self.is_open:
+                frames = self._greet(frames)
+            if frames and self.is_open:
+                self.house.received(self, frames)
+        except PeerError as error:
+            self.house.refused(self, str(error))
+            self.close()
+
+    def _greet(self, frames: list[bytes]) -> list[bytes]:
+        """Goes on with the hello; returns what came after it."""
+        for at, content in enumerate(frames):
+            if not self._said:
+                self.hello = Hello.decode(content)
+                challenge = b"C" + secrets.token_bytes(16)
+                self._said = (content, challenge)
+                self.write(frame(challenge))
+                continue
+            expected = b"P" + proof(self.house.secret_of(self.hello.role), "dial", *self._said)
+            objection = self.house.objection(self.hello)
+            if not hmac.compare_digest(content, expected):
+                objection = "the secret is not that of this group"
+            if objection is not None:
+                self.write(frame(refusal(objection)))
+                raise PeerError(objection)
+            self._enter()
+            return frames[at + 1 :]
+        return []
+
+    def _enter(self) -> None:
+        self.write(frame(welcome(self.house.secret_of(self.hello.role), self.house.welcome(self.hello), *self._said)))
+        self._reader.bytes_max = self._frame_bytes_max
+        self._wait_no_more()
+        self.is_open = True
+        self.house.entered(self)
+
+    def _wait_no_more(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self.house.waiting -= 1
+
+    def _too_late(self) -> None:
+        self.house.refused(self, f"no proof within {HANDSHAKE_S:g} s")
+        self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is over."""
+        self._wait_no_more()
+        self._transport = None
+        if self.is_open:
+            self.is_open = False
+            self.house.left(self)
+
+    def pause_writing(self) -> None:
+        """The other end is slow to read: it is not read from either until it has caught up."""
+        self.is_slow = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The other end has caught up."""
+        self.is_slow = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        """Hands frames to the transport."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the transport still holds."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Closes after what was handed over is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,67 @@
+"""Frames on a stream of bytes: length, checksum, content."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+from zlib import crc32
+
+from surecast.errors import PeerError
+
+__all__ = ["HEAD_BYTES", "FrameReader", "frame"]
+
+_HEAD: Final = struct.Struct(">II")
+HEAD_BYTES: Final = _HEAD.size
+
+
+def frame(content: bytes) -> bytes:
+    """Some content as one frame.
+
+    >>> FrameReader(100).feed(frame(b"one") + frame(b"two"))
+    [b'one', b'two']
+    """
+    return _HEAD.pack(len(content), crc32(content)) + content
+
+
+class FrameReader:
+    """Cuts a stream into the contents of its frames. Pieces are joined once, when a frame is whole.
+
+    >>> reader = FrameReader(100)
+    >>> [reader.feed(frame(b"one")[at : at + 1]) for at in range(11)][-1]
+    [b'one']
+    """
+
+    def __init__(self, bytes_max: int):
+        self.bytes_max = bytes_max
+        self._pieces: list[bytes] = []
+        self._have = 0
+        self._need = HEAD_BYTES
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now; PeerError where one is damaged or too large."""
+        self._have += len(data)
+        if self._pieces or self._have < self._need:
+            self._pieces.append(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces = []
+        found: list[bytes] = []
+        at, end, need = 0, len(data), HEAD_BYTES
+        while end - at >= HEAD_BYTES:
+            size, checksum = _HEAD.unpack_from(data, at)
+            if size > self.bytes_max:
+                raise PeerError(f"frame: {size} bytes are announced, and at most {self.bytes_max} are taken")
+            need = HEAD_BYTES + size
+            if end - at < need:
+                break
+            content = data[at + HEAD_BYTES : at + need]
+            if crc32(content) != checksum:
+                raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
+            found.append(content)
+            at += need
+            need = HEAD_BYTES
+        self._have, self._need = end - at, need
+        if at < end:
+            self._pieces.append(data[at:])
+        return found

@@ -1,0 +1,137 @@
+"""How two ends of a connection get to know each other. Both prove that they have the secret; neither says it.
+
+    dialler   H  who it is, which group it wants, a random number
+    acceptor  C  a random number
+    dialler   P  HMAC of both
+    acceptor  W  HMAC of both and of its welcome; or R and why not
+
+Frames after the welcome carry a checksum, not a proof: the links of a group belong on a network that can be trusted.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from surecast.errors import PeerError
+
+__all__ = ["HELLO_BYTES_MAX", "Hello", "RefusalError", "Role", "Welcome", "greet", "proof", "refusal", "welcome"]
+
+Role: TypeAlias = Literal["peer", "client", "admin"]
+HELLO_BYTES_MAX: Final = 16 << 10
+_VERSION: Final = 1
+_PROOF_BYTES: Final = 32
+
+
+class RefusalError(PeerError):
+    """The other end does not want this connection; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who dials: a replica or a client by its number, and the group it wants.
+
+    `book` has addresses that a replica knows, its own among them.
+
+    >>> hello = Hello("peer", "plant", 2, token=9, nonce="00ff")
+    >>> Hello.decode(hello.encode()) == hello
+    True
+    """
+
+    role: Role
+    group: str
+    number: int
+    token: int = 0
+    nonce: str = ""
+    book: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        fields = {"version": _VERSION, "role": self.role, "group": self.group, "number": self.number}
+        return b"H" + json.dumps({**fields, "token": self.token, "nonce": self.nonce, "book": self.book}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hello:
+        """What `encode` wrote; PeerError where it is none."""
+        fields = _read(b"H", data)
+        role, group, number, token = (fields.get(name) for name in ("role", "group", "number", "token"))
+        nonce, book = fields.get("nonce"), fields.get("book")
+        if fields.get("version") != _VERSION or role not in ("peer", "client", "admin"):
+            raise PeerError(f"hello: version {fields.get('version')!r} and role {role!r} are not known here")
+        if not (isinstance(group, str) and isinstance(nonce, str) and isinstance(book, dict)):
+            raise PeerError("hello: group and nonce are text, and the book is a mapping")
+        if not (isinstance(number, int) and isinstance(token, int) and 0 <= number < 1 << 64 > token >= 0):
+            raise PeerError("hello: number and token are whole numbers of 64 bits")
+        return cls(role, group, number, token, nonce, book)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Who answered: the replica, its token, the requests a client may have under way, and the addresses it knows."""
+
+    replica: int
+    token: int
+    window: int = 0
+    book: Mapping[str, Any] = field(default_factory=dict)
+
+
+def proof(secret: bytes, end: Literal["dial", "accept"], *said: bytes) -> bytes:
+    """What only somebody with the secret can say about what was said.
+
+    >>> proof(b"secret", "dial", b"hello", b"1") == proof(b"secret", "dial", b"hello", b"2")
+    False
+    """
+    content = b"".join(len(part).to_bytes(4, "big") + part for part in (end.encode(), *said))
+    return hmac.digest(secret, content, "sha256")
+
+
+def welcome(secret: bytes, given: Welcome, *said: bytes) -> bytes:
+    """The last word of the acceptor."""
+    fields = {"replica": given.replica, "token": given.token, "window": given.window, "book": given.book}
+    body = json.dumps(fields).encode()
+    return b"W" + proof(secret, "accept", *said, body) + body
+
+
+def refusal(reason: str) -> bytes:
+    """The last word of an acceptor that says no."""
+    return b"R" + reason.encode()
+
+
+async def greet(
+    say: Callable[[bytes], Awaitable[None]], hear: Callable[[], Awaitable[bytes]], hello: Hello, secret: bytes
+) -> Welcome:
+    """The dialler's side. RefusalError where the other end says no, PeerError where it cannot prove what it is."""
+    first = hello.encode()
+    await say(first)
+    challenge = _unless_refused(await hear())
+    if challenge[:1] != b"C":
+        raise PeerError("hello: it was not answered by a challenge; is this the port of a replica?")
+    await say(b"P" + proof(secret, "dial", first, challenge))
+    answer = _unless_refused(await hear())
+    body = answer[1 + _PROOF_BYTES :]
+    if not hmac.compare_digest(answer[: 1 + _PROOF_BYTES], b"W" + proof(secret, "accept", first, challenge, body)):
+        raise PeerError("hello: the other end does not have the same secret")
+    fields = _read(b"W", b"W" + body)
+    try:
+        return Welcome(int(fields["replica"]), int(fields["token"]), int(fields["window"]), dict(fields["book"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise PeerError(f"hello: a welcome that cannot be read: {error!r}") from error
+
+
+def _unless_refused(data: bytes) -> bytes:
+    if data[:1] == b"R":
+        raise RefusalError(data[1:].decode(errors="replace"))
+    return data
+
+
+def _read(kind: bytes, data: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(data[1:]) if data[:1] == kind else None
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise PeerError("hello: these bytes are none; is the other end a replica or a client of one?")
+    return fields

@@ -1,0 +1,364 @@
+"""One replica of a group on real sockets, disks and clocks.
+
+A turn: whatever arrived in one turn of the event loop goes to the replica; then, until it has nothing more to say, what
+it says goes out, what it must remember is committed, and what rests on that goes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from surecast.broker.replica.addresses import STORE_KEY, Address, Book, Place
+from surecast.broker.replica.peers import Peers
+from surecast.broker.replica.status import NodeStatus
+from surecast.broker.run_log import BrokerLog
+from surecast.broker.store_base import MemoryStore, Store
+from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
+from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, decode
+from surecast.protocol.paxos.machine import Observer
+
+__all__ = ["ReplicaNode"]
+
+_TICKS: Final = 3  # in each heartbeat
+_CLOCK_S: Final = 1.0
+_REPLACE_S: Final = 30.0
+
+
+def _nothing(*_: object) -> None:
+    """For callbacks that nobody wants."""
+
+
+class ReplicaNode:
+    """Drives a replica of a group.
+
+    `replica` is its number, `handler` the state machine. `places` says where the founders are; of a replica that joins
+    later (`join`), whom to ask, and itself. Only somebody with the `secret` of the `group` is let in. `store` keeps
+    what must survive; a node owns it and closes it. `link_delay_s` delays whatever is sent, by replica or to all, for
+    experiments. `queue_bytes_max` is what waits for one peer; what is more is dropped, and said again by the protocol.
+
+    `on_turn` is called after each turn of the event loop in which the replica did something, when all of it is stored:
+    whatever the handler put aside may be sent then. `on_failed` is called once when the node cannot go on, because of
+    its store or of an exception in the handler: it said nothing that it could not store, and is silent from then on.
+
+    >>> async def example() -> bytes:
+    ...     from surecast.broker.replica.addresses import parse_address
+    ...     from surecast.protocol.paxos import ExampleStore
+    ...     from surecast.protocol.paxos.example_store import incr
+    ...     places = {1: Place(parse_address("127.0.0.1:0"))}
+    ...     node = ReplicaNode(1, ExampleStore(), places, group="example", secret=b"no one knows it")
+    ...     await node.start()
+    ...     answered = asyncio.get_running_loop().create_future()
+    ...     node.submit([(7, 1, incr(b"visits"))], answered.set_result)
+    ...     [(client, sequence, reply)] = await answered
+    ...     await node.stop()
+    ...     return reply
+    >>> asyncio.run(example())
+    b'+1'
+    """
+
+    def __init__(
+        self,
+        replica: int,
+        handler: Handler,
+        places: Mapping[int, Place],
+        *,
+        group: str,
+        secret: bytes,
+        store: Store | None = None,
+        settings: PaxosSettings | None = None,
+        join: bool = False,
+        link_delay_s: float | Mapping[int, float] = 0.0,
+        queue_bytes_max: int = 8 << 20,
+        on_turn: Callable[[], None] = _nothing,
+        on_failed: Callable[[Exception], None] = _nothing,
+        observer: Observer | None = None,
+        log: BrokerLog | None = None,
+    ):
+        if replica not in places:
+            raise ConfigurationError(f"replica {replica}: its own address is not among those of {sorted(places)}")
+        self.id = replica
+        self.handler = handler
+        self.group = group
+        self.store: Store = store or MemoryStore()
+        self.settings = settings or PaxosSettings()
+        self.on_turn = on_turn
+        self.on_failed = on_failed
+        self.before_turn: list[Callable[[], None]] = []
+        self.log = log or BrokerLog("error")
+        self.book = Book(places)
+        self.peers = Peers(replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max)
+        self.replica: Replica
+        self._join = join
+        self._founders = tuple(sorted(places))
+        self._own = places[replica]
+        self._observer = observer
+        self._done: dict[int, Callable[[list[Answer]], None]] = {}
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.TimerHandle | None = None
+        self._clock_s = 0.0
+        self._planned = False
+        self._stopped = True
+        self._store_number = 0
+        self._failure: Exception | None = None
+        # Where a commit waits for the disk, what may go before it goes before it; otherwise a turn is one write.
+        self._flush_first = self.store.durability == "full"
+
+    # From start to stop
+
+    async def start(self) -> None:
+        """Reads the store, listens and begins to take part. ConfigurationError says why it cannot."""
+        self._loop = asyncio.get_running_loop()
+        records = list(self.store.items())
+        for key, value in records:
+            self.book.restore(key, value)
+        self._store_number = int.from_bytes(dict(records).get(STORE_KEY, b""), "big")
+        now, own = time.monotonic(), self._own
+        members = [one for one in self._founders if not self._join or one != self.id]
+        self.replica = Replica(
+            self.id,
+            self.handler,
+            members,
+            self.settings,
+            records=records,
+            token=secrets.randbits(64) | 1 if self._join else 0,
+            seed=secrets.randbits(64),
+            now=now,
+            epoch_s=time.time() - now,
+            observer=self._observer,
+        )
+        del records
+        machine = self.replica.node.machine
+        address = await self.peers.open(own.peer, self.replica.node.token, lambda: machine.membership)
+        self._stopped = False
+        if not self._store_number:
+            self._store_number = secrets.randbits(64) | 1
+            self.store.commit([(STORE_KEY, self._store_number.to_bytes(8, "big"))])
+        self.announce(address, own.client)
+        self.plan_turn()
+        self._tick()
+
+    async def stop(self) -> None:
+        """Leaves the group, until it is started again, and closes the store."""
+        if not self._stopped:
+            self._run_turn()
+        self._silence()
+        await self.peers.close()
+        self.store.close()
+
+    def _silence(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.peers.hang_up()
+
+    # What an application uses
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads, as far as it knows."""
+        return self.replica.leads
+
+    @property
+    def leader(self) -> int:
+        """The replica that leads, as far as this one knows; 0 where it has not heard of one lately."""
+        if self.replica.leads:
+            return self.id
+        return self.replica.node.leader if self.replica.node.leader_alive() else 0
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the node cannot go on."""
+        return self._failure
+
+    @property
+    def address(self) -> Address:
+        """Where other replicas reach this one."""
+        return self.book[self.id].peer
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The replicas that vote now or soon."""
+        return self.replica.node.machine.membership.ids()
+
+    def places(self) -> dict[int, Place]:
+        """Where the members are, as far as known."""
+        return {one: place for one in self.members if (place := self.book.get(one)) is not None}
+
+    def submit(
+        self, requests: Sequence[tuple[int, int, bytes]] | bytes, done: Callable[[list[Answer]], None] | None = None
+    ) -> int:
+        """Takes requests, each of client, sequence number and command, or packed by `pack_requests`; their number.
+
+        `done` gets the answers in the order of the requests once they are carried out, in the turn of the event loop
+        in which that is known, before `on_turn`. It is never called where the node stops first. Any replica may be
+        asked, whether it leads or not. OverloadError where too many requests wait, or the node has stopped.
+        """
+        if self._stopped:
+            raise OverloadError(f"replica {self.id}: it has stopped; ask another one")
+        number = self.replica.submit(requests, time.monotonic())
+        if done is not None:
+            self._done[number] = done
+        self.plan_turn()
+        return number
+
+    async def replace(self, old: int, new: int, address: Address | None = None, timeout_s: float = _REPLACE_S) -> int:
+        """Puts a new replica in the place of an old one; the instance from which on it votes.
+
+        The new one must be running, started to join. It is reached at `address`, or where it said that it is when it
+        dialled this one; its token is learned from it. ConfigurationError says why the group does not want the change,
+        OverloadError that the new one or a majority did not answer in time: then it may still happen.
+        """
+        if address is not None and (known := self.book.get(new)) is None:
+            self.peers.enter(new, Place(address))
+        elif address is not None and known is not None and known.peer != address:
+            raise ConfigurationError(f"replica {new}: it is known to be at {known.peer}, not at {address}")
+        answered: asyncio.Future[list[Answer]] = self._loop.create_future()
+
+        def done(answers: list[Answer]) -> None:
+            if not answered.done():
+                answered.set_result(answers)
+
+        waits_for = f"replica {new} to be reached at {address or 'an address it has not told yet'}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while new not in self.peers.tokens:
+                    self.peers.link(new)
+                    await asyncio.sleep(self.settings.heartbeat_s)
+                waits_for = "a majority"
+                number = self.replica.replace(old, new, self.peers.tokens[new], time.monotonic())
+                self._done[number] = done
+                self.plan_turn()
+                reply = (await answered)[0][2] or b"!it was asked for too long ago"
+        except TimeoutError:
+            raise OverloadError(
+                f"replacing replica {old} by {new}: after {timeout_s:g} s it still waited for {waits_for}; try again"
+            ) from None
+        if reply[:1] != b"+":
+            raise ConfigurationError(f"replacing replica {old} by {new}: {reply[1:].decode()}")
+        return int(reply[1:])
+
+    def status(self) -> NodeStatus:
+        """A look at the replica."""
+        replica, node = self.replica, self.replica.node
+        members = self.members
+        return NodeStatus(
+            group=self.group,
+            replica=self.id,
+            leader=self.leader,
+            leads=self.leads,
+            voting=node.voting,
+            ballot=replica.leader.ballot if self.leads else node.leader_ballot,
+            applied=node.applied,
+            chosen=max(node.applied, node.target),
+            hash=replica.hash.hex(),
+            members=members,
+            peers=self.peers.status(members),
+            queue_bytes=replica.submissions.bytes + replica.leader.queue_bytes,
+            counts=dict(node.counts),
+        )
+
+    def announce(self, peer: Address, client: Address | None) -> None:
+        """Tells the group where this replica is, and where it takes requests."""
+        incarnation = self.replica.submissions.number >> 32
+        self.peers.enter(self.id, Place(peer, client, incarnation, self._store_number))
+
+    # The turn
+
+    def plan_turn(self) -> None:
+        """Makes sure that this turn of the event loop ends with what the replica has to say."""
+        if not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._planned = False
+        if self._stopped:
+            return
+        try:
+            for prepare in self.before_turn:
+                prepare()
+            self._until_quiet()
+            self.on_turn()
+        except SurecastError as error:
+            self.give_up(error)
+        except Exception as error:  # the state may be half changed: silence is all that is safe
+            self.log.error("exception", replica=self.id, reason=repr(error))
+            self.give_up(error)
+
+    def _until_quiet(self) -> None:
+        replica, store, done, peers = self.replica, self.store, self._done, self.peers
+        while True:
+            before = replica.applied
+            turn = replica.take()
+            peers.post(turn.messages)
+            if turn.records:
+                if self._flush_first:
+                    peers.flush()
+                store.commit(turn.records)
+            peers.post(turn.after)
+            for number, answers in turn.replies:
+                call = done.pop(number, None)
+                if call is not None:
+                    call(answers)
+            replica.synced(turn.number, time.monotonic())
+            if turn.is_empty and replica.applied == before:
+                break
+        peers.flush()
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        now = time.monotonic()
+        self._timer = self._loop.call_later(self.settings.heartbeat_s / _TICKS, self._tick)
+        if now - self._clock_s > _CLOCK_S:
+            self._clock_s = now
+            self.replica.epoch_s = time.time() - now  # the clock of the machine may have been set right
+            self.peers.check()
+        node = self.replica.node
+        self.peers.choose(self.members, node.blank or not node.voting, node.machine.membership.highest)
+        try:
+            self.replica.tick(now)
+        except Exception as error:
+            self.give_up(error)
+            return
+        self.plan_turn()
+
+    # What the peers tell
+
+    def hear(self, sender: int, contents: list[bytes]) -> None:
+        """Messages of another replica; PeerError where they are none."""
+        if self._stopped:
+            return
+        now, receive = time.monotonic(), self.replica.receive
+        for content in contents:
+            message = decode(content)
+            try:
+                receive(sender, message, now)
+            except PeerError:
+                raise
+            except Exception as error:  # of the handler: the state may be half changed
+                self.give_up(error)
+                return
+        if not self._planned:
+            self.plan_turn()
+
+    def keep(self, records: list[tuple[bytes, bytes]]) -> None:
+        """Addresses that are new."""
+        try:
+            self.store.commit(records)
+        except SurecastError as error:
+            self.give_up(error)
+            return
+        self.plan_turn()
+
+    def give_up(self, error: Exception) -> None:
+        """The node cannot go on: it is silent from now on, and says so once."""
+        if self._failure is None:
+            self._failure = error
+            self._silence()
+            self.log.error("replica failed", replica=self.id, reason=str(error) or repr(error))
+            self.on_failed(error)

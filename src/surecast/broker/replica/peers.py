@@ -1,0 +1,286 @@
+"""The other replicas: links to them, links from them, and where they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from surecast.broker.replica.addresses import Address, Book, Place
+from surecast.broker.replica.doors import Door
+from surecast.broker.replica.frames import frame
+from surecast.broker.replica.hello import Hello, Role, Welcome
+from surecast.broker.replica.links import PeerLink
+from surecast.broker.replica.status import PeerStatus
+from surecast.broker.run_log import BrokerLog
+from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.paxos import Message, encode
+from surecast.protocol.paxos.membership import Membership
+
+__all__ = ["Home", "Peers"]
+
+_BOOK: Final = b"B"
+_FRAME_BYTES_MAX: Final = 1 << 30
+
+
+class Home(Protocol):
+    """What the peers tell their replica."""
+
+    def hear(self, sender: int, contents: list[bytes]) -> None:
+        """Messages of another replica; PeerError where they are none."""
+
+    def keep(self, records: list[tuple[bytes, bytes]]) -> None:
+        """Addresses that are new."""
+
+    def give_up(self, error: Exception) -> None:
+        """This replica must not go on."""
+
+
+class Peers:
+    """All links of one replica."""
+
+    def __init__(
+        self,
+        replica: int,
+        group: str,
+        secret: bytes,
+        book: Book,
+        home: Home,
+        log: BrokerLog,
+        link_delay_s: float | Mapping[int, float] = 0.0,
+        queue_bytes_max: int = 8 << 20,
+    ):
+        self.id = replica
+        self.group = group
+        self.secret = secret
+        self.book = book
+        self.waiting = 0
+        self.token = 0
+        self.tokens: dict[int, int] = {}
+        self._home = home
+        self._log = log
+        self._link_delay_s = link_delay_s
+        self._queue_bytes_max = queue_bytes_max
+        self._links: dict[int, PeerLink] = {}
+        self._doors: dict[int, Door] = {}
+        self._whys: dict[int, str] = {}
+        self._server: asyncio.Server | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._membership: Callable[[], Membership]
+
+    async def open(self, own: Address, token: int, membership: Callable[[], Membership]) -> Address:
+        """Listens at the own address, and returns it with the port that it got."""
+        self.token, self._membership = token, membership
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: Door(self, _FRAME_BYTES_MAX), *own)
+        except OSError as error:
+            raise ConfigurationError(f"replica {self.id}: cannot listen at {own}: {error.strerror}") from error
+        return Address(own.host, self._server.sockets[0].getsockname()[1])
+
+    def hang_up(self) -> None:
+        """Is silent from now on."""
+        self._is_closed = True
+        for door in list(self._doors.values()):
+            door.abort()
+        for peer in list(self._links):
+            self._drop(peer)
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Hangs up, and returns when all connections are closed."""
+        self.hang_up()
+        while self._closing:
+            await asyncio.gather(*self._closing)
+        if self._server is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._server.wait_closed(), 1.0)
+
+    # What is sent
+
+    def post(self, messages: list[tuple[int, Message]]) -> None:
+        """Puts messages into the next write of each link."""
+        last: Message | None = None
+        data = b""
+        for to, message in messages:
+            link = self._links.get(to)
+            if link is None or not link.is_up:
+                continue
+            if message is not last:  # a proposal goes to all, and is encoded once
+                last, data = message, frame(encode(message))
+            link.post(data)
+
+    def flush(self) -> None:
+        """Writes what was posted, once for each link."""
+        for link in self._links.values():
+            link.flush()
+
+    def check(self) -> None:
+        """Gives up links on which nothing moves."""
+        for link in list(self._links.values()):
+            link.check()
+
+    def choose(self, members: Iterable[int], is_new: bool, highest: int) -> None:
+        """Links to all members and to those that dialled; one that joins also tries all others that it knows."""
+        wanted = {*members, *self._doors}
+        if is_new:
+            wanted.update(self.book)
+        wanted.discard(self.id)
+        if wanted != self._links.keys():
+            for peer in wanted:
+                self.link(peer)
+            for peer in [peer for peer in self._links if peer not in wanted and peer <= highest]:
+                self._drop(peer)
+
+    def link(self, peer: int) -> None:
+        """Makes a link where there is none."""
+        if peer not in self._links and peer != self.id and not self._is_closed:
+            delay = self._link_delay_s
+            delay_s = delay.get(peer, 0.0) if isinstance(delay, Mapping) else delay
+            self._links[peer] = PeerLink(peer, self, self._queue_bytes_max, delay_s)
+
+    def _drop(self, peer: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._links.pop(peer).close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def enter(self, replica: int, place: Place) -> None:
+        """Enters where a replica is, and tells the others."""
+        if self.book.enter(replica, place):
+            self._learned([replica])
+
+    def _learned(self, replicas: list[int]) -> None:
+        """Keeps and tells on what is new about addresses."""
+        if not replicas or self._is_closed:
+            return
+        self._home.keep(self.book.records(replicas))
+        data = frame(_BOOK + json.dumps(self.book.told()).encode())
+        for link in list(self._links.values()):
+            if link.peer in replicas:
+                link.redial()
+            link.post(data)
+
+    def status(self, members: tuple[int, ...]) -> tuple[PeerStatus, ...]:
+        """A look at all links."""
+        return tuple(
+            PeerStatus(
+                replica=one,
+                address=str(self.book[one].peer) if one in self.book else "",
+                is_member=one in members,
+                up=link.is_up,
+                heard=one in self._doors,
+                queued_bytes=link.queued_bytes,
+                dropped=link.dropped,
+            )
+            for one, link in sorted(self._links.items())
+        )
+
+    # What links ask for and tell
+
+    def hello(self) -> Hello:
+        """What this replica says first when it dials another."""
+        return Hello("peer", self.group, self.id, self.token, secrets.token_hex(16), self.book.told())
+
+    def address_of(self, peer: int) -> Address | None:
+        """Where a replica is, as far as known."""
+        place = self.book.get(peer)
+        return None if place is None else place.peer
+
+    def link_up(self, peer: int, welcome: Welcome) -> None:
+        """A link to another replica is up."""
+        self.tokens[peer] = welcome.token
+        self._whys.pop(peer, None)
+        self._log.info("link up", replica=self.id, peer=peer)
+        with suppress(PeerError):
+            self._hear_book(welcome.book)
+
+    def link_down(self, peer: int, reason: str) -> None:
+        """A link to another replica is down, or could not be made."""
+        if self._whys.get(peer) != reason and not self._is_closed:
+            self._whys[peer] = reason
+            self._log.warning("link down", replica=self.id, peer=peer, reason=reason)
+
+    # What doors ask for and tell
+
+    def secret_of(self, role: Role) -> bytes:
+        """What another replica must have."""
+        return self.secret
+
+    def objection(self, hello: Hello) -> str | None:
+        """Why not to let another replica in."""
+        if hello.role != "peer":
+            return "this port is for other replicas"
+        if hello.group != self.group:
+            return f"this is a replica of the group {self.group!r}, not {hello.group!r}"
+        if hello.number == self.id or not 0 < hello.number < 1 << 16:
+            return f"this is replica {self.id}; another one has another number, from 1 to 65535"
+        for part in self._membership().configurations:
+            if any(one == hello.number and token != hello.token for one, token in part.members):
+                return f"replica {hello.number} of this group was created with another token"
+        if self.book.has_other_store(hello.number, hello.book):
+            return f"replica {hello.number} of this group had another store; if that is lost, replace it by a new one"
+        return None
+
+    def welcome(self, hello: Hello) -> Welcome:
+        """What to answer to another replica."""
+        return Welcome(self.id, self.token, 0, self.book.told())
+
+    def entered(self, door: Door) -> None:
+        """Another replica has dialled this one."""
+        peer = door.hello.number
+        former = self._doors.get(peer)
+        self._doors[peer] = door
+        if former is not None:
+            former.abort()
+        self.tokens[peer] = door.hello.token
+        self._hear_book(door.hello.book)
+        if not self._is_closed:
+            self.link(peer)
+            self._links[peer].poke()
+
+    def received(self, door: Door, frames: list[bytes]) -> None:
+        """Messages of another replica."""
+        sender = door.hello.number
+        if self._is_closed or self._doors.get(sender) is not door:
+            return
+        if any(content[:1] == _BOOK for content in frames):
+            for content in frames:
+                if content[:1] == _BOOK:
+                    self._hear_book(_read_book(content))
+            frames = [content for content in frames if content[:1] != _BOOK]
+        self._home.hear(sender, frames)
+
+    def _hear_book(self, told: Mapping[str, Any]) -> None:
+        if not self.book.has_other_store(self.id, told):
+            self._learned(self.book.merge(told))
+            return
+        self._home.give_up(
+            ConfigurationError(
+                f"replica {self.id}: the group knows it with another store; if that is lost, start a new replica with "
+                "a new number in its place"
+            )
+        )
+
+    def left(self, door: Door) -> None:
+        """A link from another replica is down."""
+        if self._doors.get(door.hello.number) is door:
+            del self._doors[door.hello.number]
+
+    def refused(self, door: Door, reason: str) -> None:
+        """Somebody was turned away."""
+        self._log.warning("connection refused", replica=self.id, address=door.address, reason=reason)
+
+
+def _read_book(content: bytes) -> Mapping[str, Any]:
+    try:
+        told = json.loads(content[1:])
+    except (ValueError, RecursionError) as error:
+        raise PeerError(f"addresses: {error}") from error
+    if not isinstance(told, dict):
+        raise PeerError("addresses: a mapping was expected")
+    return told

@@ -1,0 +1,50 @@
+"""What can be seen of a replica from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["NodeStatus", "PeerStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """Another replica, as seen from one: `up` is the link to it, `heard` the link from it."""
+
+    replica: int
+    address: str
+    is_member: bool
+    up: bool
+    heard: bool
+    queued_bytes: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A replica at one moment.
+
+    `leader` is 0 where none is known. `chosen` is the last instance known to be chosen anywhere, `applied` the last one
+    carried out here; `hash` runs over all of them, so that replicas that applied equally much can be compared.
+    `queue_bytes` are requests that wait here, of own clients and, where it leads, of all.
+    """
+
+    group: str
+    replica: int
+    leader: int
+    leads: bool
+    voting: bool
+    ballot: int
+    applied: int
+    chosen: int
+    hash: str
+    members: tuple[int, ...]
+    peers: tuple[PeerStatus, ...]
+    queue_bytes: int
+    counts: Mapping[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)

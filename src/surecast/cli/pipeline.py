@@ -1,0 +1,217 @@
+"""`surecast pipeline`: logs become tables and statistics, on Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surecast.cli.options import AsJson
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.pipeline import RunReport, ServerSettings
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Turn logs into tables and statistics, on Spark.", no_args_is_help=True)
+
+Output = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder of the tables; a second run goes on where the first stopped.")
+]
+Master = Annotated[
+    str, typer.Option(help="Where Spark works: local[2] for two cores of this machine, or spark://HOST:PORT.")
+]
+Memory = Annotated[str, typer.Option(help="Memory of the Spark server, such as 2g.")]
+Remote = Annotated[
+    str | None, typer.Option(metavar="sc://HOST:PORT", help="Use a Spark Connect server that runs already.")
+]
+Database = Annotated[str, typer.Option(help="Database of the tables in Spark's catalog.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark known at its start. May be repeated."),
+]
+
+
+@app.command()
+def run(
+    inputs: Annotated[
+        list[str], typer.Option("--input", "-i", help="A folder or file of logs and traces. May be repeated.")
+    ],
+    output: Output,
+    window: Annotated[str, typer.Option(metavar="TIME", help="Length of the windows of load over time.")] = "1min",
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Forget the tables, and read everything again.")
+    ] = False,
+    by_command: Annotated[
+        bool, typer.Option("--spark-pipelines", help="Run it with Spark's own command spark-pipelines; slower.")
+    ] = False,
+    master: Master = "local[*]",
+    memory: Memory = "1g",
+    remote: Remote = None,
+    database: Database = "default",
+    conf: Conf = None,
+    json: AsJson = False,
+) -> None:
+    """Read what is new in logs and traces into tables, and compute their statistics.
+
+    Files are recognised by name or first line. What cannot be used goes to the table quarantine, with its reason.
+    """
+    window_s = _seconds(window)
+    settings = _settings(master, memory, remote, conf)
+    from surecast.cli.output import print_json
+    from surecast.pipeline import run_pipeline
+
+    with _progress() as progress:
+        report = run_pipeline(
+            inputs,
+            output,
+            settings=settings,
+            remote=remote,
+            database=database,
+            window_s=window_s,
+            full_refresh=full_refresh,
+            by_command=by_command,
+            progress=progress,
+        )
+    if json:
+        print_json(report.as_dict())
+    else:
+        _print_report(report, output)
+
+
+@app.command()
+def show(
+    table: Annotated[str, typer.Argument(help="Name of a table; surecast pipeline tables lists them.")],
+    output: Output,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows to show.")] = 20,
+    master: Master = "local[*]",
+    memory: Memory = "1g",
+    remote: Remote = None,
+    database: Database = "default",
+    conf: Conf = None,
+    json: AsJson = False,
+) -> None:
+    """Show rows of a table."""
+    settings = _settings(master, memory, remote, conf)
+    if remote is None and not (output / "metastore").is_dir():
+        raise ConfigurationError(f"--output {output}: there are no tables; run surecast pipeline run first")
+    from surecast.cli.output import console, print_json, working
+    from surecast.pipeline import open_tables, read_table
+
+    with working("starting Spark"), open_tables(output, settings, remote) as (spark, _):
+        rows = [
+            {name: _plain(value) for name, value in row.items()} for row in read_table(spark, table, limit, database)
+        ]
+    if json:
+        print_json(rows)
+        return
+    from rich.table import Table
+
+    shown = Table(box=None, header_style="bold")
+    for name in rows[0] if rows else ():
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        shown.add_row(*[_cell(value) for value in row.values()])
+    console.print(shown if rows else f"{table} has no rows")
+
+
+@app.command()
+def tables(json: AsJson = False) -> None:
+    """List the tables of the pipeline, and what is in each."""
+    from surecast.cli.output import console, print_json
+    from surecast.pipeline.catalogue import TABLES
+
+    if json:
+        print_json(TABLES)
+        return
+    from rich.table import Table
+
+    shown = Table(box=None, show_header=False)
+    for name, what in TABLES.items():
+        shown.add_row(name, what)
+    console.print(shown)
+
+
+def _print_report(report: RunReport, output: Path) -> None:
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    console.print(
+        f"{report.files:,} files, {report.records:,} records ({report.new_records:,} new): {report.sound:,} sound, "
+        f"{report.duplicates:,} seen before, {sum(report.quarantined.values()):,} in quarantine"
+    )
+    for title, counts in (("in quarantine", report.quarantined), ("rows", report.tables)):
+        if counts:
+            shown = Table(title=title, box=None, show_header=False, title_justify="left", title_style="bold")
+            for name, count in counts.items():
+                shown.add_row(name, f"{count:,}")
+            console.print(shown)
+    for file, count in report.waiting_bytes.items():
+        console.print(f"{file}: {count:,} bytes wait for the end of their line", markup=False, soft_wrap=True)
+    console.print(f"tables in {output}, after {report.duration_s:.0f} s", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, str], None]]:
+    """A line on standard error, on a terminal: how many tables are done, and the one that is under way."""
+    from surecast.cli.output import errors
+
+    if not errors.is_terminal:
+        yield lambda table, state: None
+        return
+    seen: dict[str, str] = {}
+    with errors.status("starting Spark ...") as status:
+
+        def told(table: str, state: str) -> None:
+            seen[table] = state
+            done = sum(each == "completed" for each in seen.values())
+            status.update(f"{done} of {len(seen)} tables, {table} {state} ...")
+
+        yield told
+
+
+def _settings(master: str, memory: str, remote: str | None, conf: list[str] | None) -> ServerSettings:
+    from surecast.pipeline import ServerSettings
+
+    if remote is not None and (conf or master != "local[*]"):
+        raise ConfigurationError("--remote: the server runs already; --master and --conf are for one that is started")
+    if remote is None and not master.startswith(("local", "spark://", "yarn", "k8s://")):
+        raise ConfigurationError(f"--master {master}: write local[2], or the address of a cluster, spark://HOST:7077")
+    static = {}
+    for text in conf or []:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ConfigurationError(f"--conf {text}: write --conf NAME=VALUE, such as --conf spark.cores.max=4")
+        static[name.strip()] = value.strip()
+    return ServerSettings(master, memory, static)
+
+
+def _seconds(text: str) -> float:
+    from surecast.scenario.units import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--window: {error}") from None
+    if not (math.isfinite(seconds) and seconds > 0.0):
+        raise ConfigurationError(f"--window {text}: give a time above 0, such as 1min")
+    return seconds
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can have it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)

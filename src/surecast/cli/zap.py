@@ -1,0 +1,351 @@
+"""`surecast zap`: traffic of set-top boxes, made, replayed, converted, counted and compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surecast.cli import mqtt_options as options
+from surecast.cli.answers import progress_bar
+from surecast.cli.mqtt_options import MQTT_CONTEXT
+from surecast.cli.options import AsJson
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.zap import BadLine, Traffic
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Channel changes of set-top boxes, and viewers of channels.", no_args_is_help=True)
+BAD_SHOWN = 5
+
+Log = Annotated[Path, typer.Argument(metavar="LOG", help="Events as text, .gz or .parquet; or a folder of such files.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Format = Annotated[str, typer.Option(help="text or parquet.")]
+
+
+@app.command()
+def generate(
+    out: Annotated[Path, typer.Option("--out", "-o", help="A file, or a folder for one file per hour.")],
+    boxes: Annotated[int | None, typer.Option(min=1, help="Set-top boxes.  [default: 180000]")] = None,
+    duration: Annotated[str, typer.Option(metavar="TIME", help="How long, such as 1h or 1d.")] = "1h",
+    start: Annotated[str, typer.Option(metavar="DATE[,TIME]", help="When the log begins.")] = "2024-01-01,18:00:00",
+    format: Format = "text",
+    traffic: Annotated[
+        Path | None, typer.Option(help="Parameters of the traffic (.json), as `surecast zap fit` writes them.")
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Leave out channels that are left so soon; 0s: none.  [default: 3s]"),
+    ] = None,
+    publisher: Annotated[int, typer.Option(min=0, help="Number of the publisher; each has boxes of its own.")] = 0,
+    announce: Annotated[
+        bool, typer.Option("--announce", help="Boxes that are on at the start report their channel.")
+    ] = False,
+    seed: Seed = 1,
+) -> None:
+    """Make traffic of set-top boxes: surfing and staying, power and volume, by the hours of a day.
+
+    The same seed makes the same events.
+    """
+    from surecast.cli.output import console
+    from surecast.zap import EventWriter, Generator
+
+    wanted = _traffic(traffic, boxes, retention)
+    duration_s = _duration("--duration", duration)
+    generator = Generator(wanted, _start_s(start), seed, publisher, announce)
+    total = -(-int(duration_s) // wanted.batch_s)
+    with EventWriter(out, _format(format)) as writer, progress_bar("generating") as move:
+        for done, batch in enumerate(generator.batches(duration_s), 1):
+            writer.write(batch.events)
+            move(done, total)
+    where = f"{len(writer.files)} files in {out}" if writer.files != [out] else str(out)
+    console.print(f"{writer.count:,} events of {wanted.boxes:,} boxes: {where}", soft_wrap=True, markup=False)
+
+
+@app.command(context_settings=MQTT_CONTEXT)
+def replay(
+    log: Log,
+    speed: Annotated[
+        float, typer.Option(min=0.0, help="How many times faster than it happened; 0: as fast as the broker takes it.")
+    ] = 1.0,
+    topic: Annotated[str, typer.Option("-t", "--topic", help="Topic to publish to.")] = "zap/events/1",
+    batch: Annotated[str, typer.Option(metavar="TIME", help="Send the events of so long together.")] = "10s",
+    qos: options.Qos = 1,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = None,
+    client_id: options.ClientId = "",
+    username: options.User = None,
+    password: options.Password = None,
+    keep_alive: options.KeepAlive = 60,
+    version: options.Version = "5",
+    cafile: options.Cafile = None,
+    cert: options.Cert = None,
+    key: options.Key = None,
+    insecure: options.Insecure = False,
+    tls: options.Tls = False,
+    timeout: options.Timeout = 10.0,
+    json: AsJson = False,
+) -> None:
+    """Publish a log to a broker, in the time it took or faster.
+
+    Lines that are no events are left out and counted.
+    """
+    import asyncio
+
+    from surecast.cli.output import console, print_json
+    from surecast.cli.zap_replay import replay_log
+
+    batch_s = _whole("--batch", batch)
+    bad = _BadLines()
+    client = options.ClientOptions(
+        host, port, client_id, username, password, keep_alive, False, version, None, "", 0, False, cafile, cert, key,
+        insecure, tls, False, "/mqtt", timeout,
+    )  # fmt: skip
+    with progress_bar("replaying, bytes of the log") as move:
+        sent = asyncio.run(replay_log(log, client.client, topic, qos, speed, batch_s, bad, move))
+    bad.show()
+    if json:
+        print_json({**asdict(sent), "bad_lines": bad.count})
+    else:
+        late = f"; the broker took {sent.behind_s:.1f} s longer than the log" if sent.behind_s >= 1.0 else ""
+        console.print(
+            f"{sent.events:,} events in {sent.messages:,} messages, {sent.took_s:.1f} s{late}", soft_wrap=True
+        )
+
+
+@app.command("convert")
+def convert_log(
+    source: Annotated[Path, typer.Argument(help="A real log (.json or .csv, also .gz), or a folder of logs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A file, or a folder for one file per hour.")],
+    format: Format = "text",
+    retention: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Leave out channels that were left so soon, such as 3s.")
+    ] = None,
+    full_names: Annotated[
+        bool, typer.Option("--full-names", help="Keep names of channels that make lines of 60 bytes and more.")
+    ] = False,
+    names: Annotated[Path | None, typer.Option(help="Write what every channel and box became (.json).")] = None,
+) -> None:
+    """Turn a real log into events: set-top-box logs in JSON, or viewing sessions in CSV."""
+    import json
+
+    from surecast.cli.output import console
+    from surecast.report.files import write_whole
+    from surecast.zap import EventWriter, convert
+
+    found = convert(source, 0.0 if retention is None else _duration("--retention", retention), not full_names)
+    with EventWriter(out, _format(format)) as writer:
+        writer.write(found.table)
+    if names is not None:
+        text = json.dumps({"channels": found.channels, "boxes": found.boxes}, indent=2, ensure_ascii=False) + "\n"
+        write_whole(names, lambda file: file.write(text.encode()))
+    bad = _BadLines()
+    for line in found.bad:
+        bad(line)
+    bad.show()
+    console.print(
+        f"{writer.count:,} events of {len(found.boxes):,} boxes on {len(found.channels):,} channels; "
+        f"{found.duplicates:,} records were there twice",
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def stats(
+    log: Log,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Length of the top list.")] = 10,
+    json: AsJson = False,
+) -> None:
+    """Viewers at the end of a log: how many boxes are on, and the most viewed channels."""
+    import numpy as np
+
+    from surecast.cli.output import print_json
+    from surecast.zap import Viewers, read_tables
+
+    bad = _BadLines()
+    viewers = Viewers()
+    kinds = np.zeros(4, dtype=np.int64)
+    ends: list[int] = []
+    with progress_bar("reading") as move:
+        for table in read_tables(log, bad, move):
+            viewers.execute(table.events())
+            kinds += np.bincount(table.kind, minlength=4)
+            ends += [int(table.time_s.min()), int(table.time_s.max())] if len(table) else []
+    if not ends and not bad.count:
+        raise ConfigurationError(f"{log}: this log is empty")
+    data = {
+        "events": viewers.events,
+        **dict(zip(("channel_changes", "volume", "mute", "power"), kinds.tolist(), strict=True)),
+        "bad_lines": bad.count,
+        "from": _stamp(min(ends)) if ends else None,
+        "to": _stamp(max(ends)) if ends else None,
+        "boxes": viewers.boxes,
+        "boxes_on": viewers.on,
+        "channels": len(viewers.channels),
+        "broken_chains": viewers.broken_chains,
+        "top": [asdict(one) for one in viewers.compute_top_list(top)],
+    }
+    bad.show()
+    if json:
+        print_json(data)
+    else:
+        _print_stats(data)
+
+
+@app.command()
+def compare(
+    generated: Annotated[Path, typer.Argument(help="One log, such as a generated one.")],
+    real: Annotated[Path, typer.Argument(help="Another, such as a real one after `surecast zap convert`.")],
+    gaps: Annotated[Path | None, typer.Option(help="Draw the times between zaps (.html, .svg or .png).")] = None,
+    ranks: Annotated[Path | None, typer.Option(help="Draw the shares of the channels (.html, .svg or .png).")] = None,
+    json: AsJson = False,
+) -> None:
+    """Compare two logs: times between zaps, and how the channels share them.
+
+    Distances are from 0, the same, to 1. By chance alone, two logs of these sizes would differ by more than the
+    distance in the last column once in twenty times.
+    """
+    from surecast.cli.output import print_json
+    from surecast.cli.zap_output import draw_gaps, draw_ranks, print_comparison
+    from surecast.studio.files import checked_path
+    from surecast.zap import compare_logs, read_table
+
+    for path in (gaps, ranks):
+        if path is not None:
+            checked_path(path, 1280)
+    bad = _BadLines()
+    logs = read_table(generated, bad), read_table(real, bad)
+    bad.show()
+    found = compare_logs(*logs)
+    labels = (generated.name, real.name if real.name != generated.name else str(real))
+    if gaps is not None:
+        draw_gaps(logs, labels, gaps)
+    if ranks is not None:
+        draw_ranks(logs, labels, ranks)
+    if json:
+        print_json(asdict(found))
+    else:
+        print_comparison(found, labels)
+
+
+@app.command()
+def fit(
+    real: Annotated[Path, typer.Argument(help="A log with every channel change, also the short ones.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the parameters (.json).")] = None,
+    json: AsJson = False,
+) -> None:
+    """Find the parameters of the generator under which a log is most likely."""
+    from surecast.cli.output import print_json, working
+    from surecast.cli.zap_output import print_fit
+    from surecast.zap import fit_traffic, read_table, save_traffic
+
+    bad = _BadLines()
+    table = read_table(real, bad)
+    bad.show()
+    with working("fitting"):
+        found, notes = fit_traffic(table)
+    if out is not None:
+        save_traffic(found, out)
+    if json:
+        print_json({"traffic": asdict(found), "notes": asdict(notes)})
+    else:
+        print_fit(found, notes)
+
+
+class _BadLines:
+    """Counts lines that are no events, and shows the first of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[BadLine] = []
+
+    def __call__(self, line: BadLine) -> None:
+        self.count += 1
+        if len(self._first) < BAD_SHOWN:
+            self._first.append(line)
+
+    def show(self) -> None:
+        from surecast.cli.output import errors
+
+        for line in self._first:
+            errors.print(str(line), soft_wrap=True, markup=False)
+        if self.count > len(self._first):
+            errors.print(f"... and {self.count - len(self._first):,} more lines that are no events", soft_wrap=True)
+
+
+def _print_stats(data: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    kinds = ", ".join(
+        f"{data[name]:,} {name.replace('_', ' ')}" for name in ("channel_changes", "volume", "mute", "power")
+    )
+    console.print(f"{data['events']:,} events ({kinds}), {data['bad_lines']:,} bad lines", soft_wrap=True)
+    if not data["events"]:
+        return
+    console.print(f"{data['from']} to {data['to']}", soft_wrap=True)
+    console.print(f"{data['boxes_on']:,} of {data['boxes']:,} known boxes are on, {data['channels']:,} channels")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name, side in (("Rank", "right"), ("Channel", "left"), ("Viewers", "right"), ("Share", "right")):
+        table.add_column(name, justify=side)  # type: ignore[arg-type]
+    for rank, one in enumerate(data["top"], 1):
+        share = one["viewers"] / data["boxes_on"]
+        table.add_row(str(rank), one["channel"], f"{one['viewers']:,}", f"{100 * share:.1f} %")
+    console.print(table)
+
+
+def _traffic(path: Path | None, boxes: int | None, retention: str | None) -> Traffic:
+    from surecast.zap import Traffic, load_traffic
+
+    traffic = Traffic() if path is None else load_traffic(path)
+    if retention is not None:
+        traffic = replace(traffic, retention_s=_duration("--retention", retention, least_s=0.0))
+    return traffic if boxes is None else replace(traffic, boxes=boxes)
+
+
+def _format(text: str) -> Any:
+    if text not in ("text", "parquet"):
+        raise ConfigurationError(f"--format {text}: write text or parquet")
+    return text
+
+
+def _start_s(text: str) -> int:
+    from surecast.zap import LineError, parse_line
+
+    day, _, time = text.replace("T", ",").replace(" ", ",").partition(",")
+    time = time or "00:00:00"
+    try:
+        return parse_line(f"{day},{time if time.count(':') == 2 else time + ':00'},0.0.0.0,Mute: 0").time_s
+    except LineError as error:
+        raise ConfigurationError(f"--start {text}: {error}") from None
+
+
+def _stamp(time_s: int) -> str:
+    from surecast.zap.events import stamp
+
+    return stamp(time_s).replace(",", " ")
+
+
+def _duration(option: str, text: str, least_s: float = 1e-3) -> float:
+    from surecast.scenario.units import parse_duration
+
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+    if not least_s <= value < 1e10:
+        raise ConfigurationError(f"{option} {text}: write a time such as 10s, finite and at least {least_s:g} s")
+    return value
+
+
+def _whole(option: str, text: str) -> int:
+    value = _duration(option, text)
+    if value != int(value):
+        raise ConfigurationError(f"{option} {text}: write whole seconds, such as 10s")
+    return int(value)

@@ -1,0 +1,108 @@
+"""Comparisons and fits of `surecast zap` in the terminal, and as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from surecast.zap import Comparison, EventTable, FitNotes, Traffic
+
+__all__ = ["draw_gaps", "draw_ranks", "print_comparison", "print_fit"]
+
+Logs = tuple["EventTable", "EventTable"]
+Labels = tuple[str, str]
+
+
+def print_comparison(found: Comparison, labels: Labels) -> None:
+    """Two logs side by side, and how far they are apart."""
+    from surecast.cli.output import console
+    from surecast.zap.compare import QUANTILES
+
+    table = _table(("", *labels, "Distance", "By chance"))
+    counts = [f"{count:,}" for count in found.gap_counts]
+    table.add_row("times between zaps", *counts, f"{found.gap_distance:.3f}", f"{found.gap_chance:.3f}")
+    for i, quantile in enumerate(QUANTILES):
+        first, second = (one[i] for one in found.gap_quantiles_s)
+        table.add_row(f"  {100 * quantile:g} % within", f"{first:,.4g} s", f"{second:,.4g} s", "", "")
+    counts = [f"{count:,}" for count in found.channel_counts]
+    table.add_row("channels", *counts, f"{found.rank_distance:.3f}", f"{found.rank_chance:.3f}")
+    for rank in (1, 2, 5, 10):
+        shares = [f"{100 * one[rank - 1]:.1f} %" if len(one) >= rank else "-" for one in found.top_shares]
+        table.add_row(f"  share of rank {rank}", *shares, "", "")
+    console.print(table)
+
+
+def print_fit(found: Traffic, notes: FitNotes) -> None:
+    """The parameters, and what they rest on."""
+    from surecast.cli.output import console
+
+    table = _table(("Parameter", "Value", "From"))
+    kept = {"boxes", "volume_per_h", "mute_per_h", "retention_s", "batch_s", *notes.kept}
+    for field in fields(found):
+        value = getattr(found, field.name)
+        text = f"{value:.6g}" if isinstance(value, int | float) else " ".join(f"{one:.3g}" for one in value)
+        table.add_row(field.name, text, "left as it was" if field.name in kept else "the log")
+    console.print(table)
+    console.print(
+        f"{notes.gaps:,} times between zaps, {notes.cut_off:,} that were cut off, {notes.changes:,} channel changes; "
+        f"boxes went off {notes.offs:,} times and on {notes.ons:,} times",
+        soft_wrap=True,
+    )
+
+
+def draw_gaps(logs: Logs, labels: Labels, path: Path) -> None:
+    """Distribution functions of the times between zaps."""
+    from surecast.studio.curves import Curve, CurveChart, draw_curves
+    from surecast.zap import gaps_s
+
+    curves = []
+    for log, label in zip(logs, labels, strict=True):
+        gaps = np.sort(gaps_s(log))
+        points = np.unique(np.concatenate([np.arange(1.0, 11.0), np.geomspace(1.0, 1e5, 160).round()]))
+        share = np.searchsorted(gaps, points, side="right") / len(gaps)
+        curves.append(Curve(label, points, share))
+    chart = CurveChart(
+        curves,
+        title="Time between zaps of a box",
+        x_label="seconds",
+        y_label="share of zaps that come within",
+        x_log=True,
+        y_from_zero=True,
+    )
+    draw_curves(chart, path)
+
+
+def draw_ranks(logs: Logs, labels: Labels, path: Path) -> None:
+    """Shares of the channels by rank."""
+    from surecast.studio.curves import Curve, CurveChart, draw_curves
+    from surecast.zap import rank_shares
+
+    curves = []
+    for log, label in zip(logs, labels, strict=True):
+        shares = rank_shares(log)
+        curves.append(Curve(label, np.arange(1.0, len(shares) + 1.0), shares))
+    chart = CurveChart(
+        curves,
+        title="Channels by rank",
+        x_label="rank of the channel in its log",
+        y_label="share of the channel changes",
+        x_log=True,
+        y_log=True,
+    )
+    draw_curves(chart, path)
+
+
+def _table(names: tuple[str, ...]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(names):
+        table.add_column(name, justify="left" if i in (0, len(names)) else "right", overflow="fold")
+    return table

@@ -1,0 +1,90 @@
+"""The clients for programs without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from surecast.client.background import Background
+from surecast.client.client import Message
+from surecast.client.errors import LostError
+from surecast.client.group import GroupClient
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties, ReasonCode, Subscription
+
+__all__ = ["SyncGroupClient"]
+
+
+class SyncGroupClient:
+    """A `GroupClient` whose calls wait. Any thread may use it; the options are the same.
+
+    >>> def hello() -> None:
+    ...     with SyncGroupClient(["10.0.0.1:1883", "10.0.0.2:1883", "10.0.0.3:1883"]) as client:
+    ...         client.publish("greetings", b"hello")
+    """
+
+    def __init__(self, addresses: Sequence[str], **options: Any):
+        self._background = Background()
+        self._is_closed = False
+        try:
+            self._client = self._background.run(_made(addresses, options))
+        except BaseException:
+            self._background.close()
+            raise
+
+    def __enter__(self) -> SyncGroupClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection, as `GroupClient.close`."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._background.run(self._client.close())
+            self._background.close()
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 1,
+        retain: bool = False,
+        properties: Properties = NO_PROPERTIES,
+    ) -> ReasonCode:
+        """Publishes, as `GroupClient.publish`."""
+        return self._background.run(self._client.publish(topic, payload, qos, retain, properties))
+
+    def subscribe(self, *filters: str | Subscription, qos: int = 1) -> tuple[ReasonCode, ...]:
+        """Subscribes, as `GroupClient.subscribe`."""
+        return self._background.run(self._client.subscribe(*filters, qos=qos))
+
+    def unsubscribe(self, *filters: str) -> tuple[ReasonCode, ...]:
+        """Takes subscriptions back."""
+        return self._background.run(self._client.unsubscribe(*filters))
+
+    def message(self, timeout_s: float | None = None) -> Message:
+        """The next message; TimeoutError if none comes in time."""
+        return self._background.run(self._client.message(), timeout_s)
+
+    def messages(self, timeout_s: float | None = None) -> Iterator[Message]:
+        """All messages, until the client is closed or none comes in time."""
+        while True:
+            try:
+                message = self.message(timeout_s)
+            except (TimeoutError, LostError):
+                return
+            yield message
+
+
+async def _made(addresses: Sequence[str], options: dict[str, Any]) -> GroupClient:
+    client = GroupClient(addresses, **options)
+    try:
+        await client.connect()
+    except BaseException:
+        await client.close()
+        raise
+    return client

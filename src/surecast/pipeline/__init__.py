@@ -1,0 +1,24 @@
+"""The data pipeline on Spark: logs become clean tables, and tables become statistics.
+
+Importing this package imports no pyspark; running a pipeline does, and says what to install where it is missing.
+"""
+
+from __future__ import annotations
+
+from surecast.pipeline.run import RunReport, open_tables, read_table, run_pipeline, run_tables
+from surecast.pipeline.session import OutputBusy, Server, ServerSettings, SparkFailed, connect, find_java, spark_server
+
+__all__ = [
+    "OutputBusy",
+    "RunReport",
+    "Server",
+    "ServerSettings",
+    "SparkFailed",
+    "connect",
+    "find_java",
+    "open_tables",
+    "read_table",
+    "run_pipeline",
+    "run_tables",
+    "spark_server",
+]

@@ -1,0 +1,29 @@
+"""The tables of the pipeline, by name, with what is in each. docs/reference/tables.md lists their columns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["CLEAN", "STATISTICS", "TABLES"]
+
+CLEAN: Final[dict[str, str]] = {
+    "broker_events": "what brokers logged, one row for each record",
+    "zap_events": "what set-top boxes logged: zaps, power, volume, mute, signs of life",
+    "viewing_sessions": "who watched which channel, from when and how long",
+    "availability": "intervals in which a component or a connection was up, or down, as traces have them",
+}
+STATISTICS: Final[dict[str, str]] = {
+    "input_files": "files read: their records, and how many of them are in the quarantine",
+    "subscriber_qos": "on-time reliability and delays of every subscriber",
+    "subscriber_losses": "what did not reach a subscriber, by reason",
+    "broker_books": "what a broker took for its receivers, and what became of it",
+    "broker_load": "load and number of subscriptions of a broker over time",
+    "broker_uptime": "intervals in which a broker was up, and how each ended",
+    "publisher_rates": "rate of every publisher, and how its gaps vary",
+}
+TABLES: Final[dict[str, str]] = {
+    "raw_records": "every record of every file, as it was read",
+    "quarantine": "records that cannot be used, with file, position and reason",
+    **CLEAN,
+    **STATISTICS,
+}

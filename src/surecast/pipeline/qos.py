@@ -1,0 +1,210 @@
+"""Statistics of quality of service from the event logs of brokers: each function is one materialised view.
+
+A broker is known by the name in its own log, and where the log has none, by the folder of the log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from surecast.pipeline.records import EVENT_COLUMNS
+
+__all__ = [
+    "QUANTILES",
+    "broker_books",
+    "broker_load",
+    "broker_uptime",
+    "input_files",
+    "publisher_rates",
+    "subscriber_losses",
+    "subscriber_qos",
+]
+
+QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
+_ACCURACY: Final = 10_000  # a quantile's rank is right to 1/10,000; it is exact for fewer values than that
+_FATES: Final = ("delivered", "dropped", "expired")
+
+
+def input_files(spark: SparkSession) -> DataFrame:
+    """For each file: its records, how many are in the quarantine, and up to which byte it was read."""
+    raw = spark.read.table("raw_records").groupBy("file", "source", "log")
+    files = raw.agg(F.count("*").alias("records"), F.max(F.col("position") + F.col("bytes")).alias("read_bytes"))
+    bad = spark.read.table("quarantine").groupBy("file", "source").agg(F.count("*").alias("quarantined"))
+    return files.join(bad, ["file", "source"], "left").select(
+        "source", "log", "file", "records", F.coalesce("quarantined", F.lit(0)).alias("quarantined"), "read_bytes"
+    )
+
+
+def subscriber_qos(spark: SparkSession) -> DataFrame:
+    """For each subscriber: what became of its messages, the share on time, and quantiles of the delay.
+
+    A message without a deadline is on time whenever it is delivered. Where neither the publisher nor the log says
+    when a message with a deadline was published, it is `unknown` and not in the share.
+    """
+    fates = _fates(spark)
+    is_delivered = F.col("type") == "delivered"
+    quantiles = F.percentile_approx("delay_s", list(QUANTILES), _ACCURACY)
+    found = fates.groupBy("broker", "client").agg(
+        F.count("*").alias("messages"),
+        _count(F.col("on_time")).alias("on_time"),
+        _count(is_delivered & ~F.col("on_time")).alias("late"),
+        _count(is_delivered & F.col("on_time").isNull()).alias("unknown"),
+        _count(F.col("type") == "dropped").alias("dropped"),
+        _count(F.col("type") == "expired").alias("expired"),
+        F.avg("delay_s").alias("delay_mean_s"),
+        quantiles.alias("quantiles"),
+        F.max("delay_s").alias("delay_max_s"),
+    )
+    reliability = F.try_divide(F.col("on_time"), F.col("messages") - F.col("unknown"))
+    names = [F.get("quantiles", F.lit(i)).alias(f"delay_p{round(100 * q)}_s") for i, q in enumerate(QUANTILES)]
+    counts = ("messages", "on_time", "late", "unknown", "dropped", "expired")
+    return found.select(
+        "broker", "client", *counts, reliability.alias("reliability"), "delay_mean_s", *names, "delay_max_s"
+    )
+
+
+def subscriber_losses(spark: SparkSession) -> DataFrame:
+    """For each subscriber and reason: messages that were dropped, or that expired."""
+    lost = _events(spark).where(F.col("type").isin("dropped", "expired"))
+    reason = F.when(F.col("type") == "expired", F.lit("expired")).otherwise(F.col("reason"))
+    return lost.groupBy("broker", "client", reason.alias("reason")).agg(
+        F.count("*").alias("messages"), F.sum("bytes").alias("bytes")
+    )
+
+
+def broker_books(spark: SparkSession) -> DataFrame:
+    """For each broker: receivers = delivered + dropped + expired + waiting, message by message.
+
+    `overdrawn` counts messages of which more became than had receivers, `unpublished` fates whose `published` record
+    is not in the tables, `lost_records` what the log says it could not write. The books balance where all are 0.
+    """
+    events = _events(spark)
+    of_message = events.where(F.col("type").isin("published", *_FATES)).groupBy("broker", "log", "message")
+    counts = [_count(F.col("type") == kind).alias(kind) for kind in _FATES]
+    taken = F.sum(F.when(F.col("type") == "published", F.col("receivers"))).alias("receivers")
+    messages = of_message.agg(taken, *counts).withColumn("fates", sum((F.col(k) for k in _FATES), F.lit(0)))
+    known = F.col("receivers").isNotNull()
+    books = messages.groupBy("broker").agg(
+        _count(known).alias("messages"),
+        F.coalesce(F.sum("receivers"), F.lit(0)).alias("receivers"),
+        *[F.coalesce(F.sum(F.when(known, F.col(kind))), F.lit(0)).alias(kind) for kind in _FATES],
+        F.coalesce(F.sum(F.when(known, F.greatest(F.col("receivers") - F.col("fates"), F.lit(0)))), F.lit(0)).alias(
+            "waiting"
+        ),
+        _count(known & (F.col("fates") > F.col("receivers"))).alias("overdrawn"),
+        F.coalesce(F.sum(F.when(~known, F.col("fates"))), F.lit(0)).alias("unpublished"),
+    )
+    lost = events.where("type = 'lost'").groupBy("broker").agg(F.sum("records").alias("lost_records"))
+    joined = books.join(lost, "broker", "left").withColumn("lost_records", F.coalesce("lost_records", F.lit(0)))
+    faults = F.col("overdrawn") + F.col("unpublished") + F.col("lost_records")
+    return joined.withColumn("balanced", faults == 0)
+
+
+def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
+    """For each broker and window of time with records: rates, bytes, and subscriptions at its end."""
+    events = _events(spark)
+    window = (F.floor(F.col("time") / window_s) * window_s).alias("start_s")
+    keys = ["broker", "log", "client", "filter"]
+    kinds = events.where(F.col("type").isin("subscribed", "unsubscribed")).select(
+        *keys,
+        "offset",
+        "time",
+        (F.col("type") == "subscribed").cast("int").alias("held"),
+    )
+    # A subscription that is made again changes nothing, and one that is not held cannot end.
+    before = F.lag("held", 1, 0).over(Window.partitionBy(*keys).orderBy("offset", "time"))
+    changes = kinds.select("broker", window, (F.col("held") - before).alias("change"))
+    changes = changes.groupBy("broker", "start_s").agg(F.sum("change").alias("change"))
+    counted = events.groupBy("broker", window).agg(
+        *[_count(F.col("type") == kind).alias(kind) for kind in ("published", *_FATES)],
+        *[
+            F.coalesce(F.sum(F.when(F.col("type") == kind, F.col("bytes"))), F.lit(0)).alias(name)
+            for kind, name in (("published", "bytes_in"), ("delivered", "bytes_out"))
+        ],
+        F.max("queue_length").alias("queue_length_max"),
+    )
+    over = Window.partitionBy("broker").orderBy("start_s").rowsBetween(Window.unboundedPreceding, 0)
+    held = F.sum(F.coalesce("change", F.lit(0))).over(over)
+    rates = [(F.col(kind) / window_s).alias(f"{kind}_per_s") for kind in ("published", "delivered")]
+    columns = ("published", *_FATES, "bytes_in", "bytes_out", "queue_length_max")
+    joined = counted.join(changes, ["broker", "start_s"], "left")
+    return joined.select("broker", "start_s", *columns, *rates, held.alias("subscriptions"))
+
+
+def broker_uptime(spark: SparkSession) -> DataFrame:
+    """For each broker: the intervals in which it was up, and whether each ended by `stopped`, a `crash` or not yet.
+
+    After a crash `up_to_s` is the last record before the next start: the broker was up at least until then, and down
+    at the latest one interval of `alive` records later.
+    """
+    by_offset = Window.partitionBy("broker", "log").orderBy("offset", "time")
+    starts = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(by_offset)
+    lives = _events(spark).select("broker", "log", "type", "time", starts.alias("life"))
+    found = lives.groupBy("broker", "log", "life").agg(
+        F.min("time").alias("up_from_s"),
+        F.max("time").alias("up_to_s"),
+        F.max(F.when(F.col("type") == "stopped", F.lit(True)).otherwise(F.lit(False))).alias("stopped"),
+    )
+    last = F.max("life").over(Window.partitionBy("broker", "log")) == F.col("life")
+    ended = F.when(F.col("stopped"), F.lit("stopped")).when(last, F.lit("open")).otherwise(F.lit("crash"))
+    return found.select(
+        "broker", "up_from_s", "up_to_s", ended.alias("ended_by"), (F.col("life") > 0).alias("seen_start")
+    )
+
+
+def publisher_rates(spark: SparkSession) -> DataFrame:
+    """For each publisher: messages, rate between its first and last, and the squared variation of its gaps.
+
+    A Poisson stream has a squared coefficient of variation of 1, a steady one 0, a bursty one more.
+    """
+    published = _events(spark).where("type = 'published'")
+    time = F.coalesce("publication_time", "time")
+    by_time = Window.partitionBy("broker", "client").orderBy("at", "offset")
+    gaps = published.withColumn("at", time).withColumn("gap_s", F.col("at") - F.lag("at").over(by_time))
+    found = gaps.groupBy("broker", "client").agg(
+        F.count("*").alias("messages"),
+        F.countDistinct("topic").alias("topics"),
+        F.sum("bytes").alias("bytes"),
+        F.min("at").alias("first_s"),
+        F.max("at").alias("last_s"),
+        F.avg("gap_s").alias("gap_mean_s"),
+        F.var_samp("gap_s").alias("gap_variance"),
+    )
+    rate = F.try_divide(F.lit(1.0), F.col("gap_mean_s")).alias("rate_per_s")
+    variation = F.try_divide(F.col("gap_variance"), F.col("gap_mean_s") * F.col("gap_mean_s"))
+    columns = ("messages", "topics", "bytes", "first_s", "last_s")
+    return found.select("broker", "client", *columns, rate, variation.alias("gap_variation_squared"))
+
+
+def _events(spark: SparkSession) -> DataFrame:
+    """The events of brokers, each with the name of its broker."""
+    events = spark.read.table("broker_events")
+    names = events.where("broker IS NOT NULL").groupBy("log").agg(F.max_by("broker", "offset").alias("name"))
+    # A graph is registered before its tables exist: nothing here may need their columns, as `drop` does.
+    broker = F.coalesce("name", "log").alias("broker")
+    return events.join(F.broadcast(names), "log", "left").select(
+        broker, *[n for n in EVENT_COLUMNS if n != "broker"], "log"
+    )
+
+
+def _fates(spark: SparkSession) -> DataFrame:
+    """What became of messages, with the delay of those delivered and whether they were on time."""
+    events = _events(spark)
+    published = events.where("type = 'published'").select(
+        "log", "message", F.col("time").alias("published_s"), F.col("deadline_s").alias("asked_s")
+    )
+    fates = events.where(F.col("type").isin(*_FATES)).join(published, ["log", "message"], "left")
+    sent_s = F.coalesce("publication_time", "published_s")
+    delay_s = F.when(F.col("type") == "delivered", F.col("time") - sent_s)
+    deadline_s = F.coalesce("deadline_s", "asked_s")
+    # The log writes times to the microsecond, so a difference of two is right to that.
+    is_early = F.round(delay_s - deadline_s, 6) <= 0
+    on_time = F.when(F.col("type") == "delivered", F.when(deadline_s.isNull(), F.lit(True)).otherwise(is_early))
+    return fates.select("broker", "client", "type", delay_s.alias("delay_s"), on_time.alias("on_time"))
+
+
+def _count(condition: Column) -> Column:
+    return F.count_if(F.coalesce(condition, F.lit(False)))

@@ -1,0 +1,225 @@
+"""One run of the pipeline: from input files to tables, and the report that accounts for every record."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from surecast.errors import ConfigurationError
+from surecast.pipeline.catalogue import CLEAN, TABLES
+from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, spark_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from surecast.pipeline.graph import Settings
+
+__all__ = ["RunReport", "open_tables", "read_table", "run_pipeline", "run_tables"]
+
+REPORT_FILE: Final = "report.json"
+_STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What is in the tables after a run. records = quarantined + duplicates + sound, for all files together."""
+
+    files: int
+    records: int
+    sound: int
+    duplicates: int
+    """Records that were there already, in the same or another file; they count once."""
+    quarantined: dict[str, int]
+    """By reason."""
+    new_records: int
+    """Records that this run read."""
+    waiting_bytes: dict[str, int]
+    """By file, what is not read yet: a last line without its end. Empty where the files are on another machine."""
+    tables: dict[str, int]
+    """Rows of every table."""
+    duration_s: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_pipeline(
+    inputs: Sequence[str],
+    output: Path,
+    *,
+    settings: ServerSettings | None = None,
+    remote: str | None = None,
+    database: str = "default",
+    window_s: float = 60.0,
+    full_refresh: bool = False,
+    by_command: bool = False,
+    configuration: Mapping[str, str] | None = None,
+    progress: Callable[[str, str], None] | None = None,
+) -> RunReport:
+    """Reads what is new in the inputs into the tables of `output`, and computes the statistics anew.
+
+    `by_command` runs the project with `spark-pipelines run` in place of this session. The report is in the output
+    folder too.
+    """
+    started_s = time.monotonic()
+    paths = [_absolute(name) for name in inputs]
+    if remote is None:
+        from surecast.pipeline.files import find_files
+
+        find_files(paths)  # a path that is not there is refused before Spark is started
+    with open_tables(output, settings, remote) as (spark, address):
+        report = run_tables(
+            spark,
+            paths,
+            output,
+            database=database,
+            window_s=window_s,
+            full_refresh=full_refresh,
+            by_command_at=address if by_command else None,
+            configuration=configuration,
+            progress=progress,
+            started_s=started_s,
+        )
+    _write(output / REPORT_FILE, report)
+    return report
+
+
+@contextmanager
+def open_tables(
+    output: Path, settings: ServerSettings | None = None, remote: str | None = None
+) -> Iterator[tuple[SparkSession, str]]:
+    """A session whose catalog has the tables of `output`, or that of a server elsewhere; and its address."""
+    if remote is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        spark = connect(remote)
+        try:
+            yield spark, remote
+        finally:
+            spark.stop()
+        return
+    with spark_server(output, settings) as server:
+        spark = connect(server.remote)
+        try:
+            yield spark, server.remote
+        except SparkFailed as error:
+            if "XSDB6" in f"{error}{server.log.read_text(errors='replace')}":
+                raise OutputBusy(output) from None
+            raise
+        finally:
+            spark.stop()
+
+
+def run_tables(
+    spark: SparkSession,
+    inputs: Sequence[str],
+    output: Path,
+    *,
+    database: str = "default",
+    window_s: float = 60.0,
+    full_refresh: bool = False,
+    by_command_at: str | None = None,
+    configuration: Mapping[str, str] | None = None,
+    progress: Callable[[str, str], None] | None = None,
+    started_s: float | None = None,
+) -> RunReport:
+    """The same in a session that is open already; `by_command_at` is the address for `spark-pipelines`."""
+    from surecast.pipeline.graph import Settings, run_by_command, run_in_session, write_project
+    from surecast.pipeline.tables import INPUTS_KEY, WINDOW_KEY, define
+
+    started_s = time.monotonic() if started_s is None else started_s
+    settings = Settings(
+        storage=_as_url(output / "checkpoints"),
+        configuration={
+            INPUTS_KEY: json.dumps([_absolute(name) for name in inputs]),
+            WINDOW_KEY: repr(window_s),
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+            **(configuration or {}),
+        },
+        database=database,
+        full_refresh=full_refresh,
+    )
+    before = 0 if full_refresh else _rows(spark, database, "raw_records")
+    if by_command_at is None:
+        run_in_session(spark, define, settings, progress)
+    else:
+        run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
+    return _report(spark, settings, inputs, before, started_s)
+
+
+def read_table(spark: SparkSession, name: str, limit: int, database: str = "default") -> list[dict[str, Any]]:
+    """Rows of a table, `limit` at most, in the order of their first columns."""
+    if name not in TABLES:
+        raise ConfigurationError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
+    if not spark.catalog.tableExists(f"{database}.{name}"):
+        raise ConfigurationError(f"the table {name} is not there yet; run surecast pipeline run first")
+    table = spark.read.table(f"{database}.{name}")
+    rows = table.orderBy(*table.columns[:3]).limit(limit).collect()
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], before: int, started_s: float) -> RunReport:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def table(name: str) -> Any:
+        return spark.read.table(f"{settings.database}.{name}")
+
+    reasons = table("quarantine").groupBy("reason").count().orderBy("reason").collect()
+    files = table("input_files").select("file", "records", "read_bytes").collect()
+    counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in TABLES]
+    whole = counts[0]
+    for each in counts[1:]:
+        whole = whole.unionAll(each)
+    tables = {row["name"]: row["rows"] for row in whole.collect()}
+    # One line of a trace may hold several intervals, so its lines are counted, not its rows.
+    lines = table("availability").select("trace", "position").distinct().count()
+    sound = sum(tables[name] for name in CLEAN if name != "availability") + lines
+    records = sum(row["records"] for row in files)
+    quarantined = {row["reason"]: row["count"] for row in reasons}
+    return RunReport(
+        files=len(files),
+        records=records,
+        sound=sound,
+        duplicates=records - sound - sum(quarantined.values()),
+        quarantined=quarantined,
+        new_records=records - before,
+        waiting_bytes=_waiting(inputs, {row["file"]: row["read_bytes"] for row in files}),
+        tables={name: tables[name] for name in TABLES},
+        duration_s=time.monotonic() - started_s,
+    )
+
+
+def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, int]:
+    from surecast.pipeline.files import find_files, unread_bytes
+
+    try:
+        found = find_files(inputs)
+    except ConfigurationError:
+        return {}
+    waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in found.items()}
+    return {path: count for path, count in waiting.items() if count}
+
+
+def _rows(spark: SparkSession, database: str, name: str) -> int:
+    return spark.read.table(f"{database}.{name}").count() if spark.catalog.tableExists(f"{database}.{name}") else 0
+
+
+def _absolute(name: str) -> str:
+    return name if "://" in name else str(Path(name).absolute())
+
+
+def _as_url(path: Path) -> str:
+    return path.absolute().as_uri()
+
+
+def _write(path: Path, report: RunReport) -> None:
+    from surecast.report.files import write_whole
+
+    text = json.dumps(report.as_dict(), indent=2) + "\n"
+    write_whole(path, lambda opened: opened.write(text.encode()))

@@ -1,0 +1,253 @@
+"""Spark for the pipeline: one Spark Connect server for a run, on this machine, or one that runs elsewhere.
+
+A server of our own listens on 127.0.0.1 at a free port, wants a token that only this process knows, and keeps all it
+writes in the output folder: tables, metastore, logs. It ends with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from surecast.errors import ConfigurationError, SurecastError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["OutputBusy", "Server", "ServerSettings", "SparkFailed", "connect", "find_java", "spark_server"]
+
+JAVA_OLDEST: Final = 17
+START_S: Final = 180.0
+_STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
+_LOG_SETTINGS: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex{short.message}%n
+logger.connect.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.connect.level = info
+logger.hive.name = org.apache.hadoop.hive
+logger.hive.level = error
+"""
+
+
+class SparkFailed(SurecastError):  # noqa: N818 - what it is, not that it is an error
+    """Spark could not be started or could not do its work; the message names the log to look into."""
+
+
+class OutputBusy(SurecastError):  # noqa: N818
+    """Another run is using the same output folder."""
+
+    def __init__(self, output: Path):
+        super().__init__(f"{output}: another run is using this output; wait for it, or choose another --output")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How to start Spark."""
+
+    master: str = "local[*]"
+    """Where the work is done: this process (`local[*]`), or a cluster (`spark://host:7077`)."""
+    memory: str = "1g"
+    """Heap of the server, as Spark writes it."""
+    static: Mapping[str, str] = field(default_factory=dict)
+    """More settings of Spark that must be known when it starts, such as another metastore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running Spark Connect server: where to connect to, the id of its process, and its log."""
+
+    remote: str
+    pid: int
+    log: Path
+
+
+@contextmanager
+def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterator[Server]:
+    """Runs a Spark Connect server whose tables are in the folder `output`, and stops it at the end."""
+    settings = settings or ServerSettings()
+    java_home = find_java()
+    output = output.absolute()
+    with ExitStack() as stack:
+        stack.enter_context(_locked(output))
+        log = output / "server.log"
+        (output / "log4j2.properties").write_text(_LOG_SETTINGS)
+        token = secrets.token_hex(16)
+        environment = _environment(java_home, token, settings.master)
+        command = [sys.executable, "-m", "surecast.pipeline.guard", *_command(output, settings)]
+        opened = stack.enter_context(log.open("wb"))
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=opened,
+            env=environment,
+            cwd=output,
+            start_new_session=True,
+        )
+        stack.callback(_stop, process)
+        assert process.stdout is not None
+        pid = int(process.stdout.readline() or 0)
+        port = _wait_for_port(process, log, output)
+        yield Server(f"sc://localhost:{port}/;token={token}", pid, log)
+
+
+def connect(remote: str) -> SparkSession:
+    """A new session on a Spark Connect server, with the time zone that all tables are in.
+
+    >>> connect("somewhere")
+    Traceback (most recent call last):
+    ...
+    surecast.errors.ConfigurationError: --remote somewhere: write the address of a Spark Connect server, such as ...
+    """
+    if not remote.startswith("sc://"):
+        raise ConfigurationError(
+            f"--remote {remote}: write the address of a Spark Connect server, such as sc://localhost:15002"
+        )
+    _check_pyspark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        # A session of its own: one that exists in this process may belong to another server.
+        spark: SparkSession = SparkSession.builder.remote(remote).create()
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    except PySparkException as error:
+        where = remote.partition("/;")[0]
+        raise SparkFailed(f"{where}: there is no session: {str(error).splitlines()[0]}") from error
+    return spark
+
+
+def find_java() -> str:
+    """The home of a Java that Spark can run on; an error that says what to install where there is none."""
+    _check_pyspark()
+    home = os.environ.get("JAVA_HOME", "")
+    on_path = shutil.which("java")
+    found = [Path(home)] if home else []
+    found += [Path(on_path).resolve().parent.parent] if on_path else []
+    versions = []
+    for each in found:
+        version = _java_version(each / "bin" / "java")
+        if version >= JAVA_OLDEST:
+            return str(each)
+        versions.append(f"{each} has {f'Java {version}' if version else 'none'}")
+    raise ConfigurationError(
+        f"Spark needs Java {JAVA_OLDEST} or later, and {'; '.join(versions) or 'there is none'}. Install it "
+        "(apt install default-jre-headless, dnf install java-latest-openjdk-headless, brew install openjdk), or set "
+        "JAVA_HOME to where it is"
+    )
+
+
+def _check_pyspark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigurationError("the pipeline needs Spark, which is not installed; run: pip install 'surecast[spark]'")
+
+
+def _java_version(java: Path) -> int:
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, errors="replace").stderr
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+def _spark_home() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+def _environment(java_home: str, token: str, master: str) -> dict[str, str]:
+    """Workers run this interpreter, not whatever `python3` is on the PATH, and Spark is the one of this package."""
+    environment = dict(os.environ)
+    for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYTHONHOME", "SPARK_CONF_DIR"):
+        environment.pop(name, None)
+    environment |= {
+        "JAVA_HOME": java_home,
+        "SPARK_HOME": str(_spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+    }
+    if master.startswith("local"):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return environment
+
+
+def _command(output: Path, settings: ServerSettings) -> list[str]:
+    java_options = f"-Dderby.system.home={output} -Dderby.stream.error.file={output}/derby.log "
+    java_options += f"-Dlog4j2.configurationFile={output}/log4j2.properties"
+    options = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.ui.enabled": "false",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(output / "tables"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={output}/metastore;create=true",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.memory": settings.memory,
+    }
+    if settings.master.startswith("local"):
+        options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    options |= settings.static
+    command = [str(_spark_home() / "bin" / "spark-submit"), "--master", settings.master]
+    for name, value in options.items():
+        command += ["--conf", f"{name}={value}"]
+    return [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Makes the folder and locks it; the lock ends with the process, however it ends."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        handle = os.open(output / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigurationError(f"--output {output}: {error.strerror or error}; name a folder to write to") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputBusy(output) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _wait_for_port(process: subprocess.Popen[bytes], log: Path, output: Path) -> int:
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s:
+        text = log.read_text(errors="replace")
+        if found := _STARTED.search(text):
+            return int(found[1])
+        if process.poll() is not None:
+            said = [line for line in text.splitlines() if line.strip()][-3:]
+            raise SparkFailed(f"Spark did not start: {' / '.join(said) or 'it said nothing'}; its log is {log}")
+        time.sleep(0.1)
+    raise SparkFailed(f"Spark did not start within {START_S:g} s; its log is {log}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()

@@ -1,0 +1,122 @@
+"""The tables of the pipeline, as a Spark Declarative Pipelines graph: raw records, clean tables, statistics.
+
+`define` is called while a graph is being registered (`graph.py`, or the project that `spark-pipelines run` reads). Raw
+and clean tables are streaming tables: a run adds what is new. Statistics are materialised views: a run computes them
+anew from the clean tables, so late records count like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from surecast.pipeline import qos
+from surecast.pipeline.catalogue import TABLES
+from surecast.pipeline.formats import BROKER
+from surecast.pipeline.records import (
+    EVENT_COLUMNS,
+    INTERVAL_SOURCES,
+    ZAP_SOURCES,
+    broker_event,
+    intervals,
+    judged,
+    viewing_session,
+    zap_event,
+)
+from surecast.pipeline.source import InputFiles
+
+__all__ = ["INPUTS_KEY", "VIEWS", "WINDOW_KEY", "define"]
+
+INPUTS_KEY: Final = "surecast.inputs"
+WINDOW_KEY: Final = "surecast.window_s"
+
+VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
+    "input_files": qos.input_files,
+    "subscriber_qos": qos.subscriber_qos,
+    "subscriber_losses": qos.subscriber_losses,
+    "broker_books": qos.broker_books,
+    "broker_load": qos.broker_load,
+    "broker_uptime": qos.broker_uptime,
+    "publisher_rates": qos.publisher_rates,
+}
+
+
+def define(spark: SparkSession) -> None:
+    """Defines all tables in the graph that is being registered."""
+    inputs = spark.conf.get(INPUTS_KEY)
+    window_s = float(spark.conf.get(WINDOW_KEY, "60") or 60)
+    spark.dataSource.register(InputFiles)
+
+    @dp.table(name="raw_records", comment=TABLES["raw_records"])
+    def raw_records() -> DataFrame:
+        return judged(spark.readStream.format(InputFiles.name()).option("inputs", inputs or "[]").load())
+
+    @dp.table(name="quarantine", comment=TABLES["quarantine"])
+    def quarantine() -> DataFrame:
+        bad = spark.readStream.table("raw_records").where("problem IS NOT NULL")
+        return bad.select("source", "log", "file", "position", F.col("problem").alias("reason"), "text")
+
+    _define_clean(spark)
+    for name, view in VIEWS.items():
+        _define_view(spark, name, view, window_s)
+
+
+def _define_view(spark: SparkSession, name: str, view: Callable[..., DataFrame], window_s: float) -> None:
+    @dp.materialized_view(name=name, comment=TABLES[name])
+    def statistics() -> DataFrame:
+        return view(spark, window_s) if name == "broker_load" else view(spark)
+
+
+def _define_clean(spark: SparkSession) -> None:
+    """One streaming table for each kind of record. A record that comes again, in whatever file, counts once."""
+
+    def sound(*sources: str) -> DataFrame:
+        return spark.readStream.table("raw_records").where(F.col("source").isin(*sources) & F.col("problem").isNull())
+
+    @dp.table(name="broker_events", comment=TABLES["broker_events"])
+    def broker_events() -> DataFrame:
+        digest = F.xxhash64("text").alias("digest")
+        events = sound(BROKER).select("log", "file", "position", digest, broker_event(F.col("text")).alias("event"))
+        columns = [F.col(f"event.{name}").alias(name) for name in EVENT_COLUMNS]
+        # The text holds offset and time to the microsecond: with its digest, no two records are alike by chance.
+        unique = events.select(*columns, "log", "file", "position", "digest").dropDuplicates(
+            ["offset", "time", "digest"]
+        )
+        return unique.select(*EVENT_COLUMNS, "log", "file", "position")
+
+    @dp.table(name="zap_events", comment=TABLES["zap_events"])
+    def zap_events() -> DataFrame:
+        event = zap_event(F.col("source"), F.col("text")).alias("event")
+        names = ("time", "box", "kind", "value", "to_channel", "from_channel")
+        columns = (
+            sound(*ZAP_SOURCES).select("log", "file", "position", event).select("event.*", "log", "file", "position")
+        )
+        digest = F.xxhash64(*names).alias("digest")
+        unique = columns.select("*", digest).dropDuplicates(["time", "box", "digest"])
+        return unique.select(*names, "log", "file", "position")
+
+    def of_traces(*sources: str) -> DataFrame:
+        # In a trace two equal lines are two observations; only the same line of the same trace is one.
+        traces = sound(*sources).withColumn("digest", F.xxhash64("text"))
+        return traces.dropDuplicates(["log", "position", "digest"])
+
+    @dp.table(name="viewing_sessions", comment=TABLES["viewing_sessions"])
+    def viewing_sessions() -> DataFrame:
+        session = viewing_session(F.col("text")).alias("session")
+        return (
+            of_traces("viewing")
+            .select(session, "log", "file", "position")
+            .select("session.*", "log", "file", "position")
+        )
+
+    @dp.table(name="availability", comment=TABLES["availability"])
+    def availability() -> DataFrame:
+        found = intervals(F.col("source"), F.col("text"))
+        rows = of_traces(*INTERVAL_SOURCES).select(F.inline(found), "source", "log", "file", "position")
+        return rows.select(
+            "source", F.col("log").alias("trace"), "component", "up", "start_s", "end_s", "file", "position"
+        )

@@ -1,0 +1,101 @@
+"""What all nodes have in common: strict reading of datagrams, counting, and who may speak to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable
+
+from surecast.protocol.dissemination.books import Books
+from surecast.protocol.dissemination.messages import Effect, Message, Send
+from surecast.protocol.dissemination.settings import DisseminationSettings
+from surecast.protocol.dissemination.wire import DatagramError, decode, encode, message_bytes
+from surecast.protocol.gossip import Draws
+
+__all__ = ["Node"]
+
+
+class Node(ABC):
+    """A node: messages or datagrams and a time go in, effects come out; whoever runs it carries them out.
+
+    `known` are the nodes that may speak to it. `payload_bytes` counts payloads as so long, for simulations that carry
+    shorter ones. Subclasses say what they do with a message (`_take`) and with time (`_timer`, `next_timer`).
+    """
+
+    def __init__(
+        self,
+        node: int,
+        settings: DisseminationSettings,
+        known: Container[int],
+        service: int,
+        seed: int = 0,
+        payload_bytes: int | None = None,
+    ):
+        self.node = node
+        self.settings = settings
+        self.known = known
+        self.service = service
+        self.books = Books()
+        self._draws = Draws(seed, node + 1)
+        self._seed = seed
+        self._payload_bytes = payload_bytes
+
+    def receive(self, datagram: bytes, sender: int, now: float) -> list[Effect]:
+        """Takes a datagram that came from the address of `sender`. Whatever is wrong with it is counted, no more."""
+        settings = self.settings
+        try:
+            named, message = decode(datagram, settings.coding, settings.key, settings.mtu_bytes)
+        except DatagramError as error:
+            self.books.refused[str(error.reason)] += 1
+            return []
+        if named != sender:
+            self.books.refused["another sender"] += 1
+            return []
+        return self.handle(message, sender, now)
+
+    def datagram(self, message: Message) -> bytes:
+        """A message of this node as a datagram."""
+        return encode(message, self.node, self.settings.coding, self.settings.key, self.settings.mtu_bytes)
+
+    def handle(self, message: Message, sender: int, now: float) -> list[Effect]:
+        """Takes a message from another node."""
+        if sender not in self.known:
+            self.books.refused["unknown sender"] += 1
+            return []
+        self.books.received(type(message).__name__, self._bytes(message))
+        return self._counted(self._take(message, sender, now))
+
+    @abstractmethod
+    def next_timer(self) -> float:
+        """When `handle_timer` has to be called next; infinite if never."""
+
+    def handle_timer(self, now: float) -> list[Effect]:
+        """Does what is due."""
+        return self._counted(self._timer(now))
+
+    @abstractmethod
+    def _take(self, message: Message, sender: int, now: float) -> Iterable[Effect]:
+        """What a message leads to."""
+
+    @abstractmethod
+    def _timer(self, now: float) -> Iterable[Effect]:
+        """What is due leads to."""
+
+    def _refuse(self, reason: str) -> list[Effect]:
+        self.books.refused[reason] += 1
+        return []
+
+    def _too_far(self, deadline_s: float, now: float) -> str | None:
+        """Why a deadline is not taken; None if it is."""
+        if now >= deadline_s:
+            return "expired"
+        return "deadline too far" if deadline_s - now > self.settings.lifetime_max_s else None
+
+    def _counted(self, effects: Iterable[Effect]) -> list[Effect]:
+        effects = list(effects)
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.books.sent(type(effect.message).__name__, self._bytes(effect.message))
+        return effects
+
+    def _bytes(self, message: Message) -> int:
+        return message_bytes(message, self.settings.coding, self.settings.key, self._payload_bytes)

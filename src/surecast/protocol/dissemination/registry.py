@@ -1,0 +1,74 @@
+"""Who wants what: subscriptions by topic filter and, optionally, by content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surecast.errors import OverloadError
+from surecast.protocol.filters import Event, Filter, parse
+from surecast.protocol.mqtt.tree import TopicTree
+
+__all__ = ["Registry", "Subscription"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a subscriber asked for under one of its numbers."""
+
+    subscriber: int
+    number: int
+    home: int
+    topic: str
+    content: Filter | None = None
+
+    def wants(self, event: Event) -> bool:
+        """Whether the content filter, if there is one, takes an event whose topic matches."""
+        return self.content is None or self.content.matches(event)
+
+
+class Registry:
+    """All subscriptions.
+
+    >>> registry = Registry(subscriptions_max=10)
+    >>> _ = registry.add(7, 1, home=2, topic="stock/+", content="price > 35")
+    >>> registry.interested(Event("stock/foo", {"price": 36})), registry.interested(Event("stock/foo", {"price": 3}))
+    ({7: 2}, {})
+    """
+
+    def __init__(self, subscriptions_max: int):
+        self.subscriptions_max = subscriptions_max
+        self._tree: TopicTree[tuple[int, int], Subscription] = TopicTree()
+        self._by_number: dict[tuple[int, int], Subscription] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def add(self, subscriber: int, number: int, home: int, topic: str, content: str = "") -> Subscription:
+        """Files a subscription, in place of what the subscriber had under this number.
+
+        A text that is no filter raises ConfigurationError, and one subscription too many OverloadError.
+        """
+        key = (subscriber, number)
+        if key not in self._by_number and len(self._by_number) >= self.subscriptions_max:
+            raise OverloadError(f"there are {self.subscriptions_max} subscriptions already; no more are taken")
+        wanted = Subscription(subscriber, number, home, topic, parse(content) if content else None)
+        before = self._by_number.get(key)
+        if before is not None and before.topic != topic:
+            self._tree.unsubscribe(before.topic, key)
+        self._tree.subscribe(topic, key, wanted)
+        self._by_number[key] = wanted
+        return wanted
+
+    def remove(self, subscriber: int, number: int) -> bool:
+        """Takes a subscription out; whether it was there."""
+        key = (subscriber, number)
+        wanted = self._by_number.pop(key, None)
+        if wanted is None:
+            return False
+        self._tree.unsubscribe(wanted.topic, key)
+        return True
+
+    def interested(self, event: Event) -> dict[int, int]:
+        """The subscribers that want an event, each with its home broker; the topic is the event's class."""
+        matching = self._tree.match(event.class_name)
+        return {wanted.subscriber: wanted.home for wanted in matching if wanted.wants(event)}

@@ -1,0 +1,27 @@
+"""Recovery of missing packets by gossip among the active subscribers of an event: push, pull and push/pull.
+
+`Gossiper` is the protocol of one subscriber; `GossipSettings` its parameters; `Holding` what a subscriber has of an
+event; `Digest`, `Request`, `Push` and `Reply` the messages. Nothing here reads a clock or a random source of its own.
+"""
+
+from surecast.protocol.gossip.draws import Draws
+from surecast.protocol.gossip.gossiper import Gossiper, GossipMessage, Outgoing
+from surecast.protocol.gossip.holding import Holding
+from surecast.protocol.gossip.messages import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.gossip.settings import GossipMode, GossipSettings
+
+__all__ = [
+    "Announced",
+    "Digest",
+    "Draws",
+    "GossipMessage",
+    "GossipMode",
+    "GossipSettings",
+    "Gossiper",
+    "Holding",
+    "Outgoing",
+    "Push",
+    "Reply",
+    "Request",
+    "Wanted",
+]

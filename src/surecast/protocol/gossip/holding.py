@@ -1,0 +1,77 @@
+"""What one subscriber has of one event, and what it can give to others."""
+
+from __future__ import annotations
+
+from surecast.protocol.coding import CodingSettings, Decoder, Encoder, Kind, Layout, Packet
+from surecast.protocol.gossip.messages import Announced, Wanted
+
+__all__ = ["Holding"]
+
+
+class Holding:
+    """An event at a subscriber: heard of, in part, or whole.
+
+    >>> settings = CodingSettings(packets=4, packet_bytes=2)
+    >>> holding = Holding(Announced(1, 0, size=8, deadline_s=5.0), settings)
+    >>> [holding.add(packet) for packet in Encoder(1, b"an event", settings, seed=7).plain()[:3]]
+    [True, True, True]
+    >>> holding.missing(coded=True), holding.missing(coded=False)
+    ((Wanted(generation=0, count=1, numbers=()),), (Wanted(generation=0, count=1, numbers=(3,)),))
+    """
+
+    __slots__ = ("_encoder", "_have", "announced", "coding", "decoder", "layout")
+
+    def __init__(self, announced: Announced, coding: CodingSettings):
+        self.announced = announced
+        self.coding = coding
+        self.layout = Layout.of(announced.size, coding)
+        self.decoder = Decoder(coding, announced.event_id)
+        self._have: dict[int, int] = {}
+        self._encoder: Encoder | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.decoder.complete
+
+    @property
+    def rank(self) -> int:
+        return self.decoder.rank
+
+    def add(self, packet: Packet) -> bool:
+        """Takes a packet; whether it was of use."""
+        if packet.size != self.announced.size:
+            return False
+        innovative = self.decoder.add(packet)
+        if innovative and packet.kind is Kind.PLAIN:
+            self._have[packet.generation] = self._have.get(packet.generation, 0) | 1 << packet.position
+        return innovative
+
+    def missing(self, coded: bool, generations_max: int = 60, numbers_max: int = 400) -> tuple[Wanted, ...]:
+        """What is needed to complete the event: so many of any kind, or plain packets by their numbers.
+
+        Only the first so many generations and numbers, as a request has to fit into a datagram.
+        """
+        wanted: list[Wanted] = []
+        for generation in range(self.layout.generations):
+            if len(wanted) >= generations_max or not numbers_max:
+                break
+            packets = self.layout.packets_in(generation)
+            count = packets - self.decoder.rank_of(generation)
+            if count and coded:
+                wanted.append(Wanted(generation, count))
+            elif count:
+                have = self._have.get(generation, 0)
+                numbers = tuple(i for i in range(packets) if not have >> i & 1)[:numbers_max]
+                numbers_max -= len(numbers)
+                wanted.append(Wanted(generation, len(numbers), numbers))
+        return tuple(wanted)
+
+    def fresh(self, generation: int, seed: int) -> Packet:
+        """A fresh combination of what is here of a generation; something must be."""
+        return self.decoder.packet(seed, generation)
+
+    def plain(self, generation: int) -> list[Packet]:
+        """The plain packets of a generation; the event must be complete."""
+        if self._encoder is None:
+            self._encoder = Encoder(self.announced.event_id, self.decoder.data(), self.coding, seed=0)
+        return self._encoder.plain(generation)

@@ -1,0 +1,320 @@
+"""One replica's own connections, before what they send goes through the log.
+
+A connection begins at a *gate*: a broker of its own that reads CONNECT and nothing more, so that strangers never reach
+the log. Once the credentials are checked, the client enters the group. From then on its bytes are cut into packets
+here, collected, and handed over as commands, several of which may be under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
+from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
+from surecast.protocol.group.machine import Decoded, GroupMachine, Port
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    AckRun,
+    Connack,
+    Decoder,
+    Disconnect,
+    Packet,
+    PacketError,
+    Properties,
+    PublishRun,
+    ReasonCode,
+    encode,
+)
+
+__all__ = ["Edge", "Member"]
+
+_PINGREQ: Final = b"\xc0\x00"
+_PINGRESP: Final = b"\xd0\x00"
+_CHECK_S: Final = 0.5
+
+Packets = list[Packet | PublishRun | AckRun]
+
+
+class Member(Connection):
+    """A connection of this replica that has entered the group, or is about to.
+
+    Beside the state that all replicas have of it: `reader` cuts the bytes of the client into packets, and `tail` is the
+    beginning of one. `local` is its number here. `listened_at` is when the client was last heard, by this replica's
+    clock.
+    """
+
+    __slots__ = ("listened_at", "local", "reader", "tail")
+
+    def __init__(self, origin: Origin, decoder: Decoder, now: float, local: int, reader: Decoder):
+        super().__init__(0, origin, decoder, now)
+        self.local = local
+        self.reader = reader
+        self.tail: list[bytes] = []
+        self.listened_at = now
+
+
+class Edge(Port):
+    """The connections of a replica, and the commands that come of them.
+
+    `life` tells this life of the replica from its earlier ones and must be larger. `elsewhere` says where else a client
+    may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way, each of about
+    `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then this replica
+    has lost the majority.
+    """
+
+    def __init__(
+        self,
+        machine: GroupMachine,
+        life: int,
+        settings: BrokerSettings,
+        *,
+        authenticates: bool = False,
+        elsewhere: str = "",
+        window: int = 8,
+        bytes_max: int = 1 << 20,
+        patience_s: float = 3.0,
+    ):
+        self.machine = machine
+        self.life = life
+        self.elsewhere = elsewhere
+        self.window = window
+        self.bytes_max = bytes_max
+        self.patience_s = patience_s
+        self.gate = Broker(settings, authenticates=True)
+        self.authenticates = authenticates
+        self.members: dict[int, Member] = {}
+        self.entering: list[tuple[Connection, Member]] = []
+        self.closing: list[Member] = []
+        self._next_local = 0
+        self._sequence = 0
+        self._items: list[tuple[int, int, bytes]] = []
+        self._decoded: Decoded = []
+        self._bytes = 0
+        self._under_way: dict[int, tuple[float, Decoded]] = {}
+        self._checked_at = 0.0
+        machine.port = self
+        self.control(Item.TICK)
+
+    # What the shell calls.
+
+    @property
+    def bytes_waiting(self) -> int:
+        """What has arrived and is in no command yet."""
+        return self._bytes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a command to take."""
+        return bool(self._items) and len(self._under_way) < self.window
+
+    def open(self, origin: Origin, now: float) -> Connection:
+        """A new connection, at the gate."""
+        return self.gate.open(origin, now)
+
+    def receive(self, connection: Connection, data: bytes, now: float) -> None:
+        """Takes what a client sent."""
+        if not isinstance(connection, Member):
+            self.gate.receive(connection, data, now)
+            if self.gate.checking and not self.authenticates:
+                for waiting in self.take_checking():
+                    self.admit(waiting, waiting.origin.identity, now)
+            return
+        if connection.is_closed():
+            return
+        connection.listened_at = now
+        if data == _PINGREQ and not connection.tail:
+            # Nothing but this connection is concerned. Among other packets it goes the long way.
+            connection.out.append(_PINGRESP)
+            self.machine.broker.dirty.add(connection)
+            return
+        reader, tail = connection.reader, connection.tail
+        try:
+            packets = reader.feed_runs(data)
+        except PacketError:
+            # The core comes to the same end, and says goodbye.
+            tail.append(data)
+            self._add(Item.PACKETS, connection.local, b"".join(tail), None)
+            tail.clear()
+            return
+        if not packets:
+            tail.append(data)
+            return
+        if tail:
+            tail.append(data)
+            data = b"".join(tail)
+            tail.clear()
+        held = reader.held_bytes
+        if held:
+            tail.append(data[-held:])
+            data = data[:-held]
+        self._add(Item.PACKETS, connection.local, data, packets)
+
+    def take_checking(self) -> list[Connection]:
+        """The connections at the gate whose credentials are to be checked."""
+        waiting, self.gate.checking = self.gate.checking, []
+        return waiting
+
+    def admit(self, connection: Connection, user: str, now: float) -> None:
+        """The credentials are right: the client enters. `entering` tells the shell of its new connection."""
+        connect = connection.connect
+        if connection.phase is not Phase.CHECKING or connect is None:
+            return
+        self._next_local += 1
+        origin = Origin(connection.origin.listener, connection.origin.peer, user)
+        member = Member(origin, self.machine.broker.decoder(), now, self._next_local, connection.decoder)
+        self.members[member.local] = member
+        if connection.decoder.held_bytes:
+            member.tail.append(connection.decoder.held)
+        entry = Entry(origin.listener, origin.peer, user, encode(replace(connect, password=None), connect.version))
+        self._add(Item.ENTER, member.local, pack_entry(entry), None)
+        version = V5 if connect.version == V5 else V311
+        if connection.held:
+            self._add(Item.PACKETS, member.local, b"".join(_raw(p, version) for p in connection.held), None)
+        # The transport goes on; for the gate the connection is over.
+        connection.phase = Phase.CLOSED
+        self.gate.lost(connection, now)
+        self.entering.append((connection, member))
+
+    def refuse(
+        self, connection: Connection, now: float, reason: ReasonCode = ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    ) -> None:
+        """The credentials of a connection at the gate are wrong."""
+        self.gate.refuse(connection, now, reason)
+
+    def lost(self, connection: Connection, now: float, reason: str = "connection lost") -> None:
+        """The transport is gone."""
+        if not isinstance(connection, Member):
+            self.gate.lost(connection, now, reason)
+        elif self.members.pop(connection.local, None) is not None:
+            self._add(Item.LOST, connection.local, reason.encode(), None)
+
+    def set_congested(self, connection: Connection, congested: bool) -> None:
+        """A connection has too much unsent, or no longer."""
+        if isinstance(connection, Member) and connection.local in self.members:
+            self._add(Item.CONGESTED, connection.local, b"\1" if congested else b"\0", None)
+
+    def end(self, connection: Connection, reason: ReasonCode, text: str = "") -> None:
+        """This replica ends a connection, by way of the log."""
+        if isinstance(connection, Member) and connection.local in self.members:
+            self._add(Item.END, connection.local, bytes((reason,)) + text.encode(), None)
+
+    def control(self, kind: Item, number: int = 0, data: bytes = b"") -> None:
+        """What no connection sent: an administrator, the clock, the state of another replica."""
+        self._add(kind, number, data, None)
+
+    def take(self, now: float) -> list[tuple[int, bytes]]:
+        """The next commands, by number, to be carried out; as many as may be under way."""
+        taken = []
+        while self._items and len(self._under_way) < self.window:
+            items, decoded = self._items, self._decoded
+            if self._bytes > self.bytes_max and len(items) > 1:
+                count = _fitting(items, self.bytes_max)
+                self._items, self._decoded = items[count:], decoded[count:]
+                items, decoded = items[:count], decoded[:count]
+                self._bytes -= sum(len(data) for _, _, data in items)
+            else:
+                self._items, self._decoded, self._bytes = [], [], 0
+            self._sequence += 1
+            self._under_way[self._sequence] = (now, decoded)
+            taken.append((self._sequence, pack(self.machine.replica, self.life, self._sequence, items)))
+        return taken
+
+    def tick(self, now: float) -> None:
+        """Sees to silent clients, and to a group that does not answer."""
+        self.gate.tick(now)
+        if now - self._checked_at < _CHECK_S:
+            return
+        self._checked_at = now
+        for member in list(self.members.values()):
+            limit_s = member.silence_max_s
+            if limit_s and member.listened_at + limit_s <= now and not member.is_closed():
+                self.end(member, ReasonCode.KEEP_ALIVE_TIMEOUT)
+                member.listened_at = now
+        if self.is_stuck(now):
+            self.send_away(now)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether a command has been under way for too long."""
+        oldest = next(iter(self._under_way.values()), None)
+        return oldest is not None and now - oldest[0] > self.patience_s
+
+    def send_away(self, now: float, reason: ReasonCode = ReasonCode.USE_ANOTHER_SERVER) -> None:
+        """Ends all connections without asking the group, and tells clients where to go.
+
+        Their sessions stay as they are; when the group can be asked again it learns that the connections are gone.
+        """
+        where = Properties(server_reference=self.elsewhere) if self.elsewhere else Properties()
+        for connection in list(self.gate.connections.values()):
+            self.gate.refuse(connection, now, ReasonCode.SERVER_UNAVAILABLE)
+        for member in list(self.members.values()):
+            if not member.is_closed():
+                version_5 = member.reader.version == V5
+                if version_5 and member.session is not None:
+                    member.out.append(encode(Disconnect(reason, where), V5))
+                elif member.session is None:
+                    refusal = Connack(False, reason if version_5 else ReasonCode.SERVER_UNAVAILABLE, where)
+                    member.out.append(encode(refusal, V5 if version_5 else V311))
+            self.lost(member, now, "sent to another replica")
+            self.closing.append(member)
+
+    # What the machine asks.
+
+    def connection(self, life: int, number: int, origin: Origin, now: float) -> Connection | None:
+        """The connection of this replica that enters."""
+        return self.members.get(number) if life == self.life else None
+
+    def decoded(self, life: int, sequence: int) -> Decoded | None:
+        """The packets of an own command; it is under way no longer."""
+        if life != self.life:
+            return None
+        found = self._under_way.pop(sequence, None)
+        return found[1] if found is not None else None
+
+    def declared_down(self, life: int) -> None:
+        """The group has given this replica up, and its connections with it; it begins a new life."""
+        if life == self.life:
+            self._new_life(life + 1)
+
+    def restored(self) -> None:
+        """The state came as a snapshot, so what was sent to these clients and what was not is unknown.
+
+        They have to come again: their sessions know what they are owed.
+        """
+        self._new_life(self.life + 1)
+
+    def _new_life(self, life: int) -> None:
+        """All connections of the life before are over, here as in the group."""
+        known = self.machine.sources.get(self.machine.replica)
+        self.life = max(life, known.life + 1 if known is not None else life)
+        self._sequence = 0
+        self._items, self._decoded, self._bytes = [], [], 0
+        self._under_way.clear()
+        self.closing += self.members.values()
+        self.members.clear()
+        self.control(Item.TICK)
+
+    def _add(self, kind: int, number: int, data: bytes, packets: Packets | None) -> None:
+        self._items.append((kind, number, data))
+        self._decoded.append((kind, number, packets))
+        self._bytes += len(data)
+
+
+def _raw(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
+    """A packet as it is sent."""
+    if isinstance(packet, PublishRun):
+        return packet.data
+    if isinstance(packet, AckRun):
+        return b"".join(encode(single, version) for single in packet.packets())
+    return encode(packet, version)
+
+
+def _fitting(items: list[tuple[int, int, bytes]], bytes_max: int) -> int:
+    """How many items go into one command, at least one."""
+    size = 0
+    for count, (_, _, data) in enumerate(items):
+        size += len(data)
+        if size > bytes_max and count:
+            return count
+    return len(items)

@@ -1,0 +1,333 @@
+"""A replicated broker as a state machine: every replica runs the same broker on the same inputs in the same order.
+
+The commands are not messages but *inputs of a broker*: a client entered, packets arrived, a connection was lost. Each
+replica gives them to its own core, so that sessions, subscriptions, queues, packet identifiers and retained messages
+are equal everywhere without being sent around. Each core also writes what is to be sent to every client; only the
+replica that a client is connected to sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from surecast.errors import PeerError
+from surecast.protocol.broker import (
+    Broker,
+    BrokerSettings,
+    Connection,
+    LimitTable,
+    Origin,
+    everyone,
+    publish_system_topics,
+)
+from surecast.protocol.broker.incoming import Authorise
+from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.snapshot import decode_state, encode_state
+from surecast.protocol.group.application import Application, Publication
+from surecast.protocol.group.commands import HEAD, Item, items_of, pack_texts, read_entry, read_texts
+from surecast.protocol.mqtt import AckRun, Packet, PublishRun, ReasonCode
+from surecast.protocol.paxos import Context
+
+__all__ = ["GroupMachine", "MakeBroker", "Port"]
+
+MakeBroker = Callable[[Authorise], Broker]
+"""Makes the core; every replica must make it with the same settings."""
+
+Decoded = list[tuple[int, int, list[Packet | PublishRun | AckRun] | None]]
+"""What the home replica knows of the items of a command before it is carried out: kind, connection, decoded packets."""
+
+_SWEEP_US: Final = 5_000_000
+
+
+@dataclass(slots=True)
+class _Source:
+    """One replica as a source of commands: its life, the next sequence number, and what came too early."""
+
+    life: int = 0
+    next: int = 1
+    early: dict[int, bytes] = field(default_factory=dict)
+    connections: dict[int, Connection] = field(default_factory=dict)
+
+
+class Port:
+    """What the machine asks of the replica it runs on; this one stands for a replica without any connections."""
+
+    def connection(self, life: int, number: int, origin: Origin, now: float) -> Connection | None:
+        """The connection of this replica that enters; None if it is gone or belongs to an earlier life."""
+        return None
+
+    def decoded(self, life: int, sequence: int) -> Decoded | None:
+        """The items of an own command with their packets decoded, so that they need not be decoded again."""
+        return None
+
+    def declared_down(self, life: int) -> None:
+        """The others have given this life of the replica up."""
+
+    def restored(self) -> None:
+        """The state was replaced: what was to be sent in between is unknown."""
+
+
+class GroupMachine:
+    """The handler of a group.
+
+    `make_rules` turns the access rules of a RULES item into a function, and `make_limits` those of a LIMITS item into
+    settings and a table: both are part of the state, so that all replicas go by the same. `version` is for `$SYS`.
+    """
+
+    def __init__(
+        self,
+        replica: int,
+        make_broker: MakeBroker,
+        *,
+        make_rules: Callable[[bytes], Authorise] | None = None,
+        make_limits: Callable[[bytes], tuple[BrokerSettings, LimitTable]] | None = None,
+        applications: Iterable[Application] = (),
+        version: str = "surecast",
+    ):
+        self.replica = replica
+        self.port = Port()
+        self._make_broker = make_broker
+        self._make_rules = make_rules
+        self._make_limits = make_limits
+        self._version = version
+        self.applications = {application.name: application for application in applications}
+        self._handlers: dict[int, Callable[[_Source, int, bytes, float], None]] = {
+            Item.ENTER: self._enter,
+            Item.PACKETS: self._packets,
+            Item.LOST: self._lost,
+            Item.CONGESTED: self._congested,
+            Item.END: self._end,
+            Item.DOWN: self._down,
+            Item.KICK: self._kick,
+            Item.UNSUBSCRIBE: self._unsubscribe,
+            Item.RULES: self._set_rules,
+            Item.LIMITS: self._set_limits,
+            Item.SYSTEM: self._system,
+            Item.TICK: self._nothing,
+        }
+        self._reset()
+
+    def _reset(self) -> None:
+        self.sources: dict[int, _Source] = {}
+        self.rules = b""
+        self.limits = b""
+        self._authorise: Authorise = everyone
+        self._swept_us = 0
+        self.time_us = 0
+        self.broker = self._make_broker(lambda *asked: self._authorise(*asked))
+        for application in self.applications.values():
+            application.restore(b"")
+            for topic_filter in application.topics:
+                self.broker.routes.tap(topic_filter, partial(self._hear, application))
+
+    # What consensus calls.
+
+    def execute(self, command: bytes, context: Context) -> bytes:
+        """Carries out a command, and those that had to wait for it.
+
+        Consensus may carry out the commands of a replica in another order than it sent them, when leaders change. What
+        a client sent must stay in order, so a command waits here, in the replicated state, for those before it.
+        """
+        self.time_us = context.time_us
+        now = context.time_us / 1e6
+        broker = self.broker
+        if broker.next_timer() <= now:
+            broker.tick(now)
+        if context.time_us - self._swept_us >= _SWEEP_US:
+            self._swept_us = context.time_us
+            broker.sweep(now)
+        replica, life, sequence = HEAD.unpack_from(command)
+        source = self.sources.get(replica)
+        if source is None:
+            source = self.sources[replica] = _Source()
+        if life != source.life:
+            if life < source.life:
+                return b""
+            self._begin(source, life, now)
+        if sequence > source.next:
+            source.early[sequence] = command
+        elif sequence == source.next:
+            self._run(replica, source, command, now)
+            while source.early and (early := source.early.pop(source.next, None)) is not None:
+                self._run(replica, source, early, now)
+        for application in self.applications.values():
+            self._publish(application.tick(context.time_us), now)
+        return b""
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        sources = []
+        for replica, source in sorted(self.sources.items()):
+            head = b"".join(n.to_bytes(8, "big") for n in (replica, source.life, source.next))
+            early = pack_texts(*(source.early[n] for n in sorted(source.early)))
+            numbers = b"".join(
+                n.to_bytes(8, "big") + connection.number.to_bytes(8, "big")
+                for n, connection in sorted(source.connections.items())
+            )
+            sources.append(pack_texts(head, early, numbers))
+        applications = [
+            pack_texts(name, application.snapshot()) for name, application in sorted(self.applications.items())
+        ]
+        times = self.time_us.to_bytes(8, "big") + self._swept_us.to_bytes(8, "big")
+        return pack_texts(
+            times, self.rules, self.limits, pack_texts(*sources), pack_texts(*applications), encode_state(self.broker)
+        )
+
+    def restore(self, state: bytes) -> None:
+        """Replaces the state by that of a snapshot."""
+        self._reset()
+        if state:
+            try:
+                self._read(state)
+            except (ValueError, IndexError) as error:
+                raise PeerError(f"group snapshot: {error}") from error
+        self.port.restored()
+
+    def _read(self, state: bytes) -> None:
+        times, rules, limits, sources, applications, core = read_texts(state)
+        self.time_us, self._swept_us = int.from_bytes(times[:8], "big"), int.from_bytes(times[8:], "big")
+        self._use_rules(rules)
+        self._use_limits(limits, self.time_us / 1e6)
+        decode_state(self.broker, core)
+        for packed in read_texts(sources):
+            head, early, numbers = read_texts(packed)
+            replica, life, following = (int.from_bytes(head[at : at + 8], "big") for at in (0, 8, 16))
+            source = self.sources[replica] = _Source(life, following)
+            for command in read_texts(early):
+                source.early[HEAD.unpack_from(command)[2]] = command
+            for at in range(0, len(numbers), 16):
+                number = int.from_bytes(numbers[at + 8 : at + 16], "big")
+                source.connections[int.from_bytes(numbers[at : at + 8], "big")] = self.broker.connections[number]
+        for packed in read_texts(applications):
+            name, kept = read_texts(packed)
+            application = self.applications.get(name.decode())
+            if application is None:
+                raise PeerError(f"group snapshot: this replica does not run the application {name.decode()!r}")
+            application.restore(kept)
+
+    # What commands do.
+
+    def _begin(self, source: _Source, life: int, now: float) -> None:
+        """A replica has started again: all its connections are gone."""
+        for connection in list(source.connections.values()):
+            self.broker.lost(connection, now, "the replica of the connection is down")
+        source.connections.clear()
+        source.early.clear()
+        source.life, source.next = life, 1
+
+    def _run(self, replica: int, source: _Source, command: bytes, now: float) -> None:
+        sequence = source.next
+        source.next = sequence + 1
+        if replica == self.replica:
+            decoded = self.port.decoded(source.life, sequence)
+            if decoded is not None:
+                self._run_decoded(source, command, decoded, now)
+                return
+        handlers = self._handlers
+        for kind, number, data in items_of(command):
+            handlers[kind](source, number, data, now)
+
+    def _run_decoded(self, source: _Source, command: bytes, decoded: Decoded, now: float) -> None:
+        handlers, connections, handle = self._handlers, source.connections, self.broker.handle
+        for (kind, number, data), (_, _, packets) in zip(items_of(command), decoded, strict=True):
+            if packets is None:
+                handlers[kind](source, number, data, now)
+            elif (connection := connections.get(number)) is not None:
+                handle(connection, packets, len(data), now)
+
+    def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        entry = read_entry(data)
+        origin = Origin(entry.listener, entry.peer, entry.user)
+        home = self.port.connection(source.life, number, origin, now) if self._is_own(source) else None
+        connection = self.broker.open(origin, now, home)
+        source.connections[number] = connection
+        self.broker.receive(connection, entry.connect, now)
+
+    def _is_own(self, source: _Source) -> bool:
+        return self.sources.get(self.replica) is source
+
+    def _packets(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        connection = source.connections.get(number)
+        if connection is not None:
+            self.broker.receive(connection, data, now)
+
+    def _lost(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        connection = source.connections.pop(number, None)
+        if connection is not None:
+            self.broker.lost(connection, now, data.decode())
+
+    def _congested(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        connection = source.connections.get(number)
+        if connection is not None:
+            self.broker.set_congested(connection, data == b"\1")
+
+    def _end(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        connection = source.connections.get(number)
+        if connection is not None:
+            self.broker.disconnect(connection, ReasonCode(data[0]), now, data[1:].decode())
+
+    def _down(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        life = int.from_bytes(data, "big")
+        gone = self.sources.get(number)
+        if gone is not None and gone.life == life:
+            self._begin(gone, life + 1, now)
+            if number == self.replica:
+                self.port.declared_down(life)
+
+    def _kick(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        client = data.decode()
+        if number:
+            self.broker.end_session(client, now)
+            return
+        session = self.broker.sessions.by_client.get(client)
+        if session is not None and session.connection is not None:
+            self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
+
+    def _unsubscribe(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        client, key = (text.decode() for text in read_texts(data))
+        session = self.broker.sessions.by_client.get(client)
+        if session is not None:
+            self.broker.remove_subscription(session, key, now)
+
+    def _set_rules(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if data == self.rules:
+            return
+        self._use_rules(data)
+        self.broker.permissions_changed()
+        for session in list(self.broker.sessions.by_client.values()):
+            for key, subscription in list(session.subscriptions.items()):
+                if not self._authorise(session.user, session.client, "subscribe", subscription.filter):
+                    self.broker.remove_subscription(session, key, now)
+
+    def _use_rules(self, rules: bytes) -> None:
+        self.rules = rules
+        self._authorise = self._make_rules(rules) if rules and self._make_rules is not None else everyone
+
+    def _set_limits(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if data != self.limits:
+            self._use_limits(data, now)
+
+    def _use_limits(self, limits: bytes, now: float) -> None:
+        self.limits = limits
+        if limits and self._make_limits is not None:
+            self.broker.configure(*self._make_limits(limits), now)
+
+    def _system(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        publish_system_topics(self.broker, self._version, now)
+
+    def _nothing(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        """Time has passed; that was seen to before."""
+
+    # Applications.
+
+    def _hear(self, application: Application, message: Message) -> None:
+        if message.publisher:
+            now = self.time_us / 1e6
+            self._publish(application.published(message.topic, message.payload, self.time_us), now)
+
+    def _publish(self, publications: Iterable[Publication], now: float) -> None:
+        for topic, payload, retain in publications:
+            self.broker.announce(topic, payload, retain, now)

@@ -1,0 +1,174 @@
+"""A broker as a group of replicas, resolved: what predictions and simulations of replication start from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from surecast.errors import ConfigurationError
+from surecast.scenario.distributions import Distribution
+from surecast.scenario.flows import flows_of
+from surecast.scenario.system import Failures, System
+
+__all__ = ["Group", "GroupCosts", "group_loads", "group_of", "is_replicated"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCosts:
+    """Processor time of ordering, in seconds.
+
+    Whoever proposes spends `instance_s` on an instance, and each other replica `follower_instance_s`. A proposal to
+    one replica costs half of `peer_s` where it is sent, and a vote half of it where it is received. A publication costs
+    `publication_s` at the replica it comes to and `follower_publication_s` at the others.
+    """
+
+    instance_s: float = 60e-6
+    peer_s: float = 20e-6
+    publication_s: float = 2e-6
+    follower_instance_s: float = 40e-6
+    follower_publication_s: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigurationError(f"costs.{name}: {getattr(self, name)} must be 0 or more, and finite")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of 2f+1 replicas: its protocol, its network and disks, its costs, and how each replica fails.
+
+    `sync_s` is 0 where nothing is synced. `service` is the broker's own time for a publication, spent at every
+    replica; None where that is negligible. `failures` are those of one replica, None if it never fails.
+
+    >>> group = Group(5)
+    >>> group.majority, group.fast_quorum, group.tolerated
+    (3, 4, 2)
+    """
+
+    replicas: int = 3
+    variant: str = "multi"
+    window: int = 10
+    entry: str = "leader"
+    delay_s: float = 100e-6
+    sync_s: float = 1e-3
+    suspect_s: float = 0.25
+    repair: str = "independent"
+    costs: GroupCosts = GroupCosts()
+    service: Distribution | None = None
+    failures: Failures | None = None
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1 or self.replicas % 2 == 0:
+            raise ConfigurationError(f"replicas: {self.replicas} must be an odd number, 1 or more")
+        for name, known in (
+            ("variant", ("multi", "batch", "fast")),
+            ("entry", ("leader", "any")),
+            ("repair", ("independent", "single")),
+        ):
+            if getattr(self, name) not in known:
+                raise ConfigurationError(f"{name}: {getattr(self, name)!r} is unknown; write one of {', '.join(known)}")
+        if self.window < 1:
+            raise ConfigurationError(f"window: {self.window} must be 1 or more")
+        for name in ("delay_s", "sync_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigurationError(f"{name}: {getattr(self, name)} must be 0 or more, and finite")
+        if not 0 < self.suspect_s < math.inf:
+            raise ConfigurationError(f"suspect_s: {self.suspect_s} must be above 0 and finite")
+
+    @property
+    def tolerated(self) -> int:
+        """Replicas that may be down (f)."""
+        return self.replicas // 2
+
+    @property
+    def majority(self) -> int:
+        """Votes that decide (f+1)."""
+        return self.replicas // 2 + 1
+
+    @property
+    def fast_quorum(self) -> int:
+        """Votes that decide a fast instance: three quarters, rounded up."""
+        return -(-3 * self.replicas // 4)
+
+    @property
+    def instances_max(self) -> int:
+        """Instances that may be under way at a time."""
+        return 1 if self.variant == "batch" else self.window
+
+    @property
+    def service_s(self) -> float:
+        """Mean of the broker's own time for a publication."""
+        return 0.0 if self.service is None else self.service.mean_s
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Time between two heartbeats."""
+        return self.suspect_s / 5
+
+    @property
+    def election_step_s(self) -> float:
+        """How much longer each next replica waits before it stands for election."""
+        return self.suspect_s / 5
+
+    @property
+    def backoff_s(self) -> float:
+        """The largest random addition to that wait."""
+        return 0.6 * self.suspect_s
+
+    @property
+    def label(self) -> str:
+        """How reports name it."""
+        return f"{self.variant}, {self.replicas} replica{'s' if self.replicas > 1 else ''}"
+
+
+def is_replicated(system: System) -> bool:
+    """Whether a scenario says anything of replication, be it that there is one replica."""
+    return "replication" in system.delivery.model_fields_set or system.delivery.replication.replicas > 1
+
+
+def group_of(system: System, broker: int) -> Group:
+    """The group that a broker of a system is.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: one, overlay: {brokers: [{name: b}]}, delivery: {replication: {replicas: 5, sync: 2ms}}}
+    ... '''))
+    >>> group = group_of(system, 0)
+    >>> group.replicas, group.sync_s, group.failures
+    (5, 0.002, None)
+    """
+    told, part = system.delivery.replication, system.overlay.brokers[broker]
+    return Group(
+        replicas=told.replicas,
+        variant=told.variant,
+        window=told.window,
+        entry=told.entry,
+        delay_s=told.delay,
+        sync_s=told.sync if told.durable else 0.0,
+        suspect_s=told.suspect,
+        repair=told.repair,
+        costs=GroupCosts(
+            told.instance_cost,
+            told.peer_cost,
+            told.publication_cost,
+            told.follower_instance_cost,
+            told.follower_publication_cost,
+        ),
+        service=part.notification_service,
+        failures=part.failures,
+    )
+
+
+def group_loads(system: System) -> list[float]:
+    """Publications per second that each broker has to order: those of its own publishers and those that pass it."""
+    flows = flows_of(system)
+    passed: list[set[tuple[int, int]]] = [set() for _ in system.overlay.brokers]
+    index = {topic.name: i for i, topic in enumerate(system.topics)}
+    for i, publisher in enumerate(system.publishers):
+        passed[publisher.home].update((i, index[topic]) for topic in publisher.topics)
+    for publisher_of, topic_of, route in zip(flows.publisher, flows.topic, flows.route, strict=True):
+        for broker in flows.routes[int(route)].brokers:
+            passed[broker].add((int(publisher_of), int(topic_of)))
+    rates = [publisher.rate_per_s / len(publisher.topics) for publisher in system.publishers]
+    return [sum(rates[i] for i, _ in sorted(streams)) for streams in passed]

@@ -1,0 +1,52 @@
+"""ZapViewers: which channels set-top boxes are tuned in on, counted in a replicated broker.
+
+Events and their text, a generator of traffic, files, conversion of real logs, comparison and fitting; the viewers of
+each channel as a state machine, and the application that a broker runs.
+"""
+
+from surecast.zap.application import ZapViewers, viewers_topic
+from surecast.zap.compare import Comparison, compare_logs, gaps_s, rank_shares
+from surecast.zap.convert import Converted, apply_retention, convert
+from surecast.zap.events import BadLine, ChannelChange, Event, LineError, Status, parse_line, parse_lines
+from surecast.zap.files import EventWriter, read_table, read_tables
+from surecast.zap.fit import FitNotes, fit_traffic
+from surecast.zap.generator import Batch, Generator
+from surecast.zap.replay import Payload, payloads
+from surecast.zap.table import EventTable, join_tables
+from surecast.zap.traffic import Traffic, load_traffic, save_traffic
+from surecast.zap.viewers import ChannelViewers, Viewers
+
+__all__ = [
+    "BadLine",
+    "Batch",
+    "ChannelChange",
+    "ChannelViewers",
+    "Comparison",
+    "Converted",
+    "Event",
+    "EventTable",
+    "EventWriter",
+    "FitNotes",
+    "Generator",
+    "LineError",
+    "Payload",
+    "Status",
+    "Traffic",
+    "Viewers",
+    "ZapViewers",
+    "apply_retention",
+    "compare_logs",
+    "convert",
+    "fit_traffic",
+    "gaps_s",
+    "join_tables",
+    "load_traffic",
+    "parse_line",
+    "parse_lines",
+    "payloads",
+    "rank_shares",
+    "read_table",
+    "read_tables",
+    "save_traffic",
+    "viewers_topic",
+]

@@ -1,0 +1,147 @@
+"""ZapViewers inside a replicated broker: it hears the events of set-top boxes and publishes viewer figures.
+
+    zap/events/<publisher>   in:  lines of events, one or many in a message
+    zap/viewers/<channel>    out: the number of viewers, retained
+    zap/top/<n>              out: the n most viewed channels as JSON, retained
+    zap/errors               out: the number of lines so far that were no events, retained
+
+Every replica executes the same messages at the same log times, so all publish the same. Figures that changed are
+published at most once per `every_s` of log time. In a topic the characters ``/ + # % $`` of a
+channel's name are written as ``%2F`` and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from surecast.errors import ConfigurationError, PeerError
+from surecast.zap.events import BadLine, Event, parse_lines
+from surecast.zap.viewers import Viewers
+
+__all__ = ["ZapViewers", "viewers_topic"]
+
+Publication = tuple[str, bytes, bool]
+TOP_MAX = 1000
+_NEVER = -1
+_HEAD: Final = struct.Struct("<BQQqIII")
+_VERSION = 1
+_UNFIT = re.compile(r"[/+#%$]")
+
+
+class ZapViewers:
+    """The application. `top` are the lengths of the top lists that it publishes.
+
+    >>> zap = ZapViewers(top=(2,))
+    >>> lines = b"2024-01-01,20:00:00,10.0.0.1,Canal+,A\\n2024-01-01,20:00:00,10.0.0.2,B,A\\nhello\\n"
+    >>> for publication in zap.published("zap/events/p1", lines, 1_000_000): print(*publication)
+    zap/viewers/B b'1' True
+    zap/viewers/Canal%2B b'1' True
+    zap/top/2 b'[{"channel":"B","viewers":1},{"channel":"Canal+","viewers":1}]' True
+    zap/errors b'1' True
+    """
+
+    name = "zap"
+    topics: tuple[str, ...] = ("zap/events/#",)
+
+    def __init__(
+        self,
+        top: tuple[int, ...] = (10,),
+        every_s: float = 1.0,
+        boxes_max: int = 8_000_000,
+        channels_max: int = 10_000,
+    ):
+        if not all(1 <= n <= TOP_MAX for n in top) or len(set(top)) != len(top):
+            raise ConfigurationError(f"top {top}: write lengths from 1 to {TOP_MAX}, each once")
+        if not 0.0 <= every_s <= 86_400.0:
+            raise ConfigurationError(f"every_s {every_s:g}: write seconds from 0 to 86400")
+        self.top, self.every_us = tuple(sorted(top)), round(every_s * 1e6)
+        self.viewers = Viewers(boxes_max, channels_max)
+        self.bad_lines = 0
+        self._changed: set[str] = set()
+        self._sent: dict[str, int] = {}
+        self._sent_top: dict[int, bytes] = {}
+        self._sent_bad = 0
+        self._sent_us = _NEVER
+
+    def published(self, topic: str, payload: bytes, time_us: int) -> Iterable[Publication]:
+        """Takes a message of events in, and says what to publish."""
+        good: list[Event] = []
+        for event in parse_lines(payload.split(b"\n"), topic):
+            if isinstance(event, BadLine):
+                self.bad_lines += 1
+            else:
+                good.append(event)
+        self._changed |= self.viewers.execute(good)
+        return self.tick(time_us)
+
+    def tick(self, time_us: int) -> list[Publication]:
+        """What is due at this log time: every figure that differs from what was published last."""
+        pending = bool(self._changed) or self._sent_bad != self.bad_lines
+        if not pending or (self._sent_us != _NEVER and time_us < self._sent_us + self.every_us):
+            return []
+        found: list[Publication] = []
+        for channel in sorted(self._changed):
+            count = self.viewers.num_viewers(channel)
+            if self._sent.get(channel, 0) != count:
+                self._sent[channel] = count
+                found.append((viewers_topic(channel), b"%d" % count, True))
+        self._changed.clear()
+        for n in self.top if found else ():
+            listed = _top_list(self.viewers, n)
+            if self._sent_top.get(n) != listed:
+                self._sent_top[n] = listed
+                found.append((f"zap/top/{n}", listed, True))
+        if self._sent_bad != self.bad_lines:
+            self._sent_bad = self.bad_lines
+            found.append(("zap/errors", b"%d" % self.bad_lines, True))
+        if found:
+            self._sent_us = time_us
+        return found
+
+    def snapshot(self) -> bytes:
+        """The whole state. Equal states give equal bytes."""
+        viewers = self.viewers.snapshot()
+        sent = json.dumps(sorted(self._sent.items()), ensure_ascii=False, separators=(",", ":")).encode()
+        lists = json.dumps([[n, text.decode()] for n, text in sorted(self._sent_top.items())]).encode()
+        head = _HEAD.pack(_VERSION, self.bad_lines, self._sent_bad, self._sent_us, len(viewers), len(sent), len(lists))
+        return head + viewers + sent + lists
+
+    def restore(self, state: bytes) -> None:
+        """Replaces the state by that of a snapshot; empty bytes are the initial state."""
+        fresh = ZapViewers(self.top, self.every_us / 1e6, self.viewers.boxes_max, self.viewers.channels_max)
+        if state:
+            try:
+                fresh._read(state)
+            except (struct.error, ValueError) as error:
+                raise PeerError(f"the snapshot of ZapViewers cannot be read: {error}") from None
+        self.__dict__.update(fresh.__dict__)
+
+    def _read(self, state: bytes) -> None:
+        version, self.bad_lines, self._sent_bad, self._sent_us, *lengths = _HEAD.unpack_from(state)
+        if version != _VERSION or len(state) != _HEAD.size + sum(lengths):
+            raise ValueError(f"version {version} with {len(state)} bytes was not expected")
+        first, second = _HEAD.size + lengths[0], _HEAD.size + lengths[0] + lengths[1]
+        self.viewers.restore(state[_HEAD.size : first])
+        self._sent = dict(json.loads(state[first:second]))
+        self._sent_top = {n: text.encode() for n, text in json.loads(state[second:])}
+        # what changed and changed back is published by nobody, so it need not be remembered
+        names = self.viewers.channels
+        self._changed = {name for name in names if self.viewers.num_viewers(name) != self._sent.get(name, 0)}
+
+
+def viewers_topic(channel: str) -> str:
+    """The topic with the viewers of a channel.
+
+    >>> viewers_topic("Canal+ 4/7")
+    'zap/viewers/Canal%2B 4%2F7'
+    """
+    return "zap/viewers/" + _UNFIT.sub(lambda found: f"%{ord(found[0]):02X}", channel)
+
+
+def _top_list(viewers: Viewers, n: int) -> bytes:
+    listed = [{"channel": one.channel, "viewers": one.viewers} for one in viewers.compute_top_list(n)]
+    return json.dumps(listed, ensure_ascii=False, separators=(",", ":")).encode()

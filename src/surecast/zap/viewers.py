@@ -1,0 +1,182 @@
+"""Viewers of each channel and the most viewed channels, kept up to date event by event.
+
+A box is counted on the channel it was last heard on, while it is on. Its own record counts, not the FROMCH of the
+event: boxes are heard of for the first time in the middle of a day, and what never arrived cannot be subtracted.
+So the same events again change nothing. An event costs a few steps, whatever the number of boxes and channels.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from surecast.errors import ConfigurationError, PeerError
+from surecast.zap.events import ChannelChange, Event
+from surecast.zap.ranking import Ranking
+from surecast.zap.table import address_of
+
+__all__ = ["ChannelViewers", "Viewers"]
+
+_VERSION = 1
+_HEAD = struct.Struct("<BQQQQII")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelViewers:
+    """How many boxes are tuned in on a channel."""
+
+    channel: str
+    viewers: int
+
+
+class Viewers:
+    """The state of ZapViewers, P2S Listing 4. Boxes and channels beyond the limits are left out and counted.
+
+    >>> from surecast.zap.events import parse_line
+    >>> viewers = Viewers()
+    >>> sorted(viewers.execute(map(parse_line, [
+    ...     "2024-01-01,20:00:00,10.0.0.1,B,A", "2024-01-01,20:00:00,10.0.0.2,B,A", "2024-01-01,20:00:03,10.0.0.1,C,B",
+    ...     "2024-01-01,20:00:05,10.0.0.1,Power: 0"])))
+    ['B', 'C']
+    >>> viewers.num_viewers("B"), viewers.num_viewers("C"), viewers.compute_top_list(10)
+    (1, 0, [ChannelViewers(channel='B', viewers=1)])
+    """
+
+    def __init__(self, boxes_max: int = 8_000_000, channels_max: int = 10_000):
+        if boxes_max < 1 or channels_max < 1:
+            raise ConfigurationError("boxes_max and channels_max: write 1 or more")
+        self.boxes_max, self.channels_max = boxes_max, channels_max
+        self.events = 0
+        """Events that were executed."""
+        self.broken_chains = 0
+        """Channel changes whose FROMCH is not where the box was last heard: something between was lost."""
+        self.refused = 0
+        """Channel changes of boxes or channels beyond the limits."""
+        self.on = 0
+        """Boxes that are counted on a channel now."""
+        self._names: list[str] = []
+        self._places: dict[str, int] = {}
+        self._boxes: dict[int, int] = {}  # address: twice the channel's place, plus 1 while on
+        self._ranking = Ranking()
+
+    def execute(self, events: Iterable[Event]) -> set[str]:
+        """Takes events in, and says whose viewers they changed."""
+        changed: set[int] = set()
+        for event in events:
+            self.events += 1
+            if isinstance(event, ChannelChange):
+                self._tune(event, changed)
+            elif event.kind == "power":
+                self._switch(address_of(event.box), event.value, changed)
+        return {self._names[place] for place in changed}
+
+    def num_viewers(self, channel: str) -> int:
+        """Boxes that are tuned in on the channel now."""
+        place = self._places.get(channel)
+        return 0 if place is None else self._ranking.count(place)
+
+    def compute_top_list(self, n: int) -> list[ChannelViewers]:
+        """The `n` most viewed channels, by viewers and among equals by name; channels without viewers are left out."""
+        found = [(-count, self._names[place]) for place, count in self._ranking.first(n)]
+        return [ChannelViewers(name, -count) for count, name in sorted(found)[:n]]
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that have been heard of, by name."""
+        return sorted(self._names)
+
+    @property
+    def boxes(self) -> int:
+        """Boxes whose channel is known, on or off."""
+        return len(self._boxes)
+
+    def _tune(self, event: ChannelChange, changed: set[int]) -> None:
+        address = address_of(event.box)
+        before = self._boxes.get(address)
+        place = self._places.get(event.to_channel)
+        if (before is None and len(self._boxes) >= self.boxes_max) or (
+            place is None and len(self._names) >= self.channels_max
+        ):
+            self.refused += 1
+            return
+        if place is None:
+            place = self._places[event.to_channel] = len(self._names)
+            self._names.append(event.to_channel)
+        if before is not None:
+            self.broken_chains += self._names[before >> 1] != event.from_channel
+            if before & 1:
+                self._count(before >> 1, -1, changed)
+        self._boxes[address] = place << 1 | 1
+        self._count(place, 1, changed)
+
+    def _switch(self, address: int, value: int, changed: set[int]) -> None:
+        before = self._boxes.get(address)
+        # a box that was never heard of is on a channel that nobody knows
+        if before is not None and before & 1 != value:
+            self._boxes[address] = before ^ 1
+            self._count(before >> 1, 1 if value else -1, changed)
+
+    def _count(self, place: int, by: int, changed: set[int]) -> None:
+        self.on += by
+        changed.add(place)
+        if by > 0:
+            self._ranking.rise(place)
+        else:
+            self._ranking.fall(place)
+
+    def snapshot(self) -> bytes:
+        """The state as bytes; equal states give equal bytes, however they came about."""
+        order = sorted(range(len(self._names)), key=self._names.__getitem__)
+        new = np.empty(len(order), dtype=np.int64)
+        new[order] = np.arange(len(order))
+        address = np.fromiter(self._boxes.keys(), np.int64, len(self._boxes))
+        state = np.fromiter(self._boxes.values(), np.int64, len(self._boxes))
+        by_address = np.argsort(address)
+        state = new[state >> 1] << 1 | (state & 1) if len(state) else state
+        names = [self._names[place].encode() for place in order]
+        return b"".join(
+            [
+                _HEAD.pack(
+                    _VERSION, self.events, self.broken_chains, self.refused, self.on, len(names), len(self._boxes)
+                ),
+                *(bytes([len(name)]) + name for name in names),
+                address[by_address].astype("<u4").tobytes(),
+                state[by_address].astype("<u4").tobytes(),
+            ]
+        )
+
+    def restore(self, state: bytes) -> None:
+        """Replaces the state by that of a snapshot; empty bytes are the initial state. PeerError if it is damaged."""
+        fresh = Viewers(self.boxes_max, self.channels_max)
+        if state:
+            try:
+                fresh._read(state)
+            except (struct.error, ValueError, IndexError) as error:
+                raise PeerError(f"the snapshot of the viewers cannot be read: {error}") from None
+        self.__dict__.update(fresh.__dict__)
+
+    def _read(self, state: bytes) -> None:
+        version, self.events, self.broken_chains, self.refused, on, names, boxes = _HEAD.unpack_from(state)
+        if version != _VERSION:
+            raise ValueError(f"its version is {version}, {_VERSION} was expected")
+        at = _HEAD.size
+        for _ in range(names):
+            length = state[at]
+            self._names.append(state[at + 1 : at + 1 + length].decode())
+            at += 1 + length
+        if len(state) != at + 8 * boxes:
+            raise ValueError(f"it has {len(state)} bytes, {at + 8 * boxes} were expected")
+        self._places = {name: place for place, name in enumerate(self._names)}
+        address = np.frombuffer(state, "<u4", boxes, at)
+        where = np.frombuffer(state, "<u4", boxes, at + 4 * boxes)
+        if boxes and int(where.max()) >> 1 >= names:
+            raise ValueError("a box is on a channel that is not there")
+        self._boxes = dict(zip(address.tolist(), where.tolist(), strict=True))
+        counts = np.bincount(where[where & 1 == 1] >> 1, minlength=names)
+        self._ranking = Ranking(counts.tolist())
+        self.on = int(counts.sum())
+        if self.on != on:
+            raise ValueError(f"{self.on} boxes are on, {on} were expected")

@@ -1,0 +1,308 @@
+"""Replicas in one process, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surecast.broker.replica import Address, Place, ReplicaNode, SegmentStore
+from surecast.broker.replica.frames import frame
+from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet
+from surecast.broker.store import MemoryStore, StoreError
+from surecast.errors import ConfigurationError, OverloadError, PeerError
+from surecast.protocol.paxos import Context, ExampleStore, PaxosSettings
+from surecast.protocol.paxos.example_store import get, incr, put
+
+Local = Callable[..., Any]
+Run = Callable[..., Any]
+
+
+def test_any_replica_may_be_asked_and_all_become_equal(local: Local, run: Run) -> None:
+    async def main() -> None:
+        turns: list[int] = []
+        group = local(3, on_turn=lambda: turns.append(1))
+        for number in (1, 2, 3):
+            await group.start(number)
+        leader = await group.leader()
+        for client, node in enumerate(group.nodes.values(), 1):
+            for sequence in range(1, 11):
+                reply = await group.ask(node, client, sequence, incr(b"k"))
+                assert reply == b"+%d" % (10 * (client - 1) + sequence)
+        await group.equal()
+        assert [node.handler.pairs for node in group.nodes.values()] == [{b"k": b"30"}] * 3
+        status = leader.status()
+        assert (status.leads, status.leader, status.members) == (True, leader.id, (1, 2, 3))
+        assert status.applied == status.chosen == leader.replica.applied
+        assert all(peer.up and peer.heard and peer.is_member for peer in status.peers)
+        assert len(status.peers) == 2
+        assert turns
+        await group.stop()
+        with pytest.raises(OverloadError, match="stopped"):
+            leader.submit([(9, 1, b"")])
+
+    run(main)
+
+
+def test_the_group_goes_on_without_its_leader_and_takes_it_back(local: Local, run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        group = local(3)
+        for number in (1, 2, 3):
+            await group.start(number, store=SegmentStore(tmp_path / str(number), "os"))
+        old = await group.leader()
+        assert await group.ask(old, 1, 1, incr(b"k")) == b"+1"
+        del group.nodes[old.id]
+        await old.stop()
+        new = await group.leader()
+        assert await group.ask(new, 1, 1, incr(b"k")) == b"+1"  # asked again: answered, not carried out
+        assert await group.ask(new, 1, 2, incr(b"k")) == b"+2"
+        await group.start(old.id, store=SegmentStore(tmp_path / str(old.id), "os"))
+        await group.equal()
+        assert group.nodes[old.id].handler.pairs == {b"k": b"2"}
+        await group.stop()
+
+    run(main)
+
+
+async def knock(address: Address, hello: Hello, secret: bytes) -> Welcome:
+    """Says hello to a replica."""
+    reader, writer = await asyncio.open_connection(*address)
+
+    async def say(content: bytes) -> None:
+        writer.write(frame(content))
+
+    async def hear() -> bytes:
+        try:
+            head = await reader.readexactly(8)
+            return await reader.readexactly(int.from_bytes(head[:4], "big"))
+        except asyncio.IncompleteReadError:
+            raise PeerError("it hung up") from None
+
+    try:
+        return await greet(say, hear, hello, secret)
+    finally:
+        writer.close()
+
+
+def test_strangers_are_refused(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(3)
+        node = await group.start(1)
+        secret = group.nodes[1].peers.secret
+        nonce = secrets.token_hex(16)
+        assert (await knock(node.address, Hello("peer", "test", 2, 0, nonce), secret)).replica == 1
+        for hello, given, why in (
+            (Hello("peer", "test", 2, 0, nonce), b"another secret", "the secret is not"),
+            (Hello("peer", "other", 2, 0, nonce), secret, "replica of the group 'test'"),
+            (Hello("peer", "test", 1, 0, nonce), secret, "this is replica 1"),
+            (Hello("peer", "test", 2, 77, nonce), secret, "another token"),
+            (Hello("client", "test", 2, 0, nonce), secret, "for other replicas"),
+        ):
+            with pytest.raises(RefusalError, match=why):
+                await knock(node.address, hello, given)
+        with pytest.raises(PeerError):
+            await knock(node.address, Hello("peer", "x" * 20_000, 2, 0, nonce), secret)
+        await group.stop()
+
+    run(main)
+
+
+def test_a_replica_that_lost_its_store_is_not_let_in(local: Local, run: Run) -> None:
+    """It has lost promises: were it let in, two values could be chosen for one instance."""
+
+    async def main() -> None:
+        group = local(3)
+        stores = {number: MemoryStore() for number in (1, 2, 3)}
+        for number in (1, 2, 3):
+            await group.start(number, store=stores[number])
+        await group.leader()
+        await asyncio.sleep(0.2)
+        await group.nodes.pop(3).stop()
+        failed: list[Exception] = []
+        lost = await group.start(3, store=MemoryStore(), on_failed=failed.append)
+        while not failed:
+            await asyncio.sleep(0.01)
+        assert isinstance(lost.failure, ConfigurationError)
+        assert "another store" in str(failed[0])
+        assert not any(peer.heard for peer in group.nodes[1].status().peers if peer.replica == 3)
+        await group.stop()
+
+    run(main)
+
+
+def test_a_new_replica_takes_the_place_of_an_old_one(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(4, settings=PaxosSettings(snapshot_every=20, log_keep=5))
+        founders = {number: group.places[number] for number in (1, 2, 3)}
+        for number in (1, 2, 3):
+            await group.start(number, places=founders)
+        leader = await group.leader()
+        for sequence in range(1, 41):
+            await group.ask(leader, 1, sequence, incr(b"k"))
+        new = await group.start(4, join=True, store=MemoryStore())
+        with pytest.raises(ConfigurationError, match="not a member"):
+            await leader.replace(9, 4, new.address)
+        old = next(number for number in (1, 2, 3) if number != leader.id)
+        since = await leader.replace(old, 4, new.address)
+        await group.nodes.pop(old).stop()
+        while leader.replica.applied < since - 1 or not new.status().voting:
+            await asyncio.sleep(0.02)
+        assert set(leader.members) == {1, 2, 3, 4} - {old}
+        assert await group.ask(new, 2, 1, incr(b"k")) == b"+41"
+        await group.equal()
+        # The address of the new one is known to all, and kept.
+        for number, node in group.nodes.items():
+            assert node.places()[4].peer == new.address, number
+            assert b"A\x00\x04" in dict(node.store.items())
+        with pytest.raises(OverloadError, match="to be reached"):
+            await leader.replace(4, 5, Address("127.0.0.1", 1), timeout_s=0.3)
+        await group.stop()
+
+    run(main)
+
+
+def test_a_peer_that_does_not_read_costs_a_bounded_queue(local: Local, run: Run) -> None:
+    """A fake replica says hello and reads no more. Messages for it are dropped; a link that stalls is given up."""
+
+    async def main() -> None:
+        group = local(3, queue_bytes_max=200_000)
+        listener = socket.create_server(group.places[3].peer)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.setblocking(False)
+        accepted = asyncio.create_task(asyncio.get_running_loop().sock_accept(listener))
+        for number in (1, 2):
+            await group.start(number)
+        leader = await group.leader()
+        fake, _ = await accepted
+        link = leader.peers._links[3]
+        # Without a hello it is not up, and nothing waits for it.
+        assert (link.is_up, link.queued_bytes) == (False, 0)
+        link._sock, peer = socket.socketpair()
+        link._sock.setblocking(False)
+        link._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        link.is_up = True
+        most = 0
+        for sequence in range(1, 61):
+            await group.ask(leader, 1, sequence, put(b"k", bytes(20_000)))
+            most = max(most, link.queued_bytes)
+        assert 100_000 < most <= 200_000
+        assert link.dropped > 0
+        link._progress_s -= 10
+        link.check()
+        assert (link.is_up, link.queued_bytes) == (False, 0)
+        for each in (fake, peer, listener):
+            each.close()
+        await group.equal(1, 2)
+        await group.stop()
+
+    run(main)
+
+
+def test_links_can_be_delayed_and_keep_their_order(local: Local, run: Run) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        group = local(3, link_delay_s=0.03)
+        for number in (1, 2, 3):
+            await group.start(number)
+        leader = await group.leader()
+        begin = loop.time()
+        assert await group.ask(leader, 1, 1, incr(b"k")) == b"+1"
+        assert loop.time() - begin >= 0.059  # there and back
+        answers = await asyncio.gather(*(group.ask(leader, 1, n, incr(b"k")) for n in range(2, 50)))
+        assert answers == [b"+%d" % n for n in range(2, 50)]
+        await group.equal()
+        await group.stop()
+
+    run(main)
+
+
+class BrokenStore(MemoryStore):
+    """A store that refuses after a while."""
+
+    is_broken = False
+
+    def commit(self, operations: Any) -> None:
+        if self.is_broken:
+            raise StoreError("disk full")
+        super().commit(operations)
+
+
+class Explosive(ExampleStore):
+    """A handler that raises, as it must not."""
+
+    def execute(self, command: bytes, context: Context) -> bytes:
+        if command == b"boom":
+            raise RuntimeError("boom")
+        return super().execute(command, context)
+
+
+def test_a_replica_that_cannot_store_is_silent(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(3)
+        stores = {number: BrokenStore() for number in (1, 2, 3)}
+        failed: list[Exception] = []
+        for number in (1, 2, 3):
+            await group.start(number, store=stores[number], on_failed=failed.append)
+        old = await group.leader()
+        stores[old.id].is_broken = True
+        answers: list[Any] = []
+        old.submit([(1, 1, incr(b"k"))], answers.append)
+        while not failed:
+            await asyncio.sleep(0.01)
+        assert str(failed[0]) == "disk full"
+        assert not answers
+        del group.nodes[old.id]
+        new = await group.leader()
+        assert (await group.ask(new, 1, 1, incr(b"k"))) == b"+1"
+        await old.stop()
+        await group.stop()
+
+    run(main)
+
+
+def test_a_handler_that_raises_ends_its_replica(local: Local, run: Run) -> None:
+    async def main() -> None:
+        failed: list[Exception] = []
+        group = local(1)
+        node: ReplicaNode = await group.start(1, handler=Explosive(), on_failed=failed.append)
+        node.submit([(1, 1, b"boom")])
+        while not failed:
+            await asyncio.sleep(0.01)
+        assert str(node.failure) == "boom"
+        await group.stop()
+
+    run(main)
+
+
+def test_what_is_wrong_at_the_start_is_said(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(2)
+        with pytest.raises(ConfigurationError, match="own address is not among"):
+            await group.start(7)
+        with socket.create_server(group.places[1].peer), pytest.raises(ConfigurationError, match="cannot listen at"):
+            await group.start(1)
+        node = await group.start(2)
+        with pytest.raises(ConfigurationError, match="it is known to be at"):
+            await node.replace(2, 1, Address("127.0.0.1", 1))
+        assert await asyncio.wait_for(asyncio.sleep(0, True), 1)
+        await group.stop()
+
+    run(main)
+
+
+def test_one_replica_alone_and_its_address(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(1)
+        node = await group.start(1, places={1: Place(Address("127.0.0.1", 0))})
+        assert node.address.port
+        assert await group.ask(node, 1, 1, put(b"k", b"v")) == b"+"
+        assert await group.ask(node, 1, 2, get(b"k")) == b"+v"
+        assert node.leader == 1
+        await group.stop()
+
+    run(main)

@@ -1,0 +1,215 @@
+"""The store of a replica: what returned is there, what was cut off is not, and damage is never passed over."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from surecast.broker.replica.segment_store import SegmentStore
+from surecast.broker.store import Operation, StoreError
+
+# A child that commits for ever; commit n follows from n, and it says n when the commit has returned.
+WRITER = """
+import os, random, sys
+from pathlib import Path
+from surecast.broker.replica.segment_store import SegmentStore
+
+store = SegmentStore(Path(sys.argv[1]), sys.argv[2], segment_bytes=20_000, slack_bytes=40_000)
+for n in range(int(sys.argv[3]), 1_000_000):
+    draw = random.Random(n)
+    changes = [(b"k%d" % draw.randrange(50), draw.choice([None, draw.randbytes(200)])) for _ in range(20)]
+    store.commit([(b"last", b"%d" % n), *changes])
+    os.write(1, b"%d\\n" % n)
+"""
+
+
+def operations_of(n: int) -> list[Operation]:
+    draw = random.Random(n)
+    changes = [(b"k%d" % draw.randrange(50), draw.choice([None, draw.randbytes(200)])) for _ in range(20)]
+    return [(b"last", b"%d" % n), *changes]
+
+
+def apply(model: dict[bytes, bytes], operations: list[Operation]) -> None:
+    for key, value in operations:
+        if value is None:
+            model.pop(key, None)
+        else:
+            model[key] = value
+
+
+def small(folder: Path) -> SegmentStore:
+    return SegmentStore(folder, "os", segment_bytes=5_000, slack_bytes=10_000)
+
+
+def last_file(folder: Path) -> Path:
+    return max(folder.glob("paxos-*.log"))
+
+
+def test_it_is_a_map_over_many_files_and_starts(tmp_path: Path) -> None:
+    model: dict[bytes, bytes] = {}
+    most = 0
+    for start in range(6):
+        with small(tmp_path) as store:
+            assert dict(store.items()) == model
+            for n in range(start * 60, start * 60 + 60):
+                store.commit(operations_of(n))
+                apply(model, operations_of(n))
+                most = max(most, store.statistics().log_bytes)
+            assert dict(store.items()) == model
+            live = sum(len(key) + len(value) + 8 for key, value in model.items())
+            assert store.statistics().live_bytes == live
+    assert most < 2 * 50 * 220 + 10_000 + 2 * 5_000 + 20_000  # old files go: garbage does not pile up
+    assert min(tmp_path.glob("paxos-*.log")).name > "paxos-0000000005.log"
+
+
+def test_a_commit_cut_off_at_any_byte_is_not_there_and_those_before_are(tmp_path: Path) -> None:
+    folder = tmp_path / "whole"
+    with SegmentStore(folder) as store:
+        store.commit([(b"a", b"1"), (b"b", b"2")])
+        before = last_file(folder).stat().st_size
+        store.commit([(b"a", b"3"), (b"c", b"4" * 30), (b"b", None)])
+    whole = last_file(folder).read_bytes()
+    for size in range(before, len(whole) + 1):
+        copy = tmp_path / "cut"
+        shutil.copytree(folder, copy)
+        last_file(copy).write_bytes(whole[:size])
+        expected = {b"a": b"3", b"c": b"4" * 30} if size == len(whole) else {b"a": b"1", b"b": b"2"}
+        with SegmentStore(copy) as store:
+            assert dict(store.items()) == expected
+            assert store.cut_bytes == (0 if size == len(whole) else size - before)
+            store.commit([(b"d", b"5")])
+        with SegmentStore(copy) as store:
+            assert dict(store.items()) == {**expected, b"d": b"5"}
+        shutil.rmtree(copy)
+
+
+def test_a_torn_commit_of_zeros_or_noise_is_cut_away(tmp_path: Path) -> None:
+    for tail in (bytes(500), random.Random(1).randbytes(500), b"\xa5SE\x5a" + bytes(100)):
+        with SegmentStore(tmp_path / "s") as store:
+            store.commit([(b"a", b"1")])
+        with last_file(tmp_path / "s").open("ab") as file:
+            file.write(tail)
+        with SegmentStore(tmp_path / "s") as store:
+            assert dict(store.items()) == {b"a": b"1"}
+            assert store.cut_bytes == len(tail)
+
+
+def test_a_file_that_was_just_being_made_is_no_damage(tmp_path: Path) -> None:
+    with SegmentStore(tmp_path) as store:
+        store.commit([(b"a", b"1")])
+    for size in range(24):
+        (tmp_path / "paxos-0000000002.log").write_bytes(bytes(size))
+        with SegmentStore(tmp_path) as store:
+            assert dict(store.items()) == {b"a": b"1"}
+
+
+def test_damage_before_the_end_is_refused(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
+        for n in range(30):
+            store.commit(operations_of(n))
+    files = sorted(tmp_path.glob("paxos-*.log"))
+    assert len(files) > 2
+    for file, at in ((files[0], 40), (files[1], 3_000)):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(StoreError, match="damaged at byte"):
+            small(tmp_path)
+        file.write_bytes(whole)
+    files[1].unlink()
+    with pytest.raises(StoreError, match=r"commit \d+ is missing"):
+        small(tmp_path)
+
+
+def test_damage_in_the_last_file_is_refused_where_a_whole_commit_follows(tmp_path: Path) -> None:
+    with SegmentStore(tmp_path) as store:
+        for n in range(3):
+            store.commit(operations_of(n))
+    whole = last_file(tmp_path).read_bytes()
+    for at in range(24, len(whole) * 2 // 3, 97):
+        last_file(tmp_path).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(StoreError, match="damaged at byte"):
+            SegmentStore(tmp_path)
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_killed_in_the_middle_everything_that_returned_is_there(tmp_path: Path, durability: str) -> None:
+    draw = random.Random(5)
+    done = 0
+    for _ in range(2):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), durability, str(done)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        enough = done + draw.randrange(50, 300)
+        for line in child.stdout:
+            if int(line) >= enough:
+                child.send_signal(signal.SIGKILL)
+                break
+        said = [int(line) for line in child.stdout.read().split()]
+        child.wait()
+        child.stdout.close()
+        returned = max([enough, *said]) + 1
+        with SegmentStore(tmp_path, "os") as store:
+            found = dict(store.items())
+        done = int(found[b"last"]) + 1
+        assert done in (returned, returned + 1)  # the commit that was killed may be there, but then whole
+        model: dict[bytes, bytes] = {}
+        for n in range(done):
+            apply(model, operations_of(n))
+        assert found == model
+
+
+def test_a_disk_without_room_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SegmentStore(tmp_path) as store:
+        store.commit([(b"a", b"1")])
+        real = os.writev
+
+        def half(file: int, parts: list[bytes]) -> int:
+            real(file, [b"".join(parts)[:10]])
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "writev", half)
+        with pytest.raises(StoreError, match="No space left"):
+            store.commit([(b"b", b"2")])
+        monkeypatch.setattr(os, "writev", real)
+        store.commit([(b"c", b"3")])
+    with SegmentStore(tmp_path) as store:
+        assert dict(store.items()) == {b"a": b"1", b"c": b"3"}
+
+
+def test_after_a_disk_that_did_not_confirm_nothing_more_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with SegmentStore(tmp_path) as store:
+        store.commit([(b"a", b"1")])
+        monkeypatch.setattr(os, "fdatasync", refuse)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="did not confirm"):
+                store.commit([(b"b", b"2")])
+
+
+def test_only_one_process_at_a_time(tmp_path: Path) -> None:
+    with SegmentStore(tmp_path), pytest.raises(StoreError, match="another process"):
+        SegmentStore(tmp_path)
+
+
+def test_written_without_sync_it_does_not_open_after_the_machine_started_anew(tmp_path: Path) -> None:
+    with SegmentStore(tmp_path, "os") as store:
+        store.commit([(b"a", b"1")])
+        boot = (tmp_path / "unsynced").read_text()
+    assert not (tmp_path / "unsynced").exists()  # closed in order
+    (tmp_path / "unsynced").write_text("another start" + boot)
+    with pytest.raises(StoreError, match="lost promises"):
+        SegmentStore(tmp_path, "full")
+    (tmp_path / "unsynced").write_text(boot)  # the process was killed, and the machine went on
+    with SegmentStore(tmp_path, "full") as store:
+        assert dict(store.items()) == {b"a": b"1"}

@@ -1,0 +1,222 @@
+"""The bytes of a snapshot: equal for equal states, each message once, and refused where they are not right."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from surecast.errors import PeerError
+from surecast.protocol.broker import Broker, BrokerSettings, Connection, Limits, Message, Origin, Session, Subscription
+from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.limits import Pace
+from surecast.protocol.broker.message import Delivery
+from surecast.protocol.broker.observer import Tally
+from surecast.protocol.broker.requests import Entry
+from surecast.protocol.broker.session import Will
+from surecast.protocol.broker.snapshot import decode_state, encode_state
+from surecast.protocol.mqtt import V5, V311, Connect, Decoder, Publish, PublishRun, encode
+
+HEAD = 22
+
+
+def copy_of(broker: Broker) -> Broker:
+    """A broker with the same state."""
+    copy = Broker(broker.settings)
+    decode_state(copy, encode_state(broker))
+    return copy
+
+
+def busy(world: Any) -> Broker:
+    """A broker with something of everything."""
+    ann = world.client("ann").lasting(keep_alive_s=60, topic_alias_maximum=5)
+    ann.subscribe("a/#", 2, subscription_ids=(3,), user=(("filter", "price > 3"),))
+    ann.subscribe("$share/g/b", 1)
+    ann.drop()
+    bob = world.client("bob", V311).online()
+    bob.subscribe("a/b", 1)
+    bob.subscribe("$share/g/b", 1)
+    eve = world.client("eve").online(topic_alias_maximum=9)
+    for topic in ("a/b", "a/c", "b"):
+        eve.publish(topic, b"one", 1, user=(("price", "5"),))
+        eve.publish(topic, b"two", 2, retain=True, message_expiry_s=100, user=(("price", "5"),))
+        eve.publish(topic, b"three", 1)
+        eve.publish(topic, b"four", 1)
+    return world.broker  # type: ignore[no-any-return]
+
+
+def test_nothing_of_the_state_is_forgotten() -> None:
+    """Whoever gives one of these classes a field must say in the snapshot what becomes of it, and then here."""
+    assert set(Connection.__slots__) == {
+        *("number", "origin", "phase", "connect", "user", "version_5", "explains", "packet_bytes_max", "aliases_max"),
+        *("aliases", "known_aliases", "known_aliases_max", "allowed", "congested", "held", "held_bytes", "limits"),
+        *("pace", "burst_at", "burst_bytes", "opened_at", "connected_at", "heard_at", "silence_max_s"),
+        *("session", "decoder", "out"),  # by the session; made anew; no state
+    }
+    assert set(Session.__slots__) == {
+        *("client", "user", "listener", "serial", "lifetime_s", "ends_at", "expiry_check_at", "bytes_queued"),
+        *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
+        *("subscriptions", "received", "inflight", "waiting", "resend"),
+        *("client_field", "bytes_max", "short_max", "routes", "groups"),  # follow from others, or are caches
+    }
+    assert set(Message.__slots__) == {
+        *("number", "topic", "topic_field", "payload", "qos", "retain", "properties", "expires_at", "published_at"),
+        *("publisher", "interval_end", "references"),
+        *("size", "event", "_kind", "_first", "_others"),  # follow from others, or are caches
+    }
+    assert set(Delivery.__slots__) == {
+        *("message", "qos", "retain", "identifiers", "sequence", "identifier", "released"),
+    }
+    assert set(Entry.__slots__) == {"highest", "outcomes", "used_at", "is_durable"}
+    assert set(Pace.__slots__) == {"rate_per_s", "hold_until", "tokens", "at"}
+    named = {kind: [each.name for each in fields(kind)] for kind in (Books, Limits, Origin, Subscription, Tally, Will)}
+    assert named == {
+        Books: ["matched", "delivered", "expired", "dropped"],
+        Limits: [
+            *("queue_messages_max", "queue_bytes_max", "overflow", "inflight_max", "receive_maximum"),
+            *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "warn_at"),
+        ],
+        Origin: ["listener", "peer", "identity"],
+        Subscription: [
+            *("filter", "qos", "no_local", "retain_as_published", "identifier", "share", "content", "content_text"),
+        ],
+        Tally: [
+            *("packets_in", "bytes_in", "bytes_out", "published", "unauthorised", "protocol_errors", "connections"),
+            *("refused", "notices"),
+        ],
+        Will: ["message", "delay_s", "lifetime_s", "due_at", "interval_s"],
+    }
+    assert set(vars(Broker())) == {
+        *("connections", "checking", "tally", "timers", "started_at", "next_connection", "identifiers_given"),
+        *("routes", "retained", "incoming", "sessions", "requests"),
+        *("settings", "authenticates", "observer", "_hooks", "_watches", "_handlers"),  # given to a new one
+        *("journal", "dirty", "outgoing", "_subscribing"),  # no state, or none of their own
+    }
+
+
+def test_a_message_in_many_queues_is_written_once(world: Any) -> None:
+    names = [f"s{i}" for i in range(20)]
+    for name in names:
+        client = world.client(name).lasting()
+        client.subscribe("t", 1)
+        client.drop()
+    world.client("p").online().publish("t", b"P" * 5_000, 1, retain=True)
+    data = encode_state(world.broker)
+    assert data.count(b"P" * 5_000) == 1
+    copy = copy_of(world.broker)
+    kept = {id(copy.sessions.by_client[name].waiting[0].message) for name in names}
+    assert kept == {id(copy.retained.get("t"))}
+    message = copy.retained.get("t")
+    assert message is not None
+    assert message.references == 21
+
+
+def test_equal_states_give_equal_bytes(make_world: Any) -> None:
+    one, other = busy(make_world()), busy(make_world())
+    assert encode_state(one) == encode_state(other) == encode_state(copy_of(one))
+
+
+def test_what_was_in_the_wrong_order_before_a_copy_stays_so(world: Any) -> None:
+    """The tree of retained topics has an order of its own, which is not that of the topics."""
+    client = world.client("ann").online()
+    for topic in ("a/1", "b/1", "a/2"):
+        client.publish(topic, b"x", retain=True)
+    client.publish("a/1", b"", retain=True)
+    copy = copy_of(world.broker)
+    for retained in (world.broker.retained, copy.retained):
+        assert [m.topic for m in retained.matching("#", 0.0)] == ["b/1", "a/2"]
+        assert [m.topic for m in retained.matching("+/+", 0.0)] == ["a/2", "b/1"]
+        assert retained.state()[1] == ["b/1", "a/2"]
+
+
+def test_half_a_packet_cannot_be_kept() -> None:
+    broker = Broker()
+    connection = broker.open(Origin(peer="host"), 0.0)
+    broker.receive(connection, encode(Connect("ann"), V5)[:-1], 0.0)
+    with pytest.raises(ValueError, match=r"connection 1 \(host\) holds 17 bytes of a packet"):
+        encode_state(broker)
+
+
+def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
+    data = encode_state(busy(world))
+    with pytest.raises(ValueError, match="new broker only"):
+        decode_state(world.broker, data)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda data: b"", "does not begin like one"),
+        (lambda data: data[:20], "does not begin like one"),
+        (lambda data: b"x" + data[1:], "does not begin like one"),
+        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9; only 1 can be read"),
+        (lambda data: data[:-1], "damaged"),
+        (lambda data: data + b"x", "damaged"),
+        (lambda data: data[:100] + bytes((data[100] ^ 1,)) + data[101:], "damaged"),
+        (lambda data: checked(data[HEAD:] + b"xy"), "goes on for 2 bytes after its end"),
+        (lambda data: checked(data[HEAD:-1]), "cannot be"),
+    ],
+)
+def test_a_snapshot_that_is_not_right_is_refused(world: Any, change: Any, problem: str) -> None:
+    with pytest.raises(PeerError, match=f"broker snapshot: .*{problem}"):
+        decode_state(Broker(), change(encode_state(busy(world))))
+
+
+def checked(body: bytes) -> bytes:
+    """A body with a head that is right for it."""
+    head = encode_state(Broker())[:HEAD]
+    return head[:-4] + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def test_any_bytes_are_read_or_refused(world: Any) -> None:
+    body = encode_state(busy(world))[HEAD:]
+    rng = random.Random(5)
+    read = 0
+    for _ in range(1_500):
+        data = bytearray(body)
+        for _ in range(rng.choice((1, 1, 4))):
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
+        try:
+            decode_state(Broker(), checked(bytes(data[: rng.choice((len(data), rng.randrange(len(data)))) or None])))
+            read += 1
+        except PeerError as error:
+            assert str(error).startswith("broker snapshot: ")
+    assert 50 < read < 1_000
+
+
+def test_settings_that_allow_less_refuse_what_they_do_not_allow(world: Any) -> None:
+    client = world.client("ann").lasting()
+    client.subscribe("a/b/c/d")
+    with pytest.raises(PeerError, match="levels"):
+        decode_state(Broker(BrokerSettings(topic_levels_max=3)), encode_state(world.broker))
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_same_bytes_make_the_same_runs_whatever_came_before(qos: int, version: int) -> None:
+    """A broker treats a run as one, so a decoder that is new must find the runs that an old one finds."""
+    packets = [Publish(t, b"x", qos, packet_id=i + 1 if qos else 0) for i, t in enumerate("aaabbcaac")]
+    data = b"".join(encode(packet, version) for packet in packets)
+    new = Decoder(version=version)
+    found = [new.feed_runs(data) for _ in range(2)]
+    assert found[0] == found[1]
+    assert [p.count if isinstance(p, PublishRun) else 1 for p in found[0]] == [3, 2, 1, 2, 1]
+    assert [p.raw for p in found[0] if isinstance(p, Publish)] == [p.raw for p in found[1] if isinstance(p, Publish)]
+
+
+def test_a_copy_takes_a_run_as_the_original_does(world: Any, version: int) -> None:
+    """Messages that a client sends to itself in one write: they come before the acknowledgements, or between them."""
+    client = world.client("ann", version).online()
+    client.subscribe("t", 1)
+    client.publish("t", b"first", 1)
+    copy = copy_of(world.broker)
+    data = b"".join(encode(Publish("t", b"x", 1, packet_id=i), version) for i in (7, 8, 9))
+    sent = []
+    for broker in (world.broker, copy):
+        connection = broker.connections[1]
+        broker.receive(connection, data, world.now)
+        sent.append(b"".join(connection.out))
+    assert sent[0] == sent[1]
+    assert encode_state(world.broker) == encode_state(copy)
