@@ -112,7 +112,7 @@ class Group:
             return {one["replica"]: one for one in await ask_status(self.spec) if "error" not in one}
         return {}
 
-    async def wait_leader(self, timeout_s: float = 20.0) -> int:
+    async def wait_leader(self, timeout_s: float = 60.0) -> int:
         """Waits until one of the replicas leads; which."""
         ends = time.monotonic() + timeout_s
         while time.monotonic() < ends:
@@ -122,7 +122,7 @@ class Group:
             await asyncio.sleep(0.05)
         raise AssertionError(f"nobody leads after {timeout_s:g} s\n{self.log()}")
 
-    async def wait_equal(self, numbers: Sequence[int], timeout_s: float = 20.0) -> dict[int, dict[str, Any]]:
+    async def wait_equal(self, numbers: Sequence[int], timeout_s: float = 60.0) -> dict[int, dict[str, Any]]:
         """Waits until replicas have applied the same; fails where they applied equally much, but not the same."""
         ends = time.monotonic() + timeout_s
         while time.monotonic() < ends:

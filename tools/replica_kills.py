@@ -1,6 +1,6 @@
 """Kills, stops and starts the replicas of a real group under load, and checks what it promises.
 
-    python tools/replica_kills.py --seconds 60 --seed 1 [--replicas 3] [--clients 6] [--sync majority]
+    python tools/replica_kills.py --seconds 60 --seed 1 [--replicas 3] [--variant multi]
 
 Replicas of the example store run as processes. Clients increment counters, and set a register where it has the value
 they read. Meanwhile the leader or another replica is killed (SIGKILL) and started again, or stopped (SIGSTOP) and let
@@ -139,7 +139,8 @@ def gap_after(answered_s: list[float], at_s: float) -> float:
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
     """One run."""
-    group = Group(folder, options.replicas, sync=options.sync, paxos={"snapshot_every": 400, "log_keep": 100})
+    paxos = {"variant": options.variant, "snapshot_every": 400, "log_keep": 100}
+    group = Group(folder, options.replicas, sync=options.sync, paxos=paxos)
     draw = random.Random(options.seed)
     history, events = History(), list[str]()
     try:
@@ -184,6 +185,7 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--interval", type=float, default=1.5, help="seconds between two troubles, about")
+    parser.add_argument("--variant", choices=("multi", "batch", "fast"), default="multi")
     parser.add_argument("--sync", choices=("majority", "none"), default="majority")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=new_loop) as runner:

@@ -17,13 +17,13 @@ from surecast.zap import (
     Traffic,
     compare_logs,
     convert,
-    fit_traffic,
     gaps_s,
     join_tables,
     parse_line,
 )
 from surecast.zap.compare import ks_distance, rank_shares, total_variation
-from surecast.zap.fit import find_stops, gap_chances
+from surecast.zap.fit import find_stops, fit_traffic, gap_chances
+from surecast.zap.table import CHANGE, POWER
 
 MIDNIGHT = 1_704_067_200
 TRUE = Traffic(
@@ -133,11 +133,24 @@ def test_the_parameters_of_generated_traffic_come_back(day: EventTable) -> None:
 
 
 def test_little_is_not_enough_to_fit(day: EventTable) -> None:
-    with pytest.raises(AssumptionError, match="a fit needs at least 100"):
+    with pytest.raises(AssumptionError, match="a fit needs at least 100 of the first"):
         fit_traffic(day[:50])
-    without, notes = fit_traffic(day[(day.kind == 0)][:20_000])
+    zaps, notes = fit_traffic(day[(day.kind == CHANGE)][:20_000])
     assert notes.kept == ("on_mean_s", "on_per_day", "hour_weights")
-    assert without.on_mean_s == Traffic().on_mean_s
+    assert zaps.on_mean_s == Traffic().on_mean_s
+    powers, notes = fit_traffic(day[(day.kind == POWER)])
+    assert "surf_again" in notes.kept
+    assert "on_mean_s" not in notes.kept
+    assert powers.on_mean_s == pytest.approx(TRUE.on_mean_s, rel=0.05)
+    assert powers.stay_sigma == Traffic().stay_sigma
+
+
+def test_hours_of_the_day_come_from_real_sessions(real_data: Path) -> None:
+    """The default hours are those of the sessions, two hours later: docs/background/zap-traffic.md."""
+    fitted, notes = fit_traffic(convert(real_data / "iptv" / "brighttv_sessions").table)
+    assert notes.kept[0] == "channels"
+    expected = np.roll(np.array(Traffic().hour_weights), -2)
+    assert np.corrcoef(fitted.hour_weights, expected)[0, 1] > 0.99
 
 
 def test_traffic_fitted_to_the_real_log_is_like_it(real_data: Path) -> None:

@@ -139,6 +139,14 @@ def test_boxes_are_switched_on_by_the_hours_of_the_day() -> None:
     assert hours[0] == pytest.approx(expected[0] * share / middle[0], rel=0.1)
 
 
+def test_hours_without_weight_switch_nothing_on() -> None:
+    traffic = Traffic(boxes=2000, hour_weights=(0.0,) * 12 + (1.0,) + (0.0,) * 11, on_mean_s=600.0, on_per_day=50.0)
+    midnight = EVENING - 18 * 3600
+    table = made(traffic, 86_400, start_s=midnight)
+    hours = (table.time_s[(table.kind == POWER) & (table.value == 1)] - midnight) // 3600
+    assert set(hours.tolist()) == {12}
+
+
 def test_nothing_has_to_settle_at_the_start() -> None:
     """Zaps in the first ten minutes are as many as in later ones, once the number of boxes that are on is the same."""
     flat = Traffic(boxes=30_000, hour_weights=(1.0,) * 24)

@@ -86,6 +86,7 @@ class GroupService(BrokerService):
             executor=self._threads,
             elsewhere=" ".join(group.mqtt_addresses(but=self.replica)),
             patience_s=group.patience,
+            order=[(each.topics, each.order == "publisher") for each in group.order],
         )
         self.server.authenticates = self._must_authenticate()
         self._open_listeners()

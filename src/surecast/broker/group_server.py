@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -22,6 +23,7 @@ __all__ = ["GroupServer"]
 
 _LIFE_BITS: Final = 20
 _TICK_S: Final = 0.1
+_APPLICATION_S: Final = 0.5
 _DOWN_S: Final = 3.0
 _WAITING_BYTES_MAX: Final = 16 << 20
 
@@ -30,7 +32,7 @@ class GroupServer(Shell):
     """Runs the connections of one replica.
 
     `machine` is the handler of `node`, which is started already. `elsewhere` says where the other replicas take
-    clients.
+    clients. `order` are the topics that need no total order.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class GroupServer(Shell):
         executor: Executor | None = None,
         elsewhere: str = "",
         patience_s: float = 3.0,
+        order: Sequence[tuple[str, bool]] = (),
     ):
         super().__init__(authenticate, hooks, executor)
         self.node = node
@@ -54,6 +57,7 @@ class GroupServer(Shell):
         self.is_started = False
         self._elsewhere = elsewhere
         self._patience_s = patience_s
+        self._order = tuple(order)
         self._commands: list[tuple[int, int, bytes]] = []
         self._missing_since: dict[int, float] = {}
         self._paused: list[Channel] = []
@@ -75,6 +79,7 @@ class GroupServer(Shell):
             self.settings,
             authenticates=self.authenticates,
             patience_s=self._patience_s,
+            order=self._order,
             elsewhere=self._elsewhere,
             window=max(1, min(self.node.settings.alpha, self.node.settings.reply_window // 2)),
             bytes_max=self.node.settings.value_bytes_max,
@@ -82,6 +87,7 @@ class GroupServer(Shell):
         self.node.before_turn.append(self._submit)
         self.node.on_turn = self._end_turn
         self.node.on_failed = self._fail
+        self.node.on_aside = lambda content: self.edge.straight.receive(content, time.time())
         self.is_started = True
         self._tick()
         self.turn()
@@ -160,6 +166,9 @@ class GroupServer(Shell):
     def _submit(self) -> None:
         """What has arrived becomes commands."""
         commands = self._commands
+        if self.edge.outbox:
+            self.node.peers.post_aside(self.edge.outbox)
+            self.edge.outbox.clear()
         client = self.node.id << 48 | self.edge.life
         commands += [(client, sequence, command) for sequence, command in self.edge.take(time.time())]
         if commands:
@@ -229,7 +238,8 @@ class GroupServer(Shell):
         now = time.time()
         self.edge.tick(now)
         if self.node.leads:
-            if self.machine.broker.next_timer() <= now:
+            is_silent = now - self.machine.time_us / 1e6 > _APPLICATION_S
+            if self.machine.broker.next_timer() <= now or (self.machine.applications and is_silent):
                 self.edge.control(Item.TICK)
             self._watch_replicas(now)
         if self.edge.is_ready or self.edge.gate.dirty or self.edge.closing:

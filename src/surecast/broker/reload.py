@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Spec)
 def merge(running: BrokerConfig, wanted: BrokerConfig) -> tuple[BrokerConfig, list[str]]:
     """The configuration that a running broker can have of a new one, and the fields that need a new start.
 
-    >>> old, new = BrokerConfig(drain=1.0), BrokerConfig(name="other", drain=2.0)
+    >>> old, new = BrokerConfig(drain="1s"), BrokerConfig(name="other", drain="2s")
     >>> merged, waiting = merge(old, new)
     >>> merged.name, merged.drain, waiting
     ('surecast', 2.0, ['name'])

@@ -264,6 +264,7 @@ class Server(Shell):
         )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._timers_seen = 0
         self._next_sweep = 0.0
 
     def start(self) -> None:
@@ -383,7 +384,7 @@ class Server(Shell):
             waiting, broker.checking = broker.checking, []
             self._check_credentials(waiting)
         self._hooks.turn()
-        if not self._stopped:
+        if (self._timer is None or broker.timers.count != self._timers_seen) and not self._stopped:
             self._plan_timer()
 
     def _checked(self, connection: Connection, user: str | None) -> None:
@@ -393,6 +394,8 @@ class Server(Shell):
             self.broker.admit(connection, user, time.time())
 
     def _plan_timer(self) -> None:
+        """Sets the clock for what is due first; only a new appointment can come before it."""
+        self._timers_seen = self.broker.timers.count
         at = min(self.broker.next_timer(), self._next_sweep)
         if self._timer is not None:
             if self._timer_at <= at:

@@ -241,7 +241,8 @@ def fit(
     """Find the parameters of the generator under which a log is most likely."""
     from surecast.cli.output import print_json, working
     from surecast.cli.zap_output import print_fit
-    from surecast.zap import fit_traffic, read_table, save_traffic
+    from surecast.zap import read_table, save_traffic
+    from surecast.zap.fit import fit_traffic
 
     bad = _BadLines()
     table = read_table(real, bad)
@@ -291,6 +292,8 @@ def _print_stats(data: dict[str, Any]) -> None:
         return
     console.print(f"{data['from']} to {data['to']}", soft_wrap=True)
     console.print(f"{data['boxes_on']:,} of {data['boxes']:,} known boxes are on, {data['channels']:,} channels")
+    if not data["top"]:
+        return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, side in (("Rank", "right"), ("Channel", "left"), ("Viewers", "right"), ("Share", "right")):
         table.add_column(name, justify=side)  # type: ignore[arg-type]

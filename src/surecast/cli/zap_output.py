@@ -11,7 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from surecast.zap import Comparison, EventTable, FitNotes, Traffic
+    from surecast.zap import Comparison, EventTable, Traffic
+    from surecast.zap.fit import FitNotes
 
 __all__ = ["draw_gaps", "draw_ranks", "print_comparison", "print_fit"]
 

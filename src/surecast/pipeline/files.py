@@ -51,7 +51,7 @@ BLOCK_BYTES: Final = 4 << 20
 LINE_BYTES_MAX: Final = 4 << 20
 """A longer line is a problem: no format has such, and it would be held in memory."""
 SHOWN_CHARACTERS: Final = 1000
-SETTLE_S: Final = 10.0
+SETTLE_S: Final = 600.0
 """A last line without its end is taken as whole when its file has not changed for so long."""
 _HEAD_BYTES: Final = 4096
 
@@ -122,7 +122,8 @@ def readable_end(found: Found, read_to: int, now_s: float | None = None) -> int:
             is_settled = end == found.size_bytes and age_s > SETTLE_S and not kind.whole_lines_only
             if is_settled and not block.endswith(b"\n"):
                 return found.size_bytes
-            if (at := block.rfind(b"\n")) >= 0:
+            at: int = block.rfind(b"\n")
+            if at >= 0:
                 return start + at + 1
             end = start
     return read_to
@@ -131,9 +132,10 @@ def readable_end(found: Found, read_to: int, now_s: float | None = None) -> int:
 def unread_bytes(found: Found, read_to: int) -> int:
     """How much of a file is left to be read later: the beginning of a last line."""
     kind = _format_of(found.path)
-    if kind is None or not _by_lines(found.path, kind) or readable_end(found, read_to) == found.size_bytes:
+    if kind is None or not _by_lines(found.path, kind):
         return 0
-    return found.size_bytes - read_to
+    whole_end = readable_end(found, read_to, now_s=found.modified_s)
+    return max(0, found.size_bytes - max(whole_end, read_to))
 
 
 def ranges_between(start: dict[str, int], end: dict[str, int], folders: dict[str, str]) -> list[FileRange]:

@@ -25,7 +25,7 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 from pyspark.sql import SparkSession
 from pyspark.sql.connect import proto
 
-from surecast.pipeline.session import SparkFailed
+from surecast.pipeline.session import SparkFailed, find_java, in_short
 
 __all__ = ["Settings", "run_by_command", "run_in_session", "write_project"]
 
@@ -33,7 +33,6 @@ Progress = Callable[[str, str], None]
 """Called with a table and what happens to it: queued, starting, running, completed, failed."""
 
 _FLOW: Final = re.compile(r"Flow '?(?:\S+\.)?(\w+)'? (?:is|has) ([A-Z]+)")
-_ERROR_CHARACTERS: Final = 600
 _DEFINITIONS: Final = """\
 from surecast.pipeline.tables import define
 
@@ -78,7 +77,7 @@ def run_in_session(
                 said.append(message)
             _tell(progress, message)
     except PySparkException as error:
-        raise SparkFailed(_in_short([*said, str(error)])) from error
+        raise SparkFailed(in_short([*said, str(error)])) from error
 
 
 def write_project(folder: Path, settings: Settings) -> Path:
@@ -105,7 +104,8 @@ def run_by_command(remote: str, spec: Path, settings: Settings, progress: Progre
     command = [str(home / "bin" / "spark-pipelines"), "run", "--spec", str(spec), "--remote", remote]
     command += ["--full-refresh-all"] if settings.full_refresh else []
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_REMOTE"}
-    environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment |= {"SPARK_HOME": str(home), "JAVA_HOME": find_java()}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     lines: list[str] = []
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -116,7 +116,7 @@ def run_by_command(remote: str, spec: Path, settings: Settings, progress: Progre
             _tell(progress, line)
     # The command fails after a run whose Python source reports counters, although the run is complete.
     if process.returncode and not any("Run is COMPLETED" in line for line in lines):
-        raise SparkFailed(_in_short([line for line in lines if "rror" in line] or lines[-3:]))
+        raise SparkFailed(in_short([line for line in lines if "rror" in line] or lines[-3:]))
 
 
 def _start(spark: SparkSession, graph: str, settings: Settings) -> Iterator[str]:
@@ -139,10 +139,3 @@ def _start(spark: SparkSession, graph: str, settings: Settings) -> Iterator[str]
 def _tell(progress: Progress | None, message: str) -> None:
     if progress is not None and (found := _FLOW.search(message)):
         progress(found[1], found[2].lower())
-
-
-def _in_short(messages: list[str]) -> str:
-    """The first thing that went wrong, without plans and stack traces."""
-    text = next((each for each in messages if "upstream" not in each), messages[-1])
-    kept = [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", "'", "+-", "JVM"))]
-    return " ".join(kept)[:_ERROR_CHARACTERS]

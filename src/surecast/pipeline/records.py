@@ -99,16 +99,16 @@ def broker_event(text: Column) -> Column:
 
 
 def _broker_problem(event: Column) -> Column:
-    type = event["type"]
+    named = event["type"]
     answer = F.when(event.isNull() | event[_CORRUPT].isNotNull(), F.lit("not a JSON object with the log's columns"))
     for name in ("offset", "time", "type"):
         answer = answer.when(event[name].isNull(), F.lit(f"no {name}"))
-    answer = answer.when(~type.isin(*REQUIRED), F.lit("unknown record type"))
+    answer = answer.when(~named.isin(*REQUIRED), F.lit("unknown record type"))
     for name in EVENT_COLUMNS:
         kinds = [kind for kind, names in REQUIRED.items() if name in names]
         if kinds:
-            said = F.concat(type, F.lit(f" without {name}"))
-            answer = answer.when(event[name].isNull() & type.isin(*kinds), said)
+            said = F.concat(named, F.lit(f" without {name}"))
+            answer = answer.when(event[name].isNull() & named.isin(*kinds), said)
     for name in _NEVER_NEGATIVE:
         answer = answer.when(event[name] < 0, F.lit(f"{name} below 0"))
     return answer.when(~event["qos"].isin(0, 1, 2), F.lit("qos is not 0, 1 or 2"))
@@ -270,6 +270,7 @@ def _interval_problem(found: Column, source: Column, text: Column) -> Column:
     count = _number(F.get(F.split(F.trim(text), r"\s+"), F.lit(1)))
     is_whole = F.coalesce(F.size(found) == count, F.lit(False))
     answer = F.when((source == "avt") & ~is_whole, F.lit("not the number of sessions that it says"))
+    answer = answer.when(F.size(found) == 0, F.lit("no session"))
 
     def lacks(each: Column) -> Column:
         columns = [each[part].isNull() for part in ("component", "up", "start_s", "end_s")]

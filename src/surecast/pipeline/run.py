@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline.catalogue import CLEAN, TABLES
-from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, spark_server
+from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["RunReport", "open_tables", "read_table", "run_pipeline", "run_tables"]
 
 REPORT_FILE: Final = "report.json"
+_METASTORE_LOCKED: Final = "XSDB6"  # Derby's code for a database that another process has open
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -94,24 +95,30 @@ def open_tables(
     output: Path, settings: ServerSettings | None = None, remote: str | None = None
 ) -> Iterator[tuple[SparkSession, str]]:
     """A session whose catalog has the tables of `output`, or that of a server elsewhere; and its address."""
-    if remote is not None:
-        output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        log = None
+        if remote is None:
+            server = stack.enter_context(spark_server(output, settings))
+            remote, log = server.remote, server.log
+        else:
+            output.mkdir(parents=True, exist_ok=True)
         spark = connect(remote)
-        try:
+        stack.callback(spark.stop)
+        with _told(output, log):
             yield spark, remote
-        finally:
-            spark.stop()
-        return
-    with spark_server(output, settings) as server:
-        spark = connect(server.remote)
-        try:
-            yield spark, server.remote
-        except SparkFailed as error:
-            if "XSDB6" in f"{error}{server.log.read_text(errors='replace')}":
-                raise OutputBusy(output) from None
-            raise
-        finally:
-            spark.stop()
+
+
+@contextmanager
+def _told(output: Path, log: Path | None) -> Iterator[None]:
+    """Says in a line what Spark says in pages; that the metastore is locked, only its log says."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (SparkFailed, PySparkException) as error:
+        if log is not None and _METASTORE_LOCKED in log.read_text(errors="replace"):
+            raise OutputBusy(output) from None
+        raise SparkFailed(in_short([str(error)]) + (f"; its log is {log}" if log else "")) from error
 
 
 def run_tables(
@@ -132,6 +139,9 @@ def run_tables(
     from surecast.pipeline.tables import INPUTS_KEY, WINDOW_KEY, define
 
     started_s = time.monotonic() if started_s is None else started_s
+    if not database.isidentifier():
+        raise ConfigurationError(f"--database {database}: write a name of letters, digits and underscores")
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
     settings = Settings(
         storage=_as_url(output / "checkpoints"),
         configuration={

@@ -15,21 +15,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surecast.errors import ConfigurationError, SurecastError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OutputBusy", "Server", "ServerSettings", "SparkFailed", "connect", "find_java", "spark_server"]
+__all__ = ["OutputBusy", "Server", "ServerSettings", "SparkFailed", "connect", "find_java", "in_short", "spark_server"]
 
 JAVA_OLDEST: Final = 17
 START_S: Final = 180.0
+_ERROR_CHARACTERS: Final = 600
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
 _LOG_SETTINGS: Final = """\
 rootLogger.level = warn
@@ -123,14 +124,20 @@ def connect(remote: str) -> SparkSession:
     _check_pyspark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
 
     try:
         # A session of its own: one that exists in this process may belong to another server.
         spark: SparkSession = SparkSession.builder.remote(remote).create()
+        # Spark's own policy tries for ten minutes; a server that is gone for a quarter of one does not come back.
+        patient = DefaultPolicy(max_retries=8, backoff_multiplier=2.0, initial_backoff=100, max_backoff=4000)
+        cast(Any, spark).client.set_retry_policies([patient])
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     except PySparkException as error:
         where = remote.partition("/;")[0]
-        raise SparkFailed(f"{where}: there is no session: {str(error).splitlines()[0]}") from error
+        told = re.search(r'details = "([^"]*)"', str(error))
+        said = told[1] if told else str(error).splitlines()[0]
+        raise SparkFailed(f"{where}: no Spark Connect server answers there: {said}") from error
     return spark
 
 
@@ -152,6 +159,17 @@ def find_java() -> str:
         "(apt install default-jre-headless, dnf install java-latest-openjdk-headless, brew install openjdk), or set "
         "JAVA_HOME to where it is"
     )
+
+
+def in_short(messages: Sequence[str]) -> str:
+    """The first thing that went wrong, without plans and stack traces.
+
+    >>> in_short(["[TABLE_OR_VIEW_NOT_FOUND] The table `a` cannot be found.\\n'Project\\n+- 'Unresolved\\n"])
+    '[TABLE_OR_VIEW_NOT_FOUND] The table `a` cannot be found.'
+    """
+    text = next((each for each in messages if "upstream" not in each), messages[-1])
+    kept = [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", "'", "+-", "JVM"))]
+    return " ".join(kept)[:_ERROR_CHARACTERS]
 
 
 def _check_pyspark() -> None:

@@ -82,9 +82,9 @@ def _define_clean(spark: SparkSession) -> None:
         digest = F.xxhash64("text").alias("digest")
         events = sound(BROKER).select("log", "file", "position", digest, broker_event(F.col("text")).alias("event"))
         columns = [F.col(f"event.{name}").alias(name) for name in EVENT_COLUMNS]
-        # The text holds offset and time to the microsecond: with its digest, no two records are alike by chance.
+        # Offsets begin at 0 again where a log's folder was emptied: the time and the digest tell such records apart.
         unique = events.select(*columns, "log", "file", "position", "digest").dropDuplicates(
-            ["offset", "time", "digest"]
+            ["log", "offset", "time", "digest"]
         )
         return unique.select(*EVENT_COLUMNS, "log", "file", "position")
 

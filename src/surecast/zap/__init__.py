@@ -1,7 +1,8 @@
 """ZapViewers: which channels set-top boxes are tuned in on, counted in a replicated broker.
 
-Events and their text, a generator of traffic, files, conversion of real logs, comparison and fitting; the viewers of
-each channel as a state machine, and the application that a broker runs.
+Events and their text, a generator of traffic, files, conversion of real logs and comparison; the viewers of
+each channel as a state machine, and the application that a broker runs. Fitting is in `surecast.zap.fit`, which needs
+SciPy and is slow to import.
 """
 
 from surecast.zap.application import ZapViewers, viewers_topic
@@ -9,7 +10,6 @@ from surecast.zap.compare import Comparison, compare_logs, gaps_s, rank_shares
 from surecast.zap.convert import Converted, apply_retention, convert
 from surecast.zap.events import BadLine, ChannelChange, Event, LineError, Status, parse_line, parse_lines
 from surecast.zap.files import EventWriter, read_table, read_tables
-from surecast.zap.fit import FitNotes, fit_traffic
 from surecast.zap.generator import Batch, Generator
 from surecast.zap.replay import Payload, payloads
 from surecast.zap.table import EventTable, join_tables
@@ -26,7 +26,6 @@ __all__ = [
     "Event",
     "EventTable",
     "EventWriter",
-    "FitNotes",
     "Generator",
     "LineError",
     "Payload",
@@ -37,7 +36,6 @@ __all__ = [
     "apply_retention",
     "compare_logs",
     "convert",
-    "fit_traffic",
     "gaps_s",
     "join_tables",
     "load_traffic",

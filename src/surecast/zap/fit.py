@@ -24,9 +24,13 @@ __all__ = ["FitNotes", "Stops", "find_stops", "fit_traffic"]
 
 GAPS_MIN = 100
 SWITCHES_MIN = 1000
-"""Power-on events below which the hours of a day are left as they are."""
+"""Times that boxes went on below which the hours of a day are left as they are."""
 EXACT_GAP_S = 200.0
 RANK_ROUNDS, RANK_DRAWS, RANK_SEED = 3, 50, 1
+_WATCHING = (
+    "channels", "zipf_exponent", "zipf_offset", "surf_again", "surf_start", "surf_median_s", "surf_sigma",
+    "stay_median_s", "stay_sigma", "next_share",
+)  # fmt: skip
 _RANK_STARTS = [(s, o, e) for s, o in ((0.8, -4.0), (1.2, 0.0), (2.0, 3.0)) for e in (-3.0, 0.0)]
 _Numbers = NDArray[np.float64]
 _Lognormal = tuple[float, float]
@@ -65,16 +69,29 @@ def fit_traffic(table: EventTable, start: Traffic | None = None) -> tuple[Traffi
     """
     start = start or Traffic()
     stops = find_stops(table)
-    if len(stops.gaps_s) < GAPS_MIN:
-        raise AssumptionError(f"{len(stops.gaps_s)} gaps between channel changes: a fit needs at least {GAPS_MIN}")
+    counts = np.sort(channel_counts(table))[::-1].astype(np.float64)
+    counts = counts[counts > 0]
+    fitted, offs, ons, kept = _fit_power(table, start)
+    if len(stops.gaps_s) >= GAPS_MIN:
+        fitted = _fit_watching(stops, counts, fitted)
+    elif ons >= SWITCHES_MIN:
+        kept = (*_WATCHING, *kept)
+    else:
+        raise AssumptionError(
+            f"{len(stops.gaps_s)} gaps between channel changes, {ons} times that boxes went on: a fit needs at least "
+            f"{GAPS_MIN} of the first or {SWITCHES_MIN} of the second"
+        )
+    return fitted, FitNotes(len(stops.gaps_s), len(stops.cut_off_s), int(counts.sum()), offs, ons, kept)
+
+
+def _fit_watching(stops: Stops, counts: _Numbers, start: Traffic) -> Traffic:
+    """The parameters of stops and of channels."""
     share, surf, stay = _fit_stops(stops)
     again = _surf_again(stops, share, surf, stay)
     begin = min(1.0, share * (1.0 - again) / (1.0 - share))
-    counts = np.sort(channel_counts(table))[::-1].astype(np.float64)
-    counts = counts[counts > 0]
     exponent, offset, even = _fit_ranks(counts)
     surf_share = begin / (1.0 - again + begin)
-    fitted = replace(
+    return replace(
         start,
         channels=max(2, len(counts)),
         zipf_exponent=exponent,
@@ -87,8 +104,6 @@ def fit_traffic(table: EventTable, start: Traffic | None = None) -> tuple[Traffi
         stay_sigma=stay[1],
         next_share=min(1.0, even / surf_share) if surf_share > 0.0 else 0.0,
     )
-    fitted, offs, ons, kept = _fit_power(table, fitted)
-    return fitted, FitNotes(len(stops.gaps_s), len(stops.cut_off_s), int(counts.sum()), offs, ons, kept)
 
 
 def find_stops(table: EventTable) -> Stops:

@@ -50,7 +50,7 @@ def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
 
     def call(main: Callable[[], Awaitable[Any]]) -> Any:
         async def limited() -> Any:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 return await main()
 
         with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from surecast.broker.replica.__main__ import main
 from surecast.broker.replica.administer import ask_replace
 from surecast.client.replicated import RequestTimeoutError, dial
 from surecast.errors import ConfigurationError
@@ -24,7 +22,7 @@ Run = Callable[..., Any]
 def test_a_stopped_follower_costs_bounded_memory_and_catches_up(processes: Processes, run: Run) -> None:
     group = processes(sync="none", paxos={"snapshot_every": 100, "log_keep": 50})
 
-    async def main() -> None:
+    async def work() -> None:
         group.start(group.founders)
         leader = await group.wait_leader()
         follower = next(one for one in group.founders if one != leader)
@@ -40,16 +38,16 @@ def test_a_stopped_follower_costs_bounded_memory_and_catches_up(processes: Proce
             grown = group.memory_bytes(leader) - before
             group.signal(follower, signal.SIGCONT)
             await group.wait_equal(group.founders)
-            # What the log keeps (up to 150 instances, each at most what is under way), and two snapshots; not 32 MB more.
+            # What the log keeps (up to 150 instances, each at most what is under way), and two snapshots; no more.
             assert grown < 120 << 20
 
-    run(main)
+    run(work)
 
 
 def test_a_blank_replica_takes_a_place_while_the_group_works(processes: Processes, run: Run) -> None:
     group = processes(joiners=1, paxos={"snapshot_every": 50, "log_keep": 20})
 
-    async def main() -> None:
+    async def work() -> None:
         group.start(group.founders)
         leader = await group.wait_leader()
         old = next(one for one in group.founders if one != leader)
@@ -81,16 +79,16 @@ def test_a_blank_replica_takes_a_place_while_the_group_works(processes: Processe
             # With the new one and without another the group goes on.
             group.signal(next(one for one in left if one != 4), signal.SIGKILL)
             assert await connection.send_request(get(b"k")) == b"+%d" % count
-            # Started again, it finds the new one, of which the group file says that it joins.
+            # The client knows the address of the new one from the group.
             assert str(group.spec.replicas[3].client) in map(str, connection.addresses)
 
-    run(main)
+    run(work)
 
 
 def test_without_a_majority_requests_time_out_and_nothing_goes_wrong(processes: Processes, run: Run) -> None:
     group = processes()
 
-    async def main() -> None:
+    async def work() -> None:
         group.start(group.founders)
         await group.wait_leader()
         async with await dial(group.addresses) as connection:
@@ -109,18 +107,16 @@ def test_without_a_majority_requests_time_out_and_nothing_goes_wrong(processes: 
         for number in group.founders:
             group.signal(number, signal.SIGTERM)
 
-    run(main)
+    run(work)
 
 
-def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "surecast.broker.replica", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_what_is_wrong_with_a_command_is_said(processes: Processes, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_command_is_said(processes: Processes, capsys: pytest.CaptureFixture[str]) -> None:
     group = processes()
-    done = call("--group", group.path, "--id", "9", "--handler", group.handler)
-    assert (done.returncode, done.stderr) == (2, "replica 9: the group test has only 1, 2, 3; add it to replicas:\n")
-    done = call("--group", group.path, "--id", "1", "--handler", "surecast.nothing:here")
-    assert done.returncode == 2
-    assert "handler 'surecast.nothing:here'" in done.stderr
+    assert main(["--group", str(group.path), "--id", "9", "--handler", group.handler]) == 2
+    assert capsys.readouterr().err == "replica 9: the group test has only 1, 2, 3; add it to replicas:\n"
+    assert main(["--group", str(group.path), "--id", "1", "--handler", "surecast.nothing:here"]) == 2
+    assert "handler 'surecast.nothing:here'" in capsys.readouterr().err
+    assert main(["--group", str(group.path), "--replace", "1", "--by", "2"]) == 2
+    assert "replica 3: " in capsys.readouterr().err
+    assert main(["--group", str(group.path), "--status"]) == 0
+    assert capsys.readouterr().out.count('"error"') == 3

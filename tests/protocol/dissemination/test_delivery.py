@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +57,28 @@ def test_without_losses_everybody_gets_the_event(scheme: str, size: int, wire: b
         assert world.notified[n][publication.event_id][1].data == event(size)
     assert not world.expired
     assert not any(node.books.refused["malformed"] for node in world.nodes.values())
+    for kind in ("messages", "bytes"):  # what was sent was received, as nothing was lost
+        sent, received = (
+            sum((getattr(node.books, f"{way}_{kind}") for node in world.nodes.values()), Counter[str]())
+            for way in ("sent", "received")
+        )
+        assert sent == received
+
+
+@pytest.mark.parametrize(("scheme", "sent"), [("coding", 10), ("tree", 8)])
+def test_losses_on_the_last_hop_are_survived_as_often_as_enough_packets_come(scheme: str, sent: int) -> None:
+    """At least 8 of those sent must come: the binomial law, up to the 1 in 256 that a combination says nothing new."""
+    world = World(
+        CapacityGraph.both_ways([(0, 1, 5.0)]), 2, {100 + i: 0 for i in range(40)}, scheme_settings(scheme, CODING)
+    )
+    world.lose = lossy(0.15, 7)
+    world.subscribe_all()
+    for i in range(20):
+        world.publish(event(128, i), world.now + 0.1)
+    world.run()
+    expected = sum(math.comb(sent, k) * 0.85**k * 0.15 ** (sent - k) for k in range(8, sent + 1))
+    share = sum(len(got) for got in world.notified.values()) / 800
+    assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 800) + 0.008)
 
 
 def test_coding_reaches_the_capacity_of_the_butterfly_and_forwarding_does_not() -> None:

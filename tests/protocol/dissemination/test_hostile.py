@@ -132,7 +132,9 @@ def test_packets_that_contradict_each_other_are_refused() -> None:
     broker.handle(Data(0, 0, 5.0, packets()[0]), 0, 1.0)
     assert broker.handle(Data(0, 1, 5.0, packets(data=bytes(64))[1]), 0, 1.0) == []
     assert broker.handle(Data(0, 60, 5.0, packets()[1]), 0, 1.0) == []
-    assert broker.books.refused == {"bad packet": 1, "no such packet": 1}
+    broker.install(5, 0, Forwarding(1, 10, 10, ()))
+    assert broker.handle(Data(5, 2, 5.0, packets()[2]), 0, 1.0) == []
+    assert broker.books.refused == {"bad packet": 1, "no such packet": 1, "contradicts": 1}
 
 
 def test_a_flood_of_announcements_fills_no_memory_and_displaces_no_packets() -> None:

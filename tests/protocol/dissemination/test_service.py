@@ -12,12 +12,14 @@ from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import (
     Body,
     Data,
+    Expire,
     Granted,
     Install,
     Known,
     NotificationService,
     Publish,
     Registered,
+    Relay,
     Send,
     Subscribe,
     Unsubscribe,
@@ -26,7 +28,7 @@ from surecast.protocol.dissemination import (
 )
 from surecast.protocol.dissemination.registry import Registry
 from surecast.protocol.filters import Event
-from surecast.protocol.gossip import GossipSettings
+from surecast.protocol.gossip import GossipSettings, Reply
 from surecast.protocol.paths import CapacityGraph, PathPlanner
 
 CODING = CodingSettings(packets=8, redundancy=0.25, packet_bytes=16)
@@ -193,6 +195,37 @@ def test_who_unsubscribes_gets_no_more() -> None:
     world.run()
     assert not world.notified[100]
     assert all(second.event_id in world.notified[n] for n in (101, 102, 103))
+
+
+def test_who_came_late_may_leave_again() -> None:
+    world = square(lose=lambda a, b, m: isinstance(m, Reply))
+    world.service.subscribe(100, 1, 3, "t", "", 0.0)
+    publication = world.publish(DATA, 3.0)
+    world.lose = lambda a, b, m: isinstance(m, Reply)
+    world.run(0.5)
+    world.carry_out(103, world.subscribers[103].subscribe(1, "t", "", world.now))
+    world.run(0.6)
+    assert world.service.active(publication.event_id) == (100, 103)
+    assert world.subscribers[103].incomplete
+    world.carry_out(103, world.subscribers[103].unsubscribe(1, world.now))
+    world.run()
+    assert (103, Expire(publication.event_id, 8, "group left")) in world.expired
+    assert not world.subscribers[103].incomplete
+
+
+def test_a_relay_that_started_anew_is_told_its_groups_again() -> None:
+    world = square("coding")
+    world.subscribe_all()
+    world.publish(DATA, 1.0)
+    world.run()
+    for n in (1, 2, 3):
+        world.nodes[n] = Relay(n, world.service.settings, world.service.known, SERVICE)
+        world.carry_out(SERVICE, world.service.reintroduce(n, world.now))
+    world.run()
+    second = world.publish(DATA, world.now + 1.0)
+    world.run()
+    assert all(second.event_id in got for got in world.notified.values())
+    assert world.service.reintroduce(77, world.now) == []
 
 
 def test_with_another_subscription_that_matches_the_event_goes_on() -> None:

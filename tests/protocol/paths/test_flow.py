@@ -131,11 +131,20 @@ def test_the_capacities_of_both_ends_count(end: int) -> None:
 
 
 def test_a_cycle_in_a_flow_is_taken_out() -> None:
-    from surecast.protocol.paths.flow import _cancel_cycles
+    from surecast.scenario.paths.flow import _cancel_cycles
 
     arcs = {(0, 1): 2.0, (1, 2): 3.0, (2, 3): 3.0, (3, 1): 1.0, (3, 4): 2.0, (5, 6): 1.0, (6, 5): 1.0}
     _cancel_cycles(arcs)
     assert arcs == {(0, 1): 2.0, (1, 2): 2.0, (2, 3): 2.0, (3, 4): 2.0}
+
+
+def test_a_library_that_leaves_a_cycle_in_the_flow_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = CapacityGraph({(0, 1): 2.0, (1, 3): 2.0, (1, 2): 1.0, (2, 1): 1.0})
+    left = {(0, 1): 2.0, (1, 3): 2.0, (1, 2): 1.0, (2, 1): 1.0}
+    monkeypatch.setattr("surecast.scenario.paths.flow._by_networkx", lambda split: dict(left))
+    flow = maximum_flow(graph, 0, 3)
+    assert flow.rate_per_s == 2.0
+    assert flow.links == {(0, 1): 2.0, (1, 3): 2.0}
 
 
 def test_infinite_capacities_are_fine_unless_a_whole_path_has_none_other() -> None:

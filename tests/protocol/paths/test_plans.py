@@ -21,6 +21,7 @@ from surecast.protocol.paths import (
     widest_path,
 )
 from surecast.scenario import load_system
+from surecast.scenario.paths.schedule import BLOCKS_MAX, _joined
 
 # The butterfly: source 0, sinks 5 and 6, and the narrow link from 3 to 4.
 BUTTERFLY = {
@@ -127,6 +128,14 @@ def test_the_packets_of_each_sink_reach_it_whole(seed: int, kind: PathKind) -> N
                 held.setdefault(branch.neighbour, set()).update(got)
     for sink in plan.sinks:
         assert held[sink] == set(range(37))
+
+
+def test_blocks_are_joined_over_the_smallest_gaps_where_there_are_too_many() -> None:
+    blocks = [(i * 10, i * 10 + 8) for i in range(100)] + [(1000 + i * 3, 1000 + i * 3 + 2) for i in range(20)]
+    joined = _joined(blocks)
+    assert len(joined) == BLOCKS_MAX
+    assert joined[-1] == (1000, 1059)
+    assert all(any(begin <= b and e <= end for begin, end in joined) for b, e in blocks)
 
 
 def test_packets_are_divided_by_flow_with_less_than_one_packet_of_error() -> None:

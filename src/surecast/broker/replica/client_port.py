@@ -34,7 +34,6 @@ class ClientPort:
     def __init__(self, node: ReplicaNode, secret: bytes = b"", request_bytes_max: int = 16 << 20):
         self.node = node
         self.waiting = 0
-        self.connections = 0
         self._secret = secret
         self._request_bytes_max = request_bytes_max
         self._tables: list[bytes] = []
@@ -60,6 +59,8 @@ class ClientPort:
 
     async def stop(self) -> None:
         """Closes all connections; their clients ask another replica."""
+        with suppress(ValueError):
+            self.node.before_turn.remove(self._submit)
         for task in list(self._tasks):
             task.cancel()
         for door in list(self._doors):

@@ -8,9 +8,9 @@ import secrets
 import socket
 from typing import Final, Protocol, cast
 
+from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.frames import FrameReader, frame
 from surecast.broker.replica.hello import HELLO_BYTES_MAX, Hello, Role, Welcome, proof, refusal, welcome
-from surecast.broker.server import peer_name
 from surecast.errors import PeerError
 
 __all__ = ["HANDSHAKE_S", "Door", "House"]
@@ -68,7 +68,7 @@ class Door(asyncio.Protocol):
         """The connection is up."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop has transports of its own kind
         self._transport.set_write_buffer_limits(high=self._write_bytes_max)
-        self.address = peer_name(transport.get_extra_info("peername"))
+        self.address = str(Address(*transport.get_extra_info("peername", ("?", 0))[:2]))
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

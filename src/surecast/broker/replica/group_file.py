@@ -21,7 +21,7 @@ from surecast.protocol.paxos import PaxosSettings, Variant
 from surecast.scenario.load import WORDS
 from surecast.scenario.source import FieldPath, Source, has_part, read_source
 from surecast.scenario.spec.base import Name, Spec
-from surecast.scenario.units import PositiveDuration, Size
+from surecast.scenario.units import Duration, PositiveDuration, Size
 
 __all__ = ["GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
 
@@ -134,6 +134,8 @@ is with the operating systems of a majority; it survives the end of processes, a
     """What may wait for one slow replica; what is more is dropped, and said again by the protocol."""
     request_size: Size = 16 << 20
     """The largest batch of requests taken from a client at once."""
+    link_delay: Duration = 0.0
+    """Delay of whatever replicas say to each other, for experiments with distant ones."""
     replicas: Annotated[tuple[ReplicaSpec, ...], Field(min_length=1)]
     """All replicas, those that join later among them."""
     paxos: PaxosSpec = PaxosSpec()

@@ -188,7 +188,7 @@ class PeerLink:
                     await self._dial()
                 wait_s = BACKOFF_MIN_S
                 await self._down.wait()
-            except (OSError, PeerError, TimeoutError) as error:
+            except (OSError, PeerError, UnicodeError) as error:  # the last for names that cannot be looked up
                 self._dialler.link_down(self.peer, _reason(error))
             # A random part keeps replicas that were cut off together from dialling in step.
             pause_s = wait_s * random.uniform(0.5, 1.0)

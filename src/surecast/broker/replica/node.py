@@ -41,7 +41,8 @@ class ReplicaNode:
     experiments. `queue_bytes_max` is what waits for one peer; what is more is dropped, and said again by the protocol.
 
     `on_turn` is called after each turn of the event loop in which the replica did something, when all of it is stored:
-    whatever the handler put aside may be sent then. `on_failed` is called once when the node cannot go on, because of
+    whatever the handler put aside may be sent then. `on_aside` gets what another node said with `peers.post_aside`:
+    in order, but it may be lost. `on_failed` is called once when the node cannot go on, because of
     its store or of an exception in the handler: it said nothing that it could not store, and is silent from then on.
 
     >>> async def example() -> bytes:
@@ -86,6 +87,7 @@ class ReplicaNode:
         self.store: Store = store or MemoryStore()
         self.settings = settings or PaxosSettings()
         self.on_turn = on_turn
+        self.on_aside: Callable[[bytes], None] = _nothing
         self.on_failed = on_failed
         self.before_turn: list[Callable[[], None]] = []
         self.log = log or BrokerLog("error")
@@ -344,6 +346,12 @@ class ReplicaNode:
                 self.give_up(error)
                 return
         if not self._planned:
+            self.plan_turn()
+
+    def hear_aside(self, content: bytes) -> None:
+        """What another replica said past the protocol."""
+        if not self._stopped:
+            self.on_aside(content)
             self.plan_turn()
 
     def keep(self, records: list[tuple[bytes, bytes]]) -> None:

@@ -23,6 +23,7 @@ from surecast.protocol.paxos.membership import Membership
 __all__ = ["Home", "Peers"]
 
 _BOOK: Final = b"B"
+_ASIDE: Final = b"S"
 _FRAME_BYTES_MAX: Final = 1 << 30
 
 
@@ -31,6 +32,9 @@ class Home(Protocol):
 
     def hear(self, sender: int, contents: list[bytes]) -> None:
         """Messages of another replica; PeerError where they are none."""
+
+    def hear_aside(self, content: bytes) -> None:
+        """What another replica said past the protocol; PeerError where it makes no sense."""
 
     def keep(self, records: list[tuple[bytes, bytes]]) -> None:
         """Addresses that are new."""
@@ -115,6 +119,14 @@ class Peers:
                 last, data = message, frame(encode(message))
             link.post(data)
 
+    def post_aside(self, contents: list[bytes]) -> None:
+        """Puts what the protocol does not know of into the next write of every link that is up."""
+        for content in contents:
+            data = frame(_ASIDE + content)
+            for link in self._links.values():
+                if link.is_up:
+                    link.post(data)
+
     def flush(self) -> None:
         """Writes what was posted, once for each link."""
         for link in self._links.values():
@@ -159,11 +171,19 @@ class Peers:
         if not replicas or self._is_closed:
             return
         self._home.keep(self.book.records(replicas))
-        data = frame(_BOOK + json.dumps(self.book.told()).encode())
+        data = frame(_BOOK + json.dumps(self._told()).encode())
         for link in list(self._links.values()):
             if link.peer in replicas:
                 link.redial()
             link.post(data)
+
+    def _told(self) -> dict[str, Any]:
+        """What others need to know: places of members and of those that may join, not of those that were replaced."""
+        membership = self._membership()
+        known = (*membership.ids(), self.id)
+        return {
+            one: place for one, place in self.book.told().items() if int(one) in known or int(one) > membership.highest
+        }
 
     def status(self, members: tuple[int, ...]) -> tuple[PeerStatus, ...]:
         """A look at all links."""
@@ -184,7 +204,7 @@ class Peers:
 
     def hello(self) -> Hello:
         """What this replica says first when it dials another."""
-        return Hello("peer", self.group, self.id, self.token, secrets.token_hex(16), self.book.told())
+        return Hello("peer", self.group, self.id, self.token, secrets.token_hex(16), self._told())
 
     def address_of(self, peer: int) -> Address | None:
         """Where a replica is, as far as known."""
@@ -228,7 +248,7 @@ class Peers:
 
     def welcome(self, hello: Hello) -> Welcome:
         """What to answer to another replica."""
-        return Welcome(self.id, self.token, 0, self.book.told())
+        return Welcome(self.id, self.token, 0, self._told())
 
     def entered(self, door: Door) -> None:
         """Another replica has dialled this one."""
@@ -253,6 +273,11 @@ class Peers:
                 if content[:1] == _BOOK:
                     self._hear_book(_read_book(content))
             frames = [content for content in frames if content[:1] != _BOOK]
+        if any(content[:1] == _ASIDE for content in frames):
+            for content in frames:
+                if content[:1] == _ASIDE:
+                    self._home.hear_aside(content[1:])
+            frames = [content for content in frames if content[:1] != _ASIDE]
         self._home.hear(sender, frames)
 
     def _hear_book(self, told: Mapping[str, Any]) -> None:

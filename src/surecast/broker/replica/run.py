@@ -55,6 +55,7 @@ def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog |
         store=store,
         settings=group.paxos.settings,
         join=spec.joins,
+        link_delay_s=group.link_delay,
         queue_bytes_max=int(group.peer_queue),
         log=log,
     )

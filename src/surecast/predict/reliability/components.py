@@ -174,8 +174,8 @@ def _group_component(name: str, group: GroupChain) -> Component:
         return Component(f"broker {name}", group.generator, group.up, False)
     failures = group.failures()
     # most outages are elections, and few are long: their lengths vary more than exponential ones
-    down = Hyperexponential(mean=failures.mttr_s, scv=max(1.0, failures.down.squared_cv))
-    component = component_of(f"broker {name}", Failures(Exponential(mean=failures.mtbf_s), down))
+    down = Hyperexponential(scv=max(1.0, failures.down.squared_cv)).with_mean(failures.mttr_s)
+    component = component_of(f"broker {name}", Failures(Exponential().with_mean(failures.mtbf_s), down))
     assert component is not None
     return component
 

@@ -43,6 +43,9 @@ class Connection:
     unsent; `burst_bytes` of retained messages were written to it at the time `burst_at`. `allowed` remembers what the
     client may publish to. `limits` and `known_aliases_max` are what the client was told when it connected; `pace` slows
     down one whose messages are limited by rate.
+
+    Of a connection that `is_elsewhere`, at another replica of the same broker, `out` is thrown away, so it need not
+    be complete.
     """
 
     __slots__ = (
@@ -59,6 +62,7 @@ class Connection:
         "heard_at",
         "held",
         "held_bytes",
+        "is_elsewhere",
         "known_aliases",
         "known_aliases_max",
         "limits",
@@ -95,6 +99,7 @@ class Connection:
         self.pace: Pace | None = None
         self.allowed: dict[str, bool] = {}
         self.congested = False
+        self.is_elsewhere = False
         self.burst_at = 0.0
         self.burst_bytes = 0
         self.held: list[Packet | PublishRun | AckRun] = []

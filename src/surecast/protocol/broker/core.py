@@ -54,6 +54,7 @@ __all__ = ["Broker", "everyone"]
 _PINGRESP = b"\xd0\x00"
 _HELD_MAX = 1 << 20
 _TEXT_MAX = 1_000
+_CLOSED, _CHECKING = Phase.CLOSED, Phase.CHECKING  # a name of its own is found in a third of the time
 
 
 def everyone(user: str, client: str, action: str, topic: str) -> bool:
@@ -196,11 +197,12 @@ class Broker:
 
     def receive(self, connection: Connection, data: bytes, now: float) -> None:
         """Takes what a client sent."""
-        if connection.is_closed():
+        phase = connection.phase
+        if phase is _CLOSED:
             return
         connection.heard_at = now
         self.tally.bytes_in += len(data)
-        if connection.phase is Phase.CHECKING:
+        if phase is _CHECKING:
             connection.held_bytes += len(data)
             if connection.held_bytes > _HELD_MAX:
                 self._refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too much was sent before the CONNACK", now)
@@ -349,7 +351,7 @@ class Broker:
 
         Only a connection whose credentials are being checked has no session and gets packets: they are held.
         """
-        if connection.is_closed():
+        if connection.phase is _CLOSED:
             return False
         handlers = self._handlers
         tally = self.tally
@@ -366,7 +368,7 @@ class Broker:
                 self._connect(connection, packet, now)
             else:
                 connection.held.append(packet)
-            if connection.is_closed():
+            if connection.phase is _CLOSED:
                 return False
         return True
 

@@ -182,17 +182,34 @@ class Incoming:
     def _run_to_queues(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
         """Passes a run of QoS 1 on as it is; the targets for which that is impossible are left."""
         version_5, send = connection.version_5, self._outgoing.send_run
-        return [
+        route.prepare()
+        others = [target for target in route.kept if not target.qos]
+        low = run.lowered() if any(group.appends for group in route.low) else b""
+        for group in route.low:
+            if group.version_5 is not version_5 or group.identifiers or run.length > group.bytes_max:
+                members = set(group.sessions)
+                others += [target for target in route.targets if target.session in members]
+                continue
+            for append in group.appends:
+                append(low)
+            self._dirty.update(group.connections)
+            group.count += run.count
+        others += [
             target
             for target in route.targets
-            if not target.plain
-            or target.qos == 0
-            or (version_5 and target.identifiers)
-            or not send(target.session, run, route.topic_field, version_5)
+            if target.qos
+            and (
+                not target.plain
+                or (version_5 and target.identifiers)
+                or not send(target.session, run, route.topic_field, version_5)
+            )
         ]
+        return others
 
     def _answer_run(self, connection: Connection, run: PublishRun, matched: bool) -> None:
         """Acknowledges a run of QoS 1."""
+        if connection.is_elsewhere:
+            return
         explicit = connection.version_5 and not matched
         size = 5 if explicit else 4
         answers = bytearray(size * run.count)
@@ -310,6 +327,8 @@ class Incoming:
             to.out.append(head + identifier.to_bytes(2, "big") + tail)
             dirty.add(to)
             kept += 1
+        if route.low:
+            kept += self._lower(connection, session, route, packet, now)
         if late or route.kept:
             message = self.message(packet, route.topic, route.topic_field, session.client, now)
             for target in (*route.kept, *late):
@@ -320,6 +339,27 @@ class Incoming:
         else:
             nobody = ReasonCode.QUOTA_EXCEEDED if route.targets else ReasonCode.NO_MATCHING_SUBSCRIBERS
             self._answer(connection, 0x40, packet.packet_id, nobody)
+
+    def _lower(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> int:
+        """A plain message of QoS 1 for those who want it at QoS 0: one append for each, of the same bytes."""
+        message: Message | None = None
+        count = 0
+        for group in route.low:
+            if message is None:
+                message = self.message(packet, route.topic, route.topic_field, session.client, now)
+            data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
+            if len(data) > group.bytes_max:
+                members = set(group.sessions)
+                for target in route.targets:
+                    if target.session in members:
+                        count += self._outgoing.deliver(target, message, now)
+                continue
+            for append in group.appends:
+                append(data)
+            self._dirty.update(group.connections)
+            group.count += 1
+            count += len(group.sessions)
+        return count
 
     def _entry(self, size: int) -> Delivery:
         """A queue entry that says no more than the size of a message."""

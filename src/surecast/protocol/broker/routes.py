@@ -72,6 +72,11 @@ class Share:
         return bool(self._members)
 
     @property
+    def order(self) -> tuple[Target, ...]:
+        """The members, in the order in which they came."""
+        return self._order
+
+    @property
     def members(self) -> tuple[Session, ...]:
         """The members, in turn."""
         return tuple(self._members)
@@ -111,7 +116,10 @@ class Share:
 
 
 class Group:
-    """Connections that get the same bytes of a QoS 0 message. `count` messages went to each since it was made."""
+    """Sessions whose connections get the same bytes of a QoS 0 message. `count` messages went to each since then.
+
+    The connections are those of this replica; the bytes of the others are made where they are.
+    """
 
     __slots__ = ("appends", "bytes_max", "connections", "count", "identifiers", "sessions", "version_5")
 
@@ -126,9 +134,10 @@ class Group:
 
     def add(self, session: Session, connection: Connection) -> None:
         """Takes a connection in."""
-        self.connections.append(connection)
         self.sessions.append(session)
-        self.appends.append(connection.out.append)
+        if not connection.is_elsewhere:
+            self.connections.append(connection)
+            self.appends.append(connection.out.append)
         self.bytes_max = min(self.bytes_max, connection.packet_bytes_max)
         session.groups.add(self)
 
@@ -145,8 +154,9 @@ class Route:
     """The targets of one topic.
 
     For QoS 0, `groups` get the same bytes, and `rest` are the targets that are in none of them. For QoS 1, the sessions
-    of `direct` end with their connection, so that nothing need be kept of a message to them; `kept` are the others.
-    Both are made by `prepare`. `plain` says that every message goes to all the targets, and to nobody in `taps`.
+    of `direct` end with their connection, so that nothing need be kept of a message to them; those of the groups `low`
+    get it at QoS 0; `kept` are the others. All are made by `prepare`. `plain` says that every message goes to all the
+    targets, and to nobody in `taps`.
     """
 
     __slots__ = (
@@ -154,6 +164,7 @@ class Route:
         "direct",
         "groups",
         "kept",
+        "low",
         "plain",
         "rest",
         "shares",
@@ -173,6 +184,7 @@ class Route:
         self.groups: list[Group] = []
         self.rest: list[Target] = []
         self.direct: list[tuple[Target, Session, Connection]] = []
+        self.low: list[Group] = []
         self.kept: list[Target] = []
         self._ready = False
 
@@ -195,6 +207,7 @@ class Route:
 
     def _group(self) -> None:
         by_kind: dict[tuple[bool, tuple[int, ...]], Group] = {}
+        low_by_kind: dict[tuple[bool, tuple[int, ...]], Group] = {}
         for target in self.targets:
             session = target.session
             connection = session.connection
@@ -207,29 +220,34 @@ class Route:
                 and not (connection.version_5 and target.identifiers)
             ):
                 self.direct.append((target, session, connection))
-            else:
+            elif target.qos:
                 self.kept.append(target)
             if connection is None or connection.congested or connection.aliases_max or not target.plain:
                 self.rest.append(target)
+                if not target.qos:
+                    self.kept.append(target)
                 continue
             identifiers = target.identifiers if connection.version_5 else ()
             kind = (connection.version_5, identifiers)
-            group = by_kind.get(kind)
-            if group is None:
-                group = by_kind[kind] = Group(*kind)
-            group.add(session, connection)
+            for groups in (by_kind,) if target.qos else (by_kind, low_by_kind):
+                group = groups.get(kind)
+                if group is None:
+                    group = groups[kind] = Group(*kind)
+                group.add(session, connection)
         self.groups = list(by_kind.values())
+        self.low = list(low_by_kind.values())
         self._ready = True
 
     def scatter(self) -> None:
         """Forgets the groups, after their counts are in the books."""
-        for group in self.groups:
+        for group in (*self.groups, *self.low):
             group.settle()
             for session in group.sessions:
                 session.groups.discard(group)
         self.groups = []
         self.rest = []
         self.direct = []
+        self.low = []
         self.kept = []
         self._ready = False
 
@@ -294,7 +312,7 @@ class Routes:
     def settle(self) -> None:
         """Brings the books of all sessions up to date."""
         for route in self._routes.values():
-            for group in route.groups:
+            for group in (*route.groups, *route.low):
                 group.settle()
 
     def __iter__(self) -> Iterator[Route]:

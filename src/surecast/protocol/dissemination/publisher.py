@@ -60,12 +60,12 @@ class Publisher(Relay):
     def request(self, body: Body, deadline_s: float, now: float) -> list[Effect]:
         """Publishes an event by way of the notification service: asks it where the event goes, then sends it there.
 
-        It asks again until it is answered or the deadline has passed. Numbers of requests begin with 0 at every start,
-        so a node that starts anew should do so under another node number, or later than `done_max` events.
+        It asks again until it is answered or the deadline has passed.
         """
         reason = self._too_far(deadline_s, now)
         if reason is not None:
             raise ConfigurationError(f"event on {body.topic!r}: its deadline at {deadline_s} s is refused: {reason}")
+        self._waiting = [entry for entry in self._waiting if now < entry[1].deadline_s]
         if len(self._asked) + len(self._waiting) >= self.settings.events_max:
             raise OverloadError(f"{self.settings.events_max} events wait for the notification service already")
         data = body.encode()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from surecast.errors import OverloadError
 from surecast.protocol.filters import Event, Filter, parse
+from surecast.protocol.mqtt.topics import match
 from surecast.protocol.mqtt.tree import TopicTree
 
 __all__ = ["Registry", "Subscription"]
@@ -39,6 +40,7 @@ class Registry:
         self.subscriptions_max = subscriptions_max
         self._tree: TopicTree[tuple[int, int], Subscription] = TopicTree()
         self._by_number: dict[tuple[int, int], Subscription] = {}
+        self._numbers: dict[int, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -57,6 +59,7 @@ class Registry:
             self._tree.unsubscribe(before.topic, key)
         self._tree.subscribe(topic, key, wanted)
         self._by_number[key] = wanted
+        self._numbers.setdefault(subscriber, set()).add(number)
         return wanted
 
     def remove(self, subscriber: int, number: int) -> bool:
@@ -66,7 +69,15 @@ class Registry:
         if wanted is None:
             return False
         self._tree.unsubscribe(wanted.topic, key)
+        self._numbers[subscriber].discard(number)
+        if not self._numbers[subscriber]:
+            del self._numbers[subscriber]
         return True
+
+    def wants(self, subscriber: int, event: Event) -> bool:
+        """Whether one subscriber wants an event, by any of its subscriptions."""
+        mine = (self._by_number[subscriber, number] for number in self._numbers.get(subscriber, ()))
+        return any(match(wanted.topic, event.class_name) and wanted.wants(event) for wanted in mine)
 
     def interested(self, event: Event) -> dict[int, int]:
         """The subscribers that want an event, each with its home broker; the topic is the event's class."""

@@ -103,7 +103,7 @@ class Relay(Node):
         if isinstance(message, Data):
             return self._data(message, sender, now)
         if isinstance(message, Ack):
-            return [] if self.retransmission.acknowledged(sender, message) else self._refuse("not waited for")
+            return [] if self.retransmission.acknowledged(sender, message, now) else self._refuse("not waited for")
         if isinstance(message, Install) and sender == self.service:
             return self._install(message, now)
         return self._refuse("not for a relay")
@@ -147,6 +147,8 @@ class Relay(Node):
         passing = self._passing.get(packet.event_id)
         if passing is None:
             passing = self._begin(packet.event_id, data)
+        elif passing.group != data.group:
+            return self._refuse("contradicts")
         generation = passing.generations.setdefault(packet.generation, _Generation(packet.packets))
         if data.number != NO_NUMBER:
             if generation.seen >> data.number & 1:

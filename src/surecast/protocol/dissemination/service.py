@@ -110,7 +110,7 @@ class NotificationService(Node):
         self._groups: dict[int, _Group] = {}
         self._by_members: dict[tuple[int, frozenset[tuple[int, int]]], int] = {}
         self._next_group = epoch
-        self._granted: dict[tuple[int, int], Granted] = {}
+        self._granted: dict[tuple[int, int], tuple[Publish, Granted]] = {}
         self._counts: dict[int, int] = {}
         self._live: dict[int, _Live] = {}
         self._ends: Alarms[int] = Alarms()
@@ -188,6 +188,11 @@ class NotificationService(Node):
         stale = [self._groups[n] for n in numbers if n in self._groups]
         return self._counted([e for g in stale if g.revision != self.planner.revision for e in self._set_up(g, now)])
 
+    def reintroduce(self, node: int, now: float) -> list[Effect]:
+        """A relay or subscriber has started anew and knows nothing: tells its groups everything again."""
+        concerned = [g for g in self._groups.values() if node in g.relays or node in g.members or node == g.home]
+        return self._counted([effect for group in concerned for effect in self._set_up(group, now)])
+
     def next_timer(self) -> float:
         return min(self._ends.next(), self._confirms.next())
 
@@ -229,8 +234,9 @@ class NotificationService(Node):
     def _publish(self, wanted: Publish, home: int, now: float) -> list[Effect]:
         """Answers a publisher; the same again where it asks again, as its question or the answer was lost."""
         key = (home, wanted.number)
-        if key in self._granted:
-            return [Send(home, self._granted[key])]
+        asked, answer = self._granted.get(key, (None, None))
+        if asked == wanted and answer is not None:
+            return [Send(home, answer)]
         out: list[Effect] = []
         try:
             attributes = dict(wanted.body.attributes)
@@ -241,7 +247,7 @@ class NotificationService(Node):
             self.books.refused["bad event"] += 1
             return [Send(home, Granted(wanted.number, accepted=False))]
         answer = Granted(wanted.number, True, publication.event_id, publication.group, publication.rate_per_s)
-        self._granted[key] = answer
+        self._granted[key] = (wanted, answer)
         if len(self._granted) > self.settings.done_max:
             del self._granted[next(iter(self._granted))]
         return [*out, Send(home, answer)]
@@ -251,7 +257,7 @@ class NotificationService(Node):
         missed: dict[int, list[Announced]] = {}
         for live in self._live.values() if self.settings.gossip is not None else ():
             is_new = subscriber not in live.subscribers and now < live.announced.deadline_s
-            if is_new and self._matches(live.event, subscriber):
+            if is_new and self.registry.wants(subscriber, live.event):
                 live.subscribers.add(subscriber)
                 missed.setdefault(live.announced.group, []).append(live.announced)
         return [effect for group, events in missed.items() for effect in self._late(group, subscriber, events, now)]
@@ -259,25 +265,30 @@ class NotificationService(Node):
     def _unsubscribe(self, subscriber: int, number: int, now: float) -> list[Effect]:
         if not self.registry.remove(subscriber, number):
             return []
+        concerned = {g.number for g in self._groups.values() if subscriber in g.members}
+        concerned |= {live.announced.group for live in self._live.values() if subscriber in live.subscribers}
+        groups = [self._groups[group] for group in sorted(concerned) if group in self._groups]
+        return [effect for group in groups for effect in self._take_out(group, subscriber, now)]
+
+    def _take_out(self, group: _Group, subscriber: int, now: float) -> list[Effect]:
+        """Takes a subscriber out of a group, unless it still wants an event that is under way there."""
+        live = [entry for entry in self._live.values() if entry.announced.group == group.number]
+        if any(self.registry.wants(subscriber, entry.event) for entry in live):
+            return []
+        for entry in live:
+            entry.subscribers.discard(subscriber)
         out: list[Effect] = []
-        for group in [g for g in self._groups.values() if subscriber in g.members]:
-            live = [entry for entry in self._live.values() if entry.announced.group == group.number]
-            if any(self._matches(entry.event, subscriber) for entry in live):
-                continue
+        if subscriber not in group.members:
+            group.version += 1  # it came late, and only it needs to know
+        else:
             self._by_members.pop(_key(group), None)
             if not live:
                 del self._groups[group.number]
-                continue
+                return []
             del group.members[subscriber]
             self._by_members.setdefault(_key(group), group.number)
-            for entry in live:
-                entry.subscribers.discard(subscriber)
             out += self._set_up(group, now)
-            out += self._tell(subscriber, View(group.number, group.version, (), member=False), now)
-        return out
-
-    def _matches(self, event: Event, subscriber: int) -> bool:
-        return subscriber in self.registry.interested(event)
+        return out + self._tell(subscriber, View(group.number, group.version, (), member=False), now)
 
     def _group(self, home: int, members: dict[int, int]) -> _Group:
         """The group of these subscribers, made if there is none."""
@@ -302,7 +313,7 @@ class NotificationService(Node):
         out: list[Effect] = []
         if self.settings.paths != "none":
             out += self._install(group, now)
-        elif group.members:
+        else:
             out += self._tell(group.home, self._view(group, group.home), now)
         for subscriber in group.members:
             out += self._tell(subscriber, self._view(group, subscriber), now)

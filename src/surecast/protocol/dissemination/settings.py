@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding import CodingSettings
-from surecast.protocol.dissemination.wire import DATA_BYTES, digest_bytes, request_bytes
+from surecast.protocol.dissemination.wire import DATA_BYTES, digest_bytes, request_bytes, view_bytes
 from surecast.protocol.gossip import GossipSettings
 from surecast.protocol.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
@@ -39,7 +39,7 @@ class DisseminationSettings:
     flush_s: float = 0.05
     """A relay that has heard no packet of an event for this long sends what it still owes to its branches."""
     retransmit_s: float = 0.1
-    """Time given to an acknowledgement; doubled with each further try."""
+    """The least time given to an acknowledgement; doubled with each further try."""
     tries_max: int = 8
     """Transmissions of a packet over one hop."""
     pace: bool = False
@@ -98,7 +98,7 @@ class DisseminationSettings:
             longest["a digest"] = digest_bytes(self.gossip.digest_events)
             numbers = 0 if self.gossip.coded else self.gossip.request_numbers
             longest["a request"] = request_bytes(self.gossip.request_generations, numbers)
-        longest["a view"] = 19 + 4 * self.view_size + 8 + tag
+        longest["a view"] = view_bytes(self.view_size)
         for name, size in longest.items():
             if size + tag > self.mtu_bytes:
                 raise ConfigurationError(

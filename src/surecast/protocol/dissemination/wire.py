@@ -38,6 +38,7 @@ __all__ = [
     "encode",
     "message_bytes",
     "request_bytes",
+    "view_bytes",
 ]
 
 MAGIC: Final = b"SD"
@@ -171,6 +172,11 @@ def digest_bytes(events: int) -> int:
 def request_bytes(generations: int, numbers: int) -> int:
     """A request for so many generations and numbers of packets, without checksum."""
     return _HEADER.size + _REQUEST.size + generations * _WANTED.size + 2 * numbers
+
+
+def view_bytes(peers: int) -> int:
+    """A view of so many peers, without events and checksum."""
+    return _HEADER.size + _VIEW.size + 4 * peers
 
 
 def message_bytes(

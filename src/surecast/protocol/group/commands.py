@@ -47,6 +47,8 @@ class Item(IntEnum):
     """The limits of the broker, its listeners and its clients, from now on."""
     TICK = 12
     """Nothing but time."""
+    RESTORE = 13
+    """A part of a backup, with which a new group is to begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ here, collected, and handed over as commands, several of which may be under way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
 from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
 from surecast.protocol.group.machine import Decoded, GroupMachine, Port
+from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -23,6 +25,7 @@ from surecast.protocol.mqtt import (
     Packet,
     PacketError,
     Properties,
+    Publish,
     PublishRun,
     ReasonCode,
     encode,
@@ -33,6 +36,7 @@ __all__ = ["Edge", "Member"]
 _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 _CHECK_S: Final = 0.5
+_TOPICS_MAX: Final = 1_000
 
 Packets = list[Packet | PublishRun | AckRun]
 
@@ -42,10 +46,10 @@ class Member(Connection):
 
     Beside the state that all replicas have of it: `reader` cuts the bytes of the client into packets, and `tail` is the
     beginning of one. `local` is its number here. `listened_at` is when the client was last heard, by this replica's
-    clock.
+    clock. `may` remembers what the client may publish to by the rules `may_by`.
     """
 
-    __slots__ = ("listened_at", "local", "reader", "tail")
+    __slots__ = ("listened_at", "local", "may", "may_by", "reader", "tail")
 
     def __init__(self, origin: Origin, decoder: Decoder, now: float, local: int, reader: Decoder):
         super().__init__(0, origin, decoder, now)
@@ -53,6 +57,8 @@ class Member(Connection):
         self.reader = reader
         self.tail: list[bytes] = []
         self.listened_at = now
+        self.may: dict[str, bool] = {}
+        self.may_by = b""
 
 
 class Edge(Port):
@@ -61,7 +67,8 @@ class Edge(Port):
     `life` tells this life of the replica from its earlier ones and must be larger. `elsewhere` says where else a client
     may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way, each of about
     `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then this replica
-    has lost the majority.
+    has lost the majority. `order` are the topics that need no total order, as `Straight` takes them; what goes straight
+    to the other replicas is in `outbox`.
     """
 
     def __init__(
@@ -75,8 +82,12 @@ class Edge(Port):
         window: int = 8,
         bytes_max: int = 1 << 20,
         patience_s: float = 3.0,
+        order: Sequence[tuple[str, bool]] = (),
     ):
         self.machine = machine
+        self.straight = Straight(machine, order)
+        self._goes_straight = self.straight.is_used
+        self.outbox: list[bytes] = []
         self.life = life
         self.elsewhere = elsewhere
         self.window = window
@@ -149,7 +160,43 @@ class Edge(Port):
         if held:
             tail.append(data[-held:])
             data = data[:-held]
-        self._add(Item.PACKETS, connection.local, data, packets)
+        if self._goes_straight and connection.session is not None:
+            packets, data = self._send_straight(connection, packets, data, now)
+        if packets:
+            self._add(Item.PACKETS, connection.local, data, packets)
+
+    def _send_straight(self, connection: Member, packets: Packets, data: bytes, now: float) -> tuple[Packets, bytes]:
+        """Sends on what needs no total order; what is left goes through the log."""
+        session = connection.session
+        assert session is not None
+        version = V5 if connection.version_5 else V311
+        taken = [
+            packet
+            for packet in packets
+            if isinstance(packet, (Publish, PublishRun))
+            and self.straight.takes(packet)
+            and self._may_publish(connection, session.client, packet.topic)
+        ]
+        if not taken:
+            return packets, data
+        if len(taken) < len(packets):
+            going = set(map(id, taken))
+            packets = [packet for packet in packets if id(packet) not in going]
+            data = b"".join(_raw(packet, version) for packet in packets)
+            raw = b"".join(_raw(packet, version) for packet in taken)
+        else:
+            packets, raw = [], data
+        self.straight.deliver(session.client, connection.version_5, taken, now)
+        self.outbox.append(self.straight.pack(session.client, version, raw))
+        return packets, data
+
+    def _may_publish(self, member: Member, client: str, topic: str) -> bool:
+        if member.may_by is not self.machine.rules or len(member.may) > _TOPICS_MAX:
+            member.may, member.may_by = {}, self.machine.rules
+        allowed = member.may.get(topic)
+        if allowed is None:
+            allowed = member.may[topic] = self.machine.allows(member.user, client, "publish", topic)
+        return allowed
 
     def take_checking(self) -> list[Connection]:
         """The connections at the gate whose credentials are to be checked."""
@@ -160,6 +207,10 @@ class Edge(Port):
         """The credentials are right: the client enters. `entering` tells the shell of its new connection."""
         connect = connection.connect
         if connection.phase is not Phase.CHECKING or connect is None:
+            return
+        if self.is_stuck(now):
+            # Nothing more is taken on that cannot be carried out.
+            self.gate.refuse(connection, now, ReasonCode.SERVER_UNAVAILABLE)
             return
         self._next_local += 1
         origin = Origin(connection.origin.listener, connection.origin.peer, user)

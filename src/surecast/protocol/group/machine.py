@@ -8,12 +8,13 @@ replica that a client is connected to sends it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from surecast.errors import PeerError
+from surecast.errors import PeerError, SurecastError
 from surecast.protocol.broker import (
     Broker,
     BrokerSettings,
@@ -27,6 +28,7 @@ from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.group.application import Application, Publication
+from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import HEAD, Item, items_of, pack_texts, read_entry, read_texts
 from surecast.protocol.mqtt import AckRun, Packet, PublishRun, ReasonCode
 from surecast.protocol.paxos import Context
@@ -107,11 +109,13 @@ class GroupMachine:
             Item.LIMITS: self._set_limits,
             Item.SYSTEM: self._system,
             Item.TICK: self._nothing,
+            Item.RESTORE: self._take_backup,
         }
         self._reset()
 
     def _reset(self) -> None:
         self.sources: dict[int, _Source] = {}
+        self.backup = Parts()
         self.rules = b""
         self.limits = b""
         self._authorise: Authorise = everyone
@@ -172,9 +176,8 @@ class GroupMachine:
             pack_texts(name, application.snapshot()) for name, application in sorted(self.applications.items())
         ]
         times = self.time_us.to_bytes(8, "big") + self._swept_us.to_bytes(8, "big")
-        return pack_texts(
-            times, self.rules, self.limits, pack_texts(*sources), pack_texts(*applications), encode_state(self.broker)
-        )
+        parts = (self.backup.pack(), pack_texts(*sources), pack_texts(*applications))
+        return pack_texts(times, self.rules, self.limits, *parts, encode_state(self.broker))
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot."""
@@ -187,7 +190,8 @@ class GroupMachine:
         self.port.restored()
 
     def _read(self, state: bytes) -> None:
-        times, rules, limits, sources, applications, core = read_texts(state)
+        times, rules, limits, backup, sources, applications, core = read_texts(state)
+        self.backup.restore(backup)
         self.time_us, self._swept_us = int.from_bytes(times[:8], "big"), int.from_bytes(times[8:], "big")
         self._use_rules(rules)
         self._use_limits(limits, self.time_us / 1e6)
@@ -200,13 +204,19 @@ class GroupMachine:
                 source.early[HEAD.unpack_from(command)[2]] = command
             for at in range(0, len(numbers), 16):
                 number = int.from_bytes(numbers[at + 8 : at + 16], "big")
-                source.connections[int.from_bytes(numbers[at : at + 8], "big")] = self.broker.connections[number]
+                connection = self.broker.connections[number]
+                connection.is_elsewhere = True
+                source.connections[int.from_bytes(numbers[at : at + 8], "big")] = connection
         for packed in read_texts(applications):
             name, kept = read_texts(packed)
             application = self.applications.get(name.decode())
             if application is None:
                 raise PeerError(f"group snapshot: this replica does not run the application {name.decode()!r}")
             application.restore(kept)
+
+    def allows(self, user: str, client: str, action: str, topic: str) -> bool:
+        """Whether a client may publish or subscribe to a topic, by the rules that hold for all replicas."""
+        return not topic.startswith("$") and self._authorise(user, client, action, topic)
 
     # What commands do.
 
@@ -231,18 +241,19 @@ class GroupMachine:
             handlers[kind](source, number, data, now)
 
     def _run_decoded(self, source: _Source, command: bytes, decoded: Decoded, now: float) -> None:
-        handlers, connections, handle = self._handlers, source.connections, self.broker.handle
+        handlers, connections = self._handlers, source.connections
         for (kind, number, data), (_, _, packets) in zip(items_of(command), decoded, strict=True):
             if packets is None:
                 handlers[kind](source, number, data, now)
             elif (connection := connections.get(number)) is not None:
-                handle(connection, packets, len(data), now)
+                self.broker.handle(connection, packets, len(data), now)
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)
         origin = Origin(entry.listener, entry.peer, entry.user)
         home = self.port.connection(source.life, number, origin, now) if self._is_own(source) else None
         connection = self.broker.open(origin, now, home)
+        connection.is_elsewhere = home is None
         source.connections[number] = connection
         self.broker.receive(connection, entry.connect, now)
 
@@ -296,6 +307,10 @@ class GroupMachine:
         if data == self.rules:
             return
         self._use_rules(data)
+        self._revoke(now)
+
+    def _revoke(self, now: float) -> None:
+        """Ends what the access rules do not allow any more."""
         self.broker.permissions_changed()
         for session in list(self.broker.sessions.by_client.values()):
             for key, subscription in list(session.subscriptions.items()):
@@ -320,6 +335,37 @@ class GroupMachine:
 
     def _nothing(self, source: _Source, number: int, data: bytes, now: float) -> None:
         """Time has passed; that was seen to before."""
+
+    def _take_backup(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        state = self.backup.take(data)
+        if state is None:
+            return
+        if self.broker.sessions.serial:
+            self.backup.outcome = b"!the group has had clients already; only a new one can begin with a backup"
+        else:
+            self.backup.outcome = self._begin_with(state, now)
+
+    def _begin_with(self, state: bytes, now: float) -> bytes:
+        """Takes the state of another group; replicas, access rules and limits stay those of this one."""
+        for source in self.sources.values():
+            for connection in list(source.connections.values()):
+                self.broker.lost(connection, now, "the group begins with a backup")
+            source.connections.clear()
+        kept = self.sources, self.backup, self.time_us, self._swept_us
+        rules, limits, outcome = self.rules, self.limits, b"+"
+        self._reset()
+        try:
+            self._read(state)
+        except (SurecastError, ValueError, LookupError, struct.error) as error:
+            self._reset()
+            outcome = b"!" + str(error).encode()
+        self.sources, self.backup, self.time_us, self._swept_us = kept
+        self._use_rules(rules)
+        self._use_limits(limits, now)
+        for connection in list(self.broker.connections.values()):
+            self.broker.lost(connection, now, "the group was restored from a backup")
+        self._revoke(now)
+        return outcome
 
     # Applications.
 

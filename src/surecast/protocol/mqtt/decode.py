@@ -133,9 +133,10 @@ class Decoder:
         try:
             while position < size:
                 if self.version is not None:
-                    position = self._publishes(data, position, size, packets, runs)
-                    if position == size:
-                        break
+                    if data[position] != _PUBACK:
+                        position = self._publishes(data, position, size, packets, runs)
+                        if position == size:
+                            break
                     if runs and data[position] == _PUBACK and (run := find_acks(data, position)) is not None:
                         packets.append(run)
                         position += 4 * len(run.packet_ids)
@@ -268,7 +269,7 @@ class Decoder:
                     append(publish_from_wire(topic, data[position:end], flags, packet_id, whole, properties, block))
                     start = end
                     continue
-            if runs and data.startswith(data[start:id_at], end):
+            if runs and end < size and data.startswith(data[start:id_at], end):
                 found = find_publishes(data, start, end - start, id_at - start, position - start, topic, flags)
                 if found is not None:
                     append(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surecast.protocol.mqtt.packets import Puback, Publish, publish_from_wire
+from surecast.protocol.mqtt.wire import variable_bytes
 
 __all__ = ["AckRun", "PublishRun", "find_acks", "find_publishes"]
 
@@ -41,6 +42,19 @@ class PublishRun:
     def low(self) -> bytes:
         """The second bytes of the packet identifiers."""
         return self.data[self.id_at + 1 :: self.length]
+
+    def lowered(self) -> bytes:
+        """The same messages at QoS 0: without packet identifiers.
+
+        >>> run = find_publishes(bytes.fromhex("3206 0001 74 0007 78 3206 0001 74 0008 79"), 0, 8, 5, 7, "t",
+        ...                      (1, False, False))
+        >>> run.lowered().hex(" ")
+        '30 04 00 01 74 78 30 04 00 01 74 79'
+        """
+        data, length, rest_at = self.data, self.length, self.id_at + 2
+        topic_at = next(at for at in range(1, 5) if data[at] < 128) + 1
+        head = b"\x30" + variable_bytes(length - topic_at - 2) + data[topic_at : self.id_at]
+        return b"".join([head + data[start + rest_at : start + length] for start in range(0, len(data), length)])
 
     def packets(self) -> list[Publish]:
         """The packets, one by one."""
@@ -102,11 +116,12 @@ def find_acks(data: bytes, start: int) -> AckRun | None:
     AckRun(packet_ids=(1, 2))
     """
     count = (len(data) - start) // 4
-    if count > 1:
-        firsts, lengths = data[start::4], data[start + 1 :: 4]
-        count = min(count, len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")))
-    elif count and data[start + 1] != 2:
-        count = 0
+    if count < 2:
+        # Many clients acknowledge each message as it comes.
+        identifier = data[start + 2] << 8 | data[start + 3] if count and data[start + 1] == 2 else 0
+        return AckRun((identifier,)) if identifier else None
+    firsts, lengths = data[start::4], data[start + 1 :: 4]
+    count = min(count, len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")))
     end = start + 4 * count
     ids = tuple(high << 8 | low for high, low in zip(data[start + 2 : end : 4], data[start + 3 : end : 4], strict=True))
     if 0 in ids:

@@ -8,19 +8,27 @@
 Branch(neighbour=1, count=27, blocks=((0, 27),))
 """
 
-from surecast.protocol.paths.flow import Flow, FlowPath, decompose, maximum_flow
-from surecast.protocol.paths.graph import CapacityGraph, Link
-from surecast.protocol.paths.plan import (
+from surecast.protocol.paths.planner import PathPlanner
+from surecast.scenario.paths import (
     PATH_KINDS,
+    Block,
+    Branch,
+    CapacityGraph,
+    Flow,
+    FlowPath,
+    Forwarding,
+    Link,
     PathKind,
     PathPlan,
+    Schedule,
+    apportion,
+    decompose,
+    maximum_flow,
     shortest_tree,
     tree_plan,
     wide_plan,
     widest_path,
 )
-from surecast.protocol.paths.planner import PathPlanner
-from surecast.protocol.paths.schedule import Block, Branch, Forwarding, Schedule, apportion
 
 __all__ = [
     "PATH_KINDS",

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from surecast.errors import ConfigurationError
-from surecast.protocol.paths.flow import Flow, decompose, maximum_flow
-from surecast.protocol.paths.graph import CapacityGraph
-from surecast.protocol.paths.plan import PATH_KINDS, PathKind, PathPlan, shortest_tree, tree_plan, truncate, wide_plan
+from surecast.scenario.paths import CapacityGraph, Flow, PathKind, PathPlan, maximum_flow, plan_paths
 
 __all__ = ["PathPlanner"]
 
@@ -79,24 +76,7 @@ class PathPlanner:
 
     def plan(self, kind: PathKind, source: int, sinks: Iterable[int]) -> PathPlan:
         """Paths of one kind from a source to some sinks. A sink at the source itself needs no path."""
-        wanted = sorted(set(sinks) - {source})
-        if kind == "tree":
-            tree = shortest_tree(self.graph, source, wanted)
-            return tree_plan(self.graph, source, wanted, tree)
-        if kind == "single-path":
-            return wide_plan(self.graph, source, wanted)
-        if kind == "maximum-flow":
-            return self._flow_plan(source, wanted)
-        raise ConfigurationError(f"paths: unknown kind {kind!r}; known are {', '.join(PATH_KINDS)}")
-
-    def _flow_plan(self, source: int, sinks: list[int]) -> PathPlan:
-        """Coded delivery: every sink gets the multicast capacity, the minimum of the maximum flows."""
-        flows = {sink: self.flow(source, sink) for sink in sinks}
-        limits = {sink: flow.rate_per_s for sink, flow in flows.items() if flow.rate_per_s > 0.0}
-        rate_per_s = min(limits.values(), default=0.0)
-        paths = {sink: truncate(decompose(flows[sink]), rate_per_s) for sink in limits}
-        unreachable = tuple(sink for sink in sinks if sink not in limits)
-        return PathPlan("maximum-flow", source, rate_per_s, paths, limits, unreachable)
+        return plan_paths(self.graph, kind, source, sinks, lambda _, a, b: self.flow(a, b))
 
     def _link_changed(self, a: int, b: int, before_per_s: float) -> None:
         now_per_s = self.graph.capacity(a, b)

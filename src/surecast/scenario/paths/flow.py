@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.protocol.paths.graph import CapacityGraph, Link
+from surecast.scenario.paths.graph import CapacityGraph, Link
 
 __all__ = ["Flow", "FlowPath", "decompose", "maximum_flow"]
 

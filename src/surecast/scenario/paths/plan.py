@@ -11,15 +11,26 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.paths.flow import FlowPath
-from surecast.protocol.paths.graph import CapacityGraph, Link
+from surecast.scenario.paths.flow import Flow, FlowPath, decompose, maximum_flow
+from surecast.scenario.paths.graph import CapacityGraph, Link
 
-__all__ = ["PATH_KINDS", "PathKind", "PathPlan", "shortest_tree", "tree_plan", "truncate", "wide_plan", "widest_path"]
+__all__ = [
+    "PATH_KINDS",
+    "PathKind",
+    "PathPlan",
+    "flow_plan",
+    "plan_paths",
+    "shortest_tree",
+    "tree_plan",
+    "truncate",
+    "wide_plan",
+    "widest_path",
+]
 
 PathKind: TypeAlias = Literal["tree", "single-path", "maximum-flow"]
 PATH_KINDS: Final[tuple[PathKind, ...]] = ("tree", "single-path", "maximum-flow")
@@ -64,6 +75,38 @@ class PathPlan:
             for link, rate_per_s in self.sink_links(sink).items():
                 most[link] = max(most.get(link, 0.0), rate_per_s)
         return most
+
+
+def plan_paths(
+    graph: CapacityGraph,
+    kind: PathKind,
+    source: int,
+    sinks: Iterable[int],
+    flow: Callable[[CapacityGraph, int, int], Flow] = maximum_flow,
+) -> PathPlan:
+    """Paths of one kind from a source to some sinks. A sink at the source itself needs no path.
+
+    >>> square = CapacityGraph.both_ways([(0, 1, 2.0), (1, 3, 2.0), (0, 2, 1.0), (2, 3, 1.0)])
+    >>> [plan_paths(square, kind, 0, [3]).rate_per_s for kind in PATH_KINDS]
+    [2.0, 2.0, 3.0]
+    """
+    wanted = sorted(set(sinks) - {source})
+    if kind == "tree":
+        return tree_plan(graph, source, wanted, shortest_tree(graph, source, wanted))
+    if kind == "single-path":
+        return wide_plan(graph, source, wanted)
+    if kind == "maximum-flow":
+        return flow_plan(source, {sink: flow(graph, source, sink) for sink in wanted})
+    raise ConfigurationError(f"paths: unknown kind {kind!r}; known are {', '.join(PATH_KINDS)}")
+
+
+def flow_plan(source: int, flows: Mapping[int, Flow]) -> PathPlan:
+    """Coded delivery: every sink gets the multicast capacity, the minimum of the maximum flows."""
+    limits = {sink: flow.rate_per_s for sink, flow in flows.items() if flow.rate_per_s > 0.0}
+    rate_per_s = min(limits.values(), default=0.0)
+    paths = {sink: truncate(decompose(flows[sink]), rate_per_s) for sink in limits}
+    unreachable = tuple(sink for sink in flows if sink not in limits)
+    return PathPlan("maximum-flow", source, rate_per_s, paths, limits, unreachable)
 
 
 def truncate(paths: tuple[FlowPath, ...], rate_per_s: float) -> tuple[FlowPath, ...]:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.paths.graph import CapacityGraph, Link
-from surecast.protocol.paths.plan import PathPlan
+from surecast.scenario.paths.graph import CapacityGraph, Link
+from surecast.scenario.paths.plan import PathPlan
 
-__all__ = ["Block", "Branch", "Forwarding", "Schedule", "apportion"]
+__all__ = ["BLOCKS_MAX", "Block", "Branch", "Forwarding", "Schedule", "apportion"]
 
 Block: TypeAlias = tuple[int, int]
 """Packets from a number up to, and without, another."""
+
+BLOCKS_MAX: Final = 100
+"""Blocks of one link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Schedule:
     def of(cls, plan: PathPlan, packets: int) -> Schedule:
         """Divides a number of packets among the paths of a plan.
 
-        >>> from surecast.protocol.paths import FlowPath
+        >>> from surecast.scenario.paths import FlowPath
         >>> ways = (FlowPath((0, 1, 3), 2.0), FlowPath((0, 2, 3), 1.0))
         >>> schedule = Schedule.of(PathPlan("maximum-flow", 0, 3.0, {3: ways}, {3: 3.0}), 10)
         >>> schedule.counts[0, 1], schedule.blocks[0, 2]
@@ -131,11 +134,14 @@ def apportion(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def _joined(blocks: list[Block]) -> tuple[Block, ...]:
-    """The union of blocks, as few as possible, in order."""
+    """The union of blocks in order, joined over the smallest gaps if there are too many to be told in one message."""
     joined: list[Block] = []
     for begin, end in sorted(blocks):
         if joined and begin <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
             joined.append((begin, end))
+    while len(joined) > BLOCKS_MAX:
+        gap = min(range(1, len(joined)), key=lambda i: joined[i][0] - joined[i - 1][1])
+        joined[gap - 1 : gap + 1] = [(joined[gap - 1][0], joined[gap][1])]
     return tuple(joined)

@@ -18,7 +18,8 @@ Link: TypeAlias = tuple[int, int]
 class CapacityGraph:
     """Nodes with numbers, directed links with capacities in packets per second, and capacities of nodes.
 
-    A node without a capacity of its own passes on whatever its links can carry. What has failed has capacity 0 until
+    A node without a capacity of its own passes on whatever its links can carry. The capacity of a node limits each flow
+    through it; flows to several sinks share it as they share a link, by coding. What has failed has capacity 0 until
     it is restored, and keeps its own capacity for that time.
 
     >>> graph = CapacityGraph({(0, 1): 5.0, (1, 2): 3.0}, {1: 2.0})
@@ -70,7 +71,7 @@ class CapacityGraph:
         self._known.update((a, b))
 
     def set_node(self, node: int, capacity_per_s: float) -> None:
-        """Gives a node a capacity: the packets per second that it takes in."""
+        """Gives a node a capacity: the packets per second that it can pass on or, at either end of a flow, handle."""
         self._nodes[node] = _capacity(f"node {node}", capacity_per_s)
         self._known.add(node)
 

@@ -1,0 +1,237 @@
+"""Gossip among the subscribers of an event, round by round: who misses how much, and who can help.
+
+The recursion is that of an epidemic in a large group: the number of subscribers that have the event is taken to follow
+its mean, while what each one misses is followed exactly. `coded delivery` section IV: push sends packets, push/pull
+announces the event at once, pull announces it in the next round; whoever misses packets asks for as many as it misses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.predict.coding.chains import binomial
+from surecast.predict.coding.ranks import rank_distribution
+
+__all__ = ["GossipLaw", "Recovery", "Spread", "recover", "rounds_in_time"]
+
+Array = NDArray[np.float64]
+
+MODES: Final = ("push", "pull", "push-pull")
+_PUSHES_MAX: Final = 8
+"""More pushes than this to one subscriber in one round leave it nothing to miss."""
+
+
+@dataclass(frozen=True, slots=True)
+class GossipLaw:
+    """How the subscribers of an event help each other.
+
+    `members` are all that take part, a publisher included where it gossips; `packets` is what an event has. `overlap`
+    rounds pass before a request is answered, so that so many requests are under way at a time. With `coded` false plain
+    packets are sent by their numbers, and none is sent in vain.
+    """
+
+    mode: str
+    members: int
+    packets: int
+    fan_out: int
+    rounds: int
+    field_bits: int = 8
+    coded: bool = True
+    overlap: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigurationError(f"gossip mode {self.mode!r}; write {', '.join(MODES)}")
+        for name in ("members", "packets", "fan_out", "overlap"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"gossip {name}: {getattr(self, name)} must be 1 or more")
+        if self.rounds < 0:
+            raise ConfigurationError(f"gossip rounds: {self.rounds} must be 0 or more")
+
+    @property
+    def tries(self) -> int:
+        """How often, in steps of `overlap` rounds, an event is offered or asked for."""
+        return -(-self.rounds // self.overlap)
+
+    def meets(self, success: float) -> float:
+        """Probability that one who offers an event reaches a given other in one round."""
+        if self.members < 2:
+            return 0.0
+        return min(self.fan_out, self.members - 1) / (self.members - 1) * success
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How an event spreads, step by step, in the mean: who offers it, and the messages of all together."""
+
+    offering: Array
+    complete: Array
+    messages: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The answer: `complete[d]` is the probability that one who misses d packets at first has all in the end."""
+
+    spread: Spread
+    complete: Array
+
+
+def rounds_in_time(deadline_s: float, start_s: float, interval_s: float, exchange_s: float, mode: str) -> int:
+    """Rounds that end before a deadline: the last must leave time for announcement, request and answer.
+
+    With pull the first round comes half an interval late in the mean.
+
+    >>> rounds_in_time(2.0, start_s=0.5, interval_s=0.1, exchange_s=0.15, mode="push-pull")
+    14
+    """
+    left_s = deadline_s - start_s - exchange_s - (0.5 * interval_s if mode == "pull" else 0.0)
+    return 0 if left_s < 0.0 else math.floor(left_s / interval_s + 1e-9) + 1
+
+
+def recover(law: GossipLaw, missing: Array, success: float, steps: int, own: float | None = None) -> Recovery:
+    """Follows an event through a group for some steps of `overlap` rounds.
+
+    `missing[d]` is how many members miss d packets at first, and so `missing[0]` how many have the event. `success` is
+    the probability that a message between two members arrives, and `own` the same for the member that is asked about.
+
+    >>> law = GossipLaw("push-pull", members=100, packets=4, fan_out=3, rounds=4)
+    >>> found = recover(law, np.array([90.0, 5.0, 5.0, 0.0, 0.0]), success=0.9, steps=6)
+    >>> bool(found.complete[1] > 0.999), bool(found.complete[4] > 0.99)
+    (True, True)
+    """
+    if missing.shape != (law.packets + 1,):
+        raise ConfigurationError(f"missing: {missing.shape} numbers; there must be one for 0 to {law.packets} packets")
+    if not math.isclose(float(missing.sum()), law.members, rel_tol=1e-6):
+        raise AssumptionError(f"missing: it counts {missing.sum():g} members, and the group has {law.members}")
+    spread = _forward(law, missing, success, steps if law.rounds else 0)
+    own = success if own is None else own
+    return Recovery(spread, _backward(law, spread.offering, own))
+
+
+def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spread:
+    tries = law.tries
+    unaware = missing.copy()
+    unaware[0] = 0.0
+    asking = np.zeros((tries, law.packets + 1))  # by the tries that are left
+    cohorts = np.zeros(steps + 1)  # by the step in which they have become complete
+    cohorts[0] = missing[0]
+    offering, complete = np.zeros(steps), np.zeros(steps + 1)
+    complete[0] = missing[0]
+    answer = _answer_matrix(law, success)
+    kinds = ("push",) if law.mode == "push" else ("digest", "request", "reply")
+    messages = dict.fromkeys(kinds, 0.0)
+    for t in range(steps):
+        offering[t] = cohorts[max(0, t - tries + 1) : t + 1].sum()
+        sent = float(offering[t]) * min(law.fan_out, law.members - 1) * min(law.overlap, law.rounds)
+        if law.mode == "push":
+            messages["push"] += sent * law.packets
+            unaware = unaware @ _push_matrix(law, success, float(offering[t]))
+            new = unaware[0]
+        else:
+            messages["digest"] += sent
+            met = _met(law, success, float(offering[t]))
+            asks = [unaware * met, *(asking[left] for left in range(tries))]
+            ask = np.sum(asks, axis=0) * law.overlap
+            messages["request"] += float(ask.sum())
+            messages["reply"] += float(ask @ np.arange(law.packets + 1)) * success
+            unaware = unaware * (1.0 - met)
+            done = [held @ answer for held in asks]
+            asking = np.zeros_like(asking)
+            new = 0.0
+            for left, held in zip((tries - 1, *(left - 1 for left in range(tries))), done, strict=True):
+                new += held[0]
+                held[0] = 0.0
+                if left > 0:
+                    asking[left] += held
+                else:  # a peer that announces the event again starts it anew
+                    unaware += held
+        unaware[0] = 0.0
+        cohorts[t + 1] = new
+        complete[t + 1] = complete[t] + new
+    return Spread(offering, complete, messages)
+
+
+def _backward(law: GossipLaw, offering: Array, success: float) -> Array:
+    """For one member: the probability of being complete at the end, by what it misses at first."""
+    tries = law.tries
+    answer = _answer_matrix(law, success)
+    unaware = np.zeros(law.packets + 1)
+    unaware[0] = 1.0
+    asking = np.tile(unaware, (tries + 1, 1))  # by the tries that are left; without one it is unaware again
+    for offered in offering[::-1]:
+        if law.mode == "push":
+            unaware = _push_matrix(law, success, float(offered)) @ unaware
+            continue
+        met = _met(law, success, float(offered))
+        asking[0] = unaware
+        asked = asking[:tries] @ answer.T
+        unaware = (1.0 - met) * unaware + met * asked[tries - 1]
+        unaware[0] = 1.0
+        asking[1:] = asked
+    return unaware
+
+
+def _met(law: GossipLaw, success: float, offering: float) -> float:
+    """Probability that a member hears of an event in one step, from anyone who offers it."""
+    return -math.expm1(offering * min(law.overlap, law.rounds) * math.log1p(-min(law.meets(success), 1.0 - 1e-15)))
+
+
+@lru_cache(maxsize=512)
+def _answer_matrix(law: GossipLaw, success: float) -> Array:
+    """P[missing afterwards | missing before] for one who asks: each request is answered by as many as it misses."""
+    size = law.packets + 1
+    matrix = np.zeros((size, size))
+    matrix[0, 0] = 1.0
+    for d in range(1, size):
+        for answered, weight in enumerate(binomial(law.overlap, success)):
+            matrix[d, : d + 1] += weight * _less(law, d, answered * d, success)
+    return matrix
+
+
+def _push_matrix(law: GossipLaw, success: float, offering: float) -> Array:
+    """The same for one who gets whatever is pushed in a step; a push is a packet for each of the event."""
+    meets = law.meets(1.0)
+    pushes = offering * min(law.overlap, law.rounds)
+    # A binomial number of pushes, whose number of trials is a mean and need not be whole.
+    weights = np.empty(_PUSHES_MAX + 1)
+    weights[0] = (1.0 - meets) ** pushes if meets < 1.0 else float(pushes <= 0.0)
+    for y in range(1, _PUSHES_MAX + 1):
+        odds = meets / (1.0 - meets) if meets < 1.0 else math.inf
+        weights[y] = weights[y - 1] * max(pushes - y + 1, 0.0) / y * odds if weights[y - 1] > 0.0 else 0.0
+    weights[-1] += max(0.0, 1.0 - float(weights.sum()))
+    weights /= weights.sum()
+    return np.asarray(np.tensordot(weights, _pushed(law, success), axes=1), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _pushed(law: GossipLaw, success: float) -> Array:
+    size = law.packets + 1
+    stack = np.zeros((_PUSHES_MAX + 1, size, size))
+    stack[:, 0, 0] = 1.0
+    for pushes in range(_PUSHES_MAX + 1):
+        for d in range(1, size):
+            if law.coded:
+                stack[pushes, d, : d + 1] = _less(law, d, pushes * law.packets, success)
+            else:  # every push has each plain packet once
+                stack[pushes, d, : d + 1] = binomial(d, (1.0 - success) ** pushes)
+    return stack
+
+
+def _less(law: GossipLaw, missing: int, sent: int, success: float) -> Array:
+    """P[missing afterwards] of one to whom so many packets are sent, each of which arrives with a probability."""
+    if not law.coded:
+        # Asked for by number: a packet is still missing if it was lost every time.
+        return binomial(missing, (1.0 - success) ** (sent // missing))
+    found = np.zeros(missing + 1)
+    for count, weight in enumerate(binomial(sent, success)):
+        if weight > 1e-18:
+            found += weight * rank_distribution(min(count, missing + 60), missing, law.field_bits)[::-1]
+    return found

@@ -1,0 +1,211 @@
+"""A scenario as coded delivery sees it: groups of subscribers, what separates them, and paths to their home brokers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.predict.coding.multicast import CodedLink, Way
+from surecast.scenario.paths import CapacityGraph, PathKind, PathPlan, Schedule, plan_paths
+from surecast.scenario.system import Overlay, System
+
+__all__ = ["Audience", "Channel", "PathSet", "Peers", "audiences_of", "path_set", "peers_of"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What a scenario does not say about the way of packets.
+
+    `access_loss` is lost between a home broker and its subscriber. `peer_loss` is lost between any two subscribers;
+    None: what the overlay's shortest path between their home brokers loses. With `serialise` a link passes packets
+    one after the other at its capacity; else all at once.
+    """
+
+    access_loss: float = 0.0
+    peer_loss: float | None = None
+    serialise: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("access_loss", "peer_loss"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value < 1.0:
+                raise ConfigurationError(f"channel {name}: {value} must be a share from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Subscribers that get the same events from one home broker.
+
+    `homes` are their home brokers and `members` the subscribers at each, by index. `flows` are the publishers, by
+    index, and the events per second that each has for them.
+    """
+
+    source: int
+    deadline_s: float
+    homes: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+    flows: tuple[tuple[int, float], ...]
+
+    @cached_property
+    def weights(self) -> Array:
+        """How many subscribers each home broker has."""
+        return np.array([len(group) for group in self.members], dtype=np.float64)
+
+    @property
+    def size(self) -> int:
+        return sum(len(group) for group in self.members)
+
+    @property
+    def rate_per_s(self) -> float:
+        return math.fsum(rate for _, rate in self.flows)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """What separates the home brokers of an audience: `success` of a message between each two, and its latency.
+
+    `mean_success` and `mean_latency_s` are over all pairs of subscribers; `own_success` is that of each home broker's
+    subscribers.
+    """
+
+    own_success: Array
+    mean_success: float
+    mean_latency_s: float
+
+
+@dataclass(frozen=True)
+class PathSet:
+    """Paths to the home brokers of an audience for events of so many packets.
+
+    `losses` are those of the links of each path to each home broker, `shares` the packets on it, `arrival_s` when the
+    last packet of an event comes if no relay has to wait, and `relays` how many a packet passes at most.
+    """
+
+    kind: PathKind
+    packets: int
+    links: tuple[CodedLink, ...]
+    ways: tuple[Way | None, ...]
+    losses: tuple[tuple[tuple[float, ...], ...], ...]
+    shares: tuple[tuple[int, ...], ...]
+    is_single: bool
+    arrival_s: Array
+    relays: NDArray[np.intp]
+    limits_per_s: Array
+    rate_per_s: float
+
+    @property
+    def messages(self) -> int:
+        """Packets of an event on all links together."""
+        return sum(link.sent for link in self.links)
+
+
+def audiences_of(system: System) -> tuple[Audience, ...]:
+    """The audiences of a system: one for each publisher's home broker, deadline and set of subscribers."""
+    found: dict[tuple[int, float, tuple[int, ...]], dict[int, float]] = {}
+    for p, publisher in enumerate(system.publishers):
+        for topic in publisher.topics:
+            wanted = tuple(i for i, s in enumerate(system.subscribers) if topic in s.topics)
+            if wanted and publisher.rate_per_s > 0.0:
+                flows = found.setdefault((publisher.home, publisher.deadline_s, wanted), {})
+                flows[p] = flows.get(p, 0.0) + publisher.rate_per_s / len(publisher.topics)
+    audiences = []
+    for (source, deadline_s, wanted), flows in found.items():
+        by_home: dict[int, list[int]] = {}
+        for i in wanted:
+            by_home.setdefault(system.subscribers[i].home, []).append(i)
+        homes = tuple(sorted(by_home))
+        members = tuple(tuple(by_home[home]) for home in homes)
+        audiences.append(Audience(source, deadline_s, homes, members, tuple(flows.items())))
+    return tuple(audiences)
+
+
+def peers_of(overlay: Overlay, audience: Audience, channel: Channel, with_source: bool = False) -> Peers:
+    """Losses and latencies between the subscribers of an audience, and its publisher where that gossips too."""
+    places = [*audience.homes, audience.source] if with_source else list(audience.homes)
+    counts = np.array([*audience.weights, 1.0] if with_source else audience.weights)
+    success, latency_s = _between(overlay, places, channel)
+    others = counts[None, :] - np.eye(len(places))
+    total = others.sum(axis=1)
+    own = np.divide((success * others).sum(axis=1), total, out=np.ones(len(places)), where=total > 0)
+    late = np.divide((latency_s * others).sum(axis=1), total, out=np.zeros(len(places)), where=total > 0)
+    homes = len(audience.homes)
+    return Peers(own[:homes], float(own @ counts / counts.sum()), float(late @ counts / counts.sum()))
+
+
+def _between(overlay: Overlay, places: list[int], channel: Channel) -> tuple[Array, Array]:
+    """Success and latency of a message between each two brokers: over fewest links, the fastest among these."""
+    import networkx as nx
+
+    graph = overlay.subgraph(range(len(overlay.links)))
+    longest_s = 1.0 + math.fsum(link.latency_s for link in overlay.links)
+    for _, _, data in graph.edges(data=True):
+        data["length"] = 1.0 + data["latency"] / longest_s
+    success, latency_s = np.ones((len(places), len(places))), np.zeros((len(places), len(places)))
+    for i, start in enumerate(places):
+        paths = nx.single_source_dijkstra_path(graph, start, weight="length")
+        for j, end in enumerate(places):
+            links = [overlay.links[graph.edges[a, b]["link"]] for a, b in zip(paths[end], paths[end][1:], strict=False)]
+            latency_s[i, j] = math.fsum(link.latency_s for link in links)
+            success[i, j] = math.prod(1.0 - link.loss for link in links) * (1.0 - channel.access_loss) ** 2
+    if channel.peer_loss is not None:
+        success[:] = 1.0 - channel.peer_loss
+    return success, latency_s
+
+
+def path_set(overlay: Overlay, audience: Audience, kind: PathKind, packets: int, channel: Channel) -> PathSet:
+    """Plans the paths of an audience and divides the packets of an event among them."""
+    plan = plan_paths(CapacityGraph.of_overlay(overlay), kind, audience.source, audience.homes)
+    if plan.unreachable:
+        names = ", ".join(overlay.brokers[broker].name for broker in plan.unreachable)
+        raise AssumptionError(f"{kind} paths: no link with a capacity leads to {names}; give links a capacity")
+    schedule = Schedule.of(plan, packets) if plan.paths else None
+    facts = {}
+    for link in overlay.links:
+        facts[link.a, link.b] = facts[link.b, link.a] = link
+    counts = {} if schedule is None else schedule.counts
+    links = tuple(CodedLink(a, b, sent, facts[a, b].loss) for (a, b), sent in counts.items())
+    number = {(link.a, link.b): i for i, link in enumerate(links)}
+    ways: list[Way | None] = []
+    losses, shares, arrival_s, relays = [], [], [], []
+    for home in audience.homes:
+        paths = sorted(plan.paths.get(home, ()), key=lambda path: path.nodes)
+        mine = sorted({number[link] for path in paths for link in path.links if link in number})
+        ways.append(Way(home, tuple(mine)) if paths else None)
+        losses.append(tuple(tuple(facts[link].loss for link in path.links) for path in paths))
+        shares.append(_shares(plan, home, packets))
+        times = [math.fsum(facts[link].latency_s for link in path.links) for path in paths]
+        busy = [max(_busy_s(counts.get(k, 0), facts[k].capacity_per_s, channel) for k in p.links) for p in paths]
+        arrival_s.append(max((t + b for t, b in zip(times, busy, strict=True)), default=0.0))
+        relays.append(max((len(path.links) - 1 for path in paths), default=0))
+    limits = np.array([plan.limits.get(home, math.inf) for home in audience.homes])
+    return PathSet(
+        kind,
+        packets,
+        links,
+        tuple(ways),
+        tuple(losses),
+        tuple(shares),
+        kind != "maximum-flow",
+        np.array(arrival_s),
+        np.array(relays, dtype=np.intp),
+        limits,
+        plan.rate_per_s if plan.paths else math.inf,
+    )
+
+
+def _shares(plan: PathPlan, home: int, packets: int) -> tuple[int, ...]:
+    from surecast.scenario.paths import apportion
+
+    paths = sorted(plan.paths.get(home, ()), key=lambda path: path.nodes)
+    return tuple(apportion(packets, [path.rate_per_s for path in paths])) if paths else ()
+
+
+def _busy_s(packets: int, capacity_per_s: float, channel: Channel) -> float:
+    return packets / capacity_per_s if channel.serialise and capacity_per_s < math.inf else 0.0

@@ -1,0 +1,122 @@
+"""The state of a group in a file, and its way into a new group.
+
+A backup is what a replica's machine gives as a snapshot, behind a line that says what it is and a line of JSON about
+it. It goes into a new group through the log, in parts, so that all replicas begin with the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.group.commands import pack_texts, read_texts
+
+__all__ = ["Backup", "Parts", "pack_backup", "parts_of", "read_backup"]
+
+_FIRST: Final = b"surecast group backup 1\n"
+_HEAD: Final = struct.Struct(">32sII")
+PART_BYTES: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a backup says of itself: the group and the replica it is of, how much of the log it has, and the time of
+    the log then."""
+
+    group: str
+    replica: int
+    applied: int
+    hash: str
+    time_us: int
+    version: str
+
+
+def pack_backup(about: Backup, state: bytes) -> bytes:
+    """The content of a file.
+
+    >>> about = Backup("plant", 1, 7, "ab", 0, "1.0")
+    >>> read_backup(pack_backup(about, b"state")) == (about, b"state")
+    True
+    """
+    fields = {**asdict(about), "bytes": len(state), "sha256": hashlib.sha256(state).hexdigest()}
+    return _FIRST + json.dumps(fields).encode() + b"\n" + state
+
+
+def read_backup(data: bytes, file: str = "backup") -> tuple[Backup, bytes]:
+    """What `pack_backup` packed; ConfigurationError where the file is none, or is damaged.
+
+    >>> read_backup(b"something else", "a.bak")
+    Traceback (most recent call last):
+        ...
+    surecast.errors.ConfigurationError: a.bak: this is no backup of a group; surecast cluster backup writes one
+    """
+    if not data.startswith(_FIRST):
+        raise ConfigurationError(f"{file}: this is no backup of a group; surecast cluster backup writes one")
+    line, _, state = data[len(_FIRST) :].partition(b"\n")
+    try:
+        fields = json.loads(line)
+        size, digest = int(fields.pop("bytes")), str(fields.pop("sha256"))
+        about = Backup(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigurationError(f"{file}: the second line of this backup cannot be read: {error!r}") from None
+    if len(state) != size or hashlib.sha256(state).hexdigest() != digest:
+        raise ConfigurationError(f"{file}: this backup is damaged: {len(state)} of {size} bytes; take another one")
+    return about, state
+
+
+def parts_of(state: bytes) -> Iterator[bytes]:
+    """A state as the data of RESTORE items.
+
+    >>> parts = Parts()
+    >>> [parts.take(part) for part in parts_of(b"state")]
+    [b'state']
+    """
+    digest = hashlib.sha256(state).digest()
+    count = max(1, -(-len(state) // PART_BYTES))
+    for at in range(count):
+        yield _HEAD.pack(digest, at, count) + state[at * PART_BYTES : (at + 1) * PART_BYTES]
+
+
+class Parts:
+    """What has come of a backup, and what became of the last one that was whole. It is part of the replicated state.
+
+    `digest` is that of the backup under way, or of the last one. `outcome` is empty while it is under way; then it
+    begins with `+` for one that was taken, and with `!` and the reason for one that was not.
+    """
+
+    def __init__(self) -> None:
+        self.digest = b""
+        self.outcome = b""
+        self._parts: list[bytes] = []
+
+    def take(self, data: bytes) -> bytes | None:
+        """Takes a part; the whole state once it is there. The first part of a backup begins anew."""
+        digest, at, count = _HEAD.unpack_from(data)
+        if at == 0:
+            self.digest, self.outcome, self._parts = digest, b"", []
+        if digest != self.digest or at != len(self._parts) or self.outcome:
+            return None
+        self._parts.append(data[_HEAD.size :])
+        if len(self._parts) < count:
+            return None
+        whole, self._parts = b"".join(self._parts), []
+        if hashlib.sha256(whole).digest() != digest:
+            self.outcome = b"!its parts do not have its check sum"
+            return None
+        return whole
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        return pack_texts(self.digest, self.outcome, *self._parts)
+
+    def restore(self, data: bytes) -> None:
+        """What `pack` packed."""
+        texts = read_texts(data)
+        if len(texts) < 2:
+            raise PeerError("group snapshot: it does not say what became of a backup")
+        self.digest, self.outcome, *self._parts = texts

@@ -1,0 +1,165 @@
+"""Messages that need no total order: straight from the replica of their publisher to those of their subscribers.
+
+P2S calls total order on everything overkill. Where a topic is to keep the order of each publisher only, messages of
+QoS 0 that are not retained change nothing that replicas must agree on. They go past the log: to the own subscribers at
+once, and to the other replicas in the order in which they came. A publisher's messages of QoS 0 stay in order, because
+links keep theirs; those of QoS 1 and 2 go through the log as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from zlib import crc32
+
+from surecast.errors import PeerError
+from surecast.protocol.broker import Broker, Message
+from surecast.protocol.broker.content import wants
+from surecast.protocol.broker.message import text_field
+from surecast.protocol.broker.routes import Group, Route, Target
+from surecast.protocol.group.machine import GroupMachine
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    Decoder,
+    PacketError,
+    Publish,
+    PublishRun,
+    match,
+    passed_on_properties,
+)
+
+__all__ = ["Straight"]
+
+_TOPICS_MAX: Final = 10_000
+
+
+class Straight:
+    """Delivers such messages to the subscribers of this replica.
+
+    `rules` are topic filters, each with whether its topics need no more than the order of each publisher; the first
+    that matches counts. `delivered` counts what was sent to clients: the books of sessions, on which all replicas
+    agree, do not know of it.
+    """
+
+    def __init__(self, machine: GroupMachine, rules: Sequence[tuple[str, bool]]):
+        self._machine = machine
+        self._rules = tuple(rules)
+        self._is_straight: dict[str, bool] = {}
+        self._decoders = {version: Decoder(version=version) for version in (V311, V5)}
+        self.delivered = 0
+        self.published = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are such topics at all."""
+        return any(straight for _, straight in self._rules)
+
+    def takes(self, packet: object) -> bool:
+        """Whether a packet is a message that goes straight."""
+        if isinstance(packet, PublishRun):
+            return packet.flags == (0, False, False) and self._needs_no_order(packet.topic)
+        return (
+            isinstance(packet, Publish)
+            and not packet.qos
+            and not packet.retain
+            and packet.properties.topic_alias is None
+            and self._needs_no_order(packet.topic)
+        )
+
+    def _needs_no_order(self, topic: str) -> bool:
+        known = self._is_straight.get(topic)
+        if known is None:
+            if len(self._is_straight) >= _TOPICS_MAX:
+                self._is_straight.clear()
+            known = next((straight for topics, straight in self._rules if match(topics, topic)), False)
+            # An application must hear the same everywhere, so its topics keep the total order.
+            known = known and not self._machine.broker.routes.find(topic).taps
+            self._is_straight[topic] = known
+        return known
+
+    def pack(self, publisher: str, version: int, data: bytes) -> bytes:
+        """Messages of one publisher for another replica: whole packets of a version of MQTT."""
+        return bytes((version,)) + text_field(publisher) + data
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Messages of another replica."""
+        version, size = data[0], int.from_bytes(data[1:3], "big")
+        decoder = self._decoders.get(version)
+        if decoder is None:
+            raise PeerError(f"straight messages of the unknown version {version}")
+        try:
+            publisher = data[3 : 3 + size].decode()
+            packets = decoder.feed_runs(data[3 + size :])
+        except (PacketError, UnicodeDecodeError) as error:
+            raise PeerError(f"straight messages: {error}") from error
+        self.deliver(publisher, version == V5, [p for p in packets if isinstance(p, (Publish, PublishRun))], now)
+
+    def deliver(self, publisher: str, version_5: bool, packets: Iterable[Publish | PublishRun], now: float) -> None:
+        """Sends messages to the subscribers of this replica."""
+        broker = self._machine.broker
+        for packet in packets:
+            route = broker.routes.find(packet.topic)
+            groups = route.prepare()
+            if isinstance(packet, PublishRun):
+                self.published += packet.count
+                if not route.rest and not route.shares and all(_fits(g, version_5, packet.length) for g in groups):
+                    for group in groups:
+                        self._append(broker, group, packet.data, packet.count)
+                    continue
+                for single in packet.packets():
+                    self._deliver(broker, route, single, publisher, version_5, now)
+            else:
+                self.published += 1
+                self._deliver(broker, route, packet, publisher, version_5, now)
+
+    def _deliver(
+        self, broker: Broker, route: Route, packet: Publish, publisher: str, version_5: bool, now: float
+    ) -> None:
+        # Its number is 0: nothing that replicas agree on has seen it.
+        message = Message(
+            0, route.topic, route.topic_field, packet.payload, properties=passed_on_properties(packet),
+            published_at=now, publisher=publisher,
+        )  # fmt: skip
+        for group in route.prepare():
+            if packet.raw and _fits(group, version_5, len(packet.raw)):
+                data = packet.raw
+            else:
+                data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
+            if len(data) <= group.bytes_max:
+                self._append(broker, group, data, 1)
+            else:
+                members = set(group.sessions)
+                self._one_by_one(broker, [t for t in route.targets if t.session in members], message, now)
+        self._one_by_one(broker, route.rest, message, now)
+        for share in route.shares:
+            # Every replica comes to the same choice, without a turn that they would have to agree on.
+            able = [t for t in share.order if t.session.connection is not None and t.chosen(message, wants)]
+            if able:
+                self._one_by_one(broker, [able[crc32(packet.payload) % len(able)]], message, now)
+
+    def _append(self, broker: Broker, group: Group, data: bytes, count: int) -> None:
+        for append in group.appends:
+            append(data)
+        broker.dirty.update(group.connections)
+        self.delivered += count * len(group.connections)
+
+    def _one_by_one(self, broker: Broker, targets: Iterable[Target], message: Message, now: float) -> None:
+        for target in targets:
+            connection = target.session.connection
+            if connection is None or connection.is_elsewhere or connection.congested:
+                continue
+            chosen = target.chosen(message, wants)
+            if chosen is None:
+                continue
+            identifiers = chosen.identifiers if connection.version_5 else ()
+            data = b"".join(message.parts(connection.version_5, 0, False, identifiers, now))
+            if len(data) <= connection.packet_bytes_max:
+                connection.out.append(data)
+                broker.dirty.add(connection)
+                self.delivered += 1
+
+
+def _fits(group: Group, version_5: bool, size: int) -> bool:
+    """Whether the bytes of a publisher can go to a group as they are."""
+    return group.version_5 is version_5 and not group.identifiers and size <= group.bytes_max

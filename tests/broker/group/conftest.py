@@ -1,0 +1,66 @@
+"""Replicated brokers for tests: real processes, and the load of `tools/group_load.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from surecast.broker.cluster import LocalGroup, write_group
+
+TOOLS = Path(__file__).parents[3] / "tools"
+
+
+def load_tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def kills() -> ModuleType:
+    """`tools/group_kills.py`."""
+    load_tool("group_load")
+    return load_tool("group_kills")
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    """Runs a coroutine function, not for longer than tests may take."""
+
+    def call(main: Callable[[], Awaitable[Any]]) -> Any:
+        async def limited() -> Any:
+            async with asyncio.timeout(120):
+                return await main()
+
+        return asyncio.run(limited())
+
+    return call
+
+
+@pytest.fixture
+def make_group(tmp_path: Path) -> Iterator[Callable[..., LocalGroup]]:
+    """Makes groups of this test, which are killed at its end."""
+    made: list[LocalGroup] = []
+
+    def make(replicas: int = 3, **options: Any) -> LocalGroup:
+        folder = tmp_path / f"group{len(made)}"
+        group = LocalGroup(write_group(folder, replicas, options=options))
+        made.append(group)
+        return group
+
+    yield make
+    for group in made:
+        for process in group.processes.values():
+            process.kill()
+            process.wait()
