@@ -106,10 +106,10 @@ class Group:
         text = Path(f"/proc/{self.processes[number].pid}/status").read_text()
         return int(text.partition("VmHWM:")[2].split()[0]) * 1024
 
-    async def status(self) -> dict[int, dict[str, Any]]:
-        """The status of every replica that answers."""
+    async def status(self, state: bool = False) -> dict[int, dict[str, Any]]:
+        """The status of every replica that answers, with a digest of its state where wanted."""
         with contextlib.suppress(OSError):
-            return {one["replica"]: one for one in await ask_status(self.spec) if "error" not in one}
+            return {one["replica"]: one for one in await ask_status(self.spec, state) if "error" not in one}
         return {}
 
     async def wait_leader(self, timeout_s: float = 60.0) -> int:
@@ -126,9 +126,9 @@ class Group:
         """Waits until replicas have applied the same; fails where they applied equally much, but not the same."""
         ends = time.monotonic() + timeout_s
         while time.monotonic() < ends:
-            found = await self.status()
-            states = {(one["applied"], one["hash"]) for number, one in found.items() if number in numbers}
-            assert len({applied for applied, _ in states}) == len(states), f"different logs: {states}"
+            found = await self.status(state=True)
+            states = {(one["applied"], one["hash"], one["state"]) for number, one in found.items() if number in numbers}
+            assert len({applied for applied, _, _ in states}) == len(states), f"different: {states}"
             if set(numbers) <= found.keys() and len(states) == 1 and all(found[one]["voting"] for one in numbers):
                 return found
             await asyncio.sleep(0.1)

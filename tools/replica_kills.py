@@ -10,7 +10,7 @@ go on. What must hold:
   the end it has as many as were answered, or up to as many more as got no answer;
 - an increment that began after another was answered has a higher count (linearizability of counters);
 - the successful changes of the register form one chain, each from the value that the one before it set;
-- at the end all replicas have the same running hash and the same state.
+- at the end all replicas are at the same instance, with the same running hash and the same state.
 
 All choices come from the seed, but not the timing of real processes.
 """
@@ -75,9 +75,9 @@ class History:
             assert value == register, f"register: it has {register!r}, and the last change was to {value!r}"
 
 
-async def increment(connection: Connection, history: History, draw: random.Random, ends_s: float) -> None:
+async def increment(connection: Connection, history: History, draw: random.Random, over: asyncio.Event) -> None:
     """Increments counters until the end."""
-    while time.monotonic() < ends_s:
+    while not over.is_set():
         counter = draw.randrange(COUNTERS)
         begin = time.monotonic()
         try:
@@ -91,11 +91,11 @@ async def increment(connection: Connection, history: History, draw: random.Rando
         history.answered_s.append(end)
 
 
-async def change(connection: Connection, history: History, name: bytes, ends_s: float) -> None:
+async def change(connection: Connection, history: History, name: bytes, over: asyncio.Event) -> None:
     """Reads the register and sets it where it still has that value; reads back what only this client writes."""
     count = 0
     own = b"own " + name
-    while time.monotonic() < ends_s:
+    while not over.is_set():
         count += 1
         new = b"%s-%d" % (name, count)
         with contextlib.suppress(ClientError):
@@ -109,15 +109,19 @@ async def change(connection: Connection, history: History, name: bytes, ends_s: 
             assert await connection.send_request(get(own)) == b"+" + new, "a client does not read what it wrote"
 
 
-async def trouble(group: Group, draw: random.Random, interval_s: float, ends_s: float, events: list[str]) -> None:
-    """Kills and stops replicas, fewer than a majority at a time."""
-    while time.monotonic() < ends_s - 2 * interval_s:
+async def trouble(group: Group, options: argparse.Namespace, over: asyncio.Event, events: list[str]) -> None:
+    """Kills and stops replicas, one at a time, for the time given and until the leader was killed often enough."""
+    draw, interval_s, kills = random.Random(options.seed), options.interval, 0
+    until_s = time.monotonic() + options.seconds
+    while time.monotonic() < until_s or kills < options.leader_kills:
         await asyncio.sleep(interval_s * draw.uniform(0.7, 1.3))
         leader = await group.wait_leader()
         which = leader if draw.random() < 0.6 else draw.choice(group.founders)
         begin = time.monotonic()
         if draw.random() < 0.75:
-            group.signal(which, signal.SIGKILL)
+            # In a thread: waiting for its end here would stop the clients too, and hide part of the gap.
+            await asyncio.to_thread(group.signal, which, signal.SIGKILL)
+            kills += which == leader
             events.append(f"{begin:.3f} killed {which}{' (the leader)' if which == leader else ''}")
             await asyncio.sleep(draw.uniform(0.0, interval_s))
             group.start([which])
@@ -128,6 +132,7 @@ async def trouble(group: Group, draw: random.Random, interval_s: float, ends_s: 
             group.signal(which, signal.SIGCONT)
         while len(await group.status()) < len(group.founders):
             await asyncio.sleep(0.05)
+    over.set()
 
 
 def gap_after(answered_s: list[float], at_s: float) -> float:
@@ -141,7 +146,6 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
     """One run."""
     paxos = {"variant": options.variant, "snapshot_every": 400, "log_keep": 100}
     group = Group(folder, options.replicas, sync=options.sync, paxos=paxos)
-    draw = random.Random(options.seed)
     history, events = History(), list[str]()
     try:
         group.start(group.founders)
@@ -149,13 +153,11 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
         turned = [group.addresses[at:] + group.addresses[:at] for at in range(len(group.addresses))]
         connections = [await dial(turned[at % len(turned)], group="test") for at in range(options.clients)]
         assert await connections[0].send_request(put(b"register", b"0")) == b"+"
-        ends_s = time.monotonic() + options.seconds
-        tasks = [trouble(group, draw, options.interval, ends_s, events)]
+        over = asyncio.Event()
+        tasks = [trouble(group, options, over, events)]
         for at, connection in enumerate(connections):
-            tasks += [
-                increment(connection, history, random.Random(f"{options.seed} {at} {n}"), ends_s) for n in range(8)
-            ]
-        tasks += [change(one, history, b"c%d" % at, ends_s) for at, one in enumerate(connections[:3])]
+            tasks += [increment(connection, history, random.Random(f"{options.seed} {at} {n}"), over) for n in range(8)]
+        tasks += [change(one, history, b"c%d" % at, over) for at, one in enumerate(connections[:3])]
         await asyncio.gather(*tasks)
         replies = [await connections[0].send_request(get(b"counter %d" % one)) for one in range(COUNTERS)]
         register = (await connections[0].send_request(get(b"register")))[1:]
@@ -185,6 +187,7 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--interval", type=float, default=1.5, help="seconds between two troubles, about")
+    parser.add_argument("--leader-kills", type=int, default=3, help="go on until the leader was killed so often")
     parser.add_argument("--variant", choices=("multi", "batch", "fast"), default="multi")
     parser.add_argument("--sync", choices=("majority", "none"), default="majority")
     options = parser.parse_args()

@@ -15,8 +15,9 @@ from pathlib import Path
 import uvloop
 
 from surecast.broker.security_acl import AccessRules, parse_rule
-from surecast.broker.server import Server, TcpChannel
+from surecast.broker.server import Server
 from surecast.broker.store import Operation, SqliteStore, Store
+from surecast.broker.tcp import TcpChannel
 
 RULES = ("deny all bench/secret/#", "allow all bench/# anonymous")
 

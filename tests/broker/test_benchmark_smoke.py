@@ -16,7 +16,8 @@ from benchmarks.broker.dialects import Mqtt, Nats
 from benchmarks.broker.load import TOPIC_BYTES, Outcome, Subscriber, run_cell
 from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
 
-from surecast.broker.server import Server, TcpChannel
+from surecast.broker.server import Server
+from surecast.broker.tcp import TcpChannel
 
 CELLS = [
     Cell("one-to-one", "burst", 0, 1, 1, 1, 32, 64),

@@ -283,7 +283,7 @@ def test_a_client_that_does_not_close_keeps_nobody_from_stopping(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the broker's last word a connection waits for its client, but not while the broker stops."""
-    monkeypatch.setattr("surecast.broker.server._LINGER_S", 1_000)
+    monkeypatch.setattr("surecast.broker.tcp._LINGER_S", 1_000)
 
     async def main() -> None:
         async with running({"drain": "1000s"}) as service:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from surecast.broker.server import Hooks, Server
+from surecast.broker.server import Server
+from surecast.broker.shell import Hooks
 from surecast.broker.store import MemoryStore
 from surecast.protocol.broker import Connection, Origin
 from surecast.protocol.mqtt import V5, Connect, Properties, Publish, Subscribe, Subscription, encode

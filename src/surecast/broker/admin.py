@@ -34,7 +34,7 @@ from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, re
 from surecast.broker.listeners import Listener
 from surecast.broker.metrics import BrokerCollector, metrics_text
 from surecast.broker.security import Authenticator
-from surecast.broker.server import Shell
+from surecast.broker.shell import Shell
 from surecast.protocol.broker import Connection, Session
 
 __all__ = ["Admin"]

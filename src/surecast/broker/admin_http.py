@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from surecast.broker.security import address_of
-from surecast.broker.server import peer_name
+from surecast.broker.tcp import peer_name
 from surecast.errors import ConfigurationError
 
 __all__ = ["Handler", "HttpServer", "Request", "Response", "bind_local", "json_response"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import secrets
 import signal
@@ -180,15 +181,34 @@ class LocalGroup:
         self.processes.clear()
 
 
-def stop_replicas(path: Path) -> list[int]:
-    """Asks the replicas of a group's file that run on this machine to stop; their numbers."""
+def stop_replicas(path: Path, timeout_s: float = 15.0) -> list[int]:
+    """Stops the replicas of a group's file that run on this machine; their numbers."""
     group = load_broker_group(path)
-    stopped = []
+    stopping = []
     for one in group.replicas:
         try:
+            if not _is_running(group.folder(one.id)):
+                continue  # the file of a process that died may name another one by now
             pid = int((group.folder(one.id) / "broker.pid").read_text(encoding="utf-8"))
             os.kill(pid, signal.SIGTERM)
         except (OSError, ValueError):
             continue
-        stopped.append(one.id)
-    return stopped
+        stopping.append(one.id)
+    until = time.monotonic() + timeout_s
+    while any(_is_running(group.folder(number)) for number in stopping):
+        if time.monotonic() > until:
+            raise ConfigurationError(f"some of the replicas {stopping} still run after {timeout_s:g} s; see their logs")
+        time.sleep(_POLL_S)
+    return stopping
+
+
+def _is_running(folder: Path) -> bool:
+    """Whether a process uses the state in a folder: it has locked it then."""
+    try:
+        with (folder / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -10,10 +10,11 @@ import uvloop
 
 from surecast import __version__
 from surecast.broker.event_observer import EventObserver
+from surecast.broker.group_admin import AdminPort
 from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, load_broker_group, pack_limits
 from surecast.broker.group_server import GroupServer
 from surecast.broker.metrics import MeasuredStore
-from surecast.broker.replica import ClientPort, make_node
+from surecast.broker.replica import make_node
 from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
@@ -57,7 +58,7 @@ class GroupService(BrokerService):
         self.group = group
         self.replica = replica
         self._applications = tuple(applications)
-        self._port: ClientPort | None = None
+        self._port: AdminPort | None = None
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
         group, settings = self.group, self.config.settings
@@ -95,7 +96,7 @@ class GroupService(BrokerService):
         self._use_access()
         wanted = group.client_address(group.replica(self.replica))
         if wanted is not None:
-            self._port = ClientPort(node, group.read_client_secret(), int(group.request_size))
+            self._port = AdminPort(self.server)
             await self._port.start(wanted)
         return store
 

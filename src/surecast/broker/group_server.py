@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from surecast.broker.replica import ReplicaNode
-from surecast.broker.server import Authenticate, Channel, Hooks, Shell
+from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.group import Edge, GroupMachine, Item

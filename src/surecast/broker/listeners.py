@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from surecast.broker.config import tls_context
 from surecast.broker.config_models import ListenerSpec
 from surecast.broker.security import address_of
-from surecast.broker.server import Shell, TcpChannel, peer_name
+from surecast.broker.shell import Shell
+from surecast.broker.tcp import TcpChannel, peer_name
 from surecast.broker.websocket import WebSocketChannel
 from surecast.errors import ConfigurationError
 

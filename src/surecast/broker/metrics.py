@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from surecast import __version__
 from surecast.broker.listeners import Gate, Listener
-from surecast.broker.server import Shell
+from surecast.broker.shell import Shell
 from surecast.broker.store import Durability, Operation, Store, StoreStatistics
 from surecast.protocol.broker import REASONS
 

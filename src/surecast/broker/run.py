@@ -29,8 +29,10 @@ from surecast.broker.run_banner import banner, started_fields
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.security import Authenticator, FailureTable, Users, read_token, write_private
 from surecast.broker.security_acl import AccessRules
-from surecast.broker.server import Hooks, Server, Shell, peer_name
+from surecast.broker.server import Server
+from surecast.broker.shell import Hooks, Shell
 from surecast.broker.store import open_store
+from surecast.broker.tcp import peer_name
 from surecast.errors import SurecastError
 from surecast.protocol.broker import Connection, ConnectionHooks
 from surecast.protocol.mqtt import ReasonCode

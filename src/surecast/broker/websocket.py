@@ -14,7 +14,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin as PageOrigin
 from websockets.typing import Subprotocol
 
-from surecast.broker.server import Shell, peer_name
+from surecast.broker.shell import Shell
+from surecast.broker.tcp import peer_name
 from surecast.protocol.broker import Connection, Origin, Phase
 
 __all__ = ["WebSocketChannel"]

@@ -75,12 +75,16 @@ def up(
         while not stopping:
             time.sleep(0.2)
             for number, code in group.ended().items():
-                what = "starting it again" if restart else "it stays down"
+                # One that was told to stop, or says that something is wrong, would do so again.
+                again = restart and code < 0
+                what = "starting it again" if again else f"it stays down: {group.last_words(number)}"
                 errors.print(f"replica {number} ended with code {code}; {what}", markup=False)
-                if restart:
+                if again:
                     group.start(number)
                 else:
                     del group.processes[number]
+            if not group.processes:
+                break
         with working("stopping the replicas"):
             group.close()
 
@@ -130,6 +134,36 @@ def down(group: GroupFile = Path("surecast-group")) -> None:
 
     stopped = stop_replicas(_file(group))
     typer.echo(f"stopped: {', '.join(map(str, stopped)) or 'none was running'}")
+
+
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the backup.", show_default=False)]
+
+
+@app.command()
+def backup(group: GroupFile, file: BackupFile) -> None:
+    """Write the state of a running group to a file: sessions, queues, retained messages, applications.
+
+    All that was acknowledged before is in it. The group goes on meanwhile.
+    """
+    import asyncio
+
+    from surecast.broker.group_admin import ask_backup
+    from surecast.broker.group_config import load_broker_group
+
+    about = asyncio.run(ask_backup(load_broker_group(_file(group)), file))
+    typer.echo(f"{file}: {file.stat().st_size:,} bytes, the group {about.group} at instance {about.applied}")
+
+
+@app.command()
+def restore(group: GroupFile, file: BackupFile) -> None:
+    """Have a new group begin with a backup. It is running, and no client has been connected yet."""
+    import asyncio
+
+    from surecast.broker.group_admin import ask_restore
+    from surecast.broker.group_config import load_broker_group
+
+    about = asyncio.run(ask_restore(load_broker_group(_file(group)), file))
+    typer.echo(f"restored from {file}: the group {about.group} at instance {about.applied}")
 
 
 def _print_status(found: list[dict[str, Any]], spec: Any) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +73,13 @@ def run_in_session(
             block_session_mutations(),
         ):
             define(spark)
-        for message in _start(spark, graph, settings):
-            if "Error:" in message or "FAILED" in message:
-                said.append(message)
-            _tell(progress, message)
+        with warnings.catch_warnings():
+            # That the server is gone is an error here; Spark gives a warning too.
+            warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+            for message in _start(spark, graph, settings):
+                if "Error:" in message or "FAILED" in message:
+                    said.append(message)
+                _tell(progress, message)
     except PySparkException as error:
         raise SparkFailed(in_short([*said, str(error)])) from error
 

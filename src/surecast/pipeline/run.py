@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -103,9 +104,16 @@ def open_tables(
         else:
             output.mkdir(parents=True, exist_ok=True)
         spark = connect(remote)
-        stack.callback(spark.stop)
+        stack.callback(_close, spark)
         with _told(output, log):
             yield spark, remote
+
+
+def _close(spark: SparkSession) -> None:
+    """Ends the session; where its server is gone there is nothing to end, and why has been said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        spark.stop()
 
 
 @contextmanager

@@ -129,8 +129,8 @@ def connect(remote: str) -> SparkSession:
     try:
         # A session of its own: one that exists in this process may belong to another server.
         spark: SparkSession = SparkSession.builder.remote(remote).create()
-        # Spark's own policy tries for ten minutes; a server that is gone for a quarter of one does not come back.
-        patient = DefaultPolicy(max_retries=8, backoff_multiplier=2.0, initial_backoff=100, max_backoff=4000)
+        # Spark's own policy tries for ten minutes; a server that is gone for seconds does not come back.
+        patient = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, initial_backoff=100, max_backoff=4000)
         cast(Any, spark).client.set_retry_policies([patient])
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     except PySparkException as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.client_link import ReplicaLink
-from surecast.broker.replica.client_wire import REPLACE, STATUS
+from surecast.broker.replica.client_wire import REPLACE, STATUS, STATUS_AND_STATE
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.group_file import GroupSpec
 from surecast.broker.replica.hello import Hello
@@ -38,12 +38,16 @@ def _addresses(group: GroupSpec) -> dict[int, Address]:
     return {number: address for number, address in found.items() if address is not None}
 
 
-async def ask_status(group: GroupSpec) -> list[dict[str, Any]]:
-    """The status of every replica of a group's file that takes clients: its fields, or what is wrong with it."""
+async def ask_status(group: GroupSpec, state: bool = False) -> list[dict[str, Any]]:
+    """The status of every replica of a group's file that takes clients: its fields, or what is wrong with it.
+
+    `state` adds a digest of the handler's state, taken at the same instance; each replica makes a snapshot for it.
+    """
+    question = STATUS_AND_STATE if state else STATUS
 
     async def one(number: int, address: Address) -> dict[str, Any]:
         try:
-            return await _ask(group, address, STATUS, _STATUS_S)
+            return await _ask(group, address, question, _STATUS_S)
         except (OSError, PeerError) as error:
             return {"replica": number, "error": str(error) or "no answer"}
 

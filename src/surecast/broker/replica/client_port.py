@@ -7,10 +7,11 @@ import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Any, Final
 
 from surecast.broker.replica.addresses import Address, parse_address
-from surecast.broker.replica.client_wire import REPLACE, REQUESTS, STATUS, pack_answers, pack_overload
+from surecast.broker.replica.client_wire import REPLACE, REQUESTS, STATUS, STATUS_AND_STATE, pack_answers, pack_overload
 from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.hello import Hello, Role, Welcome
@@ -111,7 +112,7 @@ class ClientPort:
             if kind == REQUESTS:
                 self._take(door, content)
             elif kind == STATUS:
-                self._answer(door, STATUS, self.node.status().as_dict())
+                self._answer(door, STATUS, self._status(door, content))
             elif kind == REPLACE and door.hello.role == "admin":
                 task = asyncio.get_running_loop().create_task(self._replace(door, content))
                 self._tasks.add(task)
@@ -159,6 +160,13 @@ class ClientPort:
                 door.write(frame(pack_overload([sequence for _, sequence, _ in _REQUEST.iter_unpack(table)])))
 
     # Administration
+
+    def _status(self, door: Door, content: bytes) -> dict[str, Any]:
+        """The status; with a digest of the state where an administrator wants it, which costs a snapshot."""
+        fields = self.node.status().as_dict()
+        if content == STATUS_AND_STATE and door.hello.role == "admin":
+            fields["state"] = blake2b(self.node.handler.snapshot(), digest_size=16).hexdigest()
+        return fields
 
     async def _replace(self, door: Door, content: bytes) -> None:
         try:

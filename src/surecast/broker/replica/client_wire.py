@@ -3,7 +3,7 @@
 client    Q  requests as `pack_requests` packs them, all of the client's own number
 replica   A  answers: count:4 (sequence:8 size:4)*count reply*count; the size of a refused one is all ones
 replica   O  requests it has no room for: sequence:8*; they are to be sent again later
-client    S  asks for the status;  replica  S  JSON
+client    S  asks for the status;  replica  S  JSON; an admin's `Sstate` also asks for a digest of the state
 admin     R  JSON: old, new, address;  replica  R  JSON: since, or error
 """
 
@@ -15,12 +15,23 @@ from typing import Final
 
 from surecast.errors import PeerError
 
-__all__ = ["ANSWERS", "OVERLOAD", "REPLACE", "REQUESTS", "STATUS", "pack_answers", "pack_overload", "read_answers"]
+__all__ = [
+    "ANSWERS",
+    "OVERLOAD",
+    "REPLACE",
+    "REQUESTS",
+    "STATUS",
+    "STATUS_AND_STATE",
+    "pack_answers",
+    "pack_overload",
+    "read_answers",
+]
 
 REQUESTS: Final = b"Q"
 ANSWERS: Final = b"A"
 OVERLOAD: Final = b"O"
 STATUS: Final = b"S"
+STATUS_AND_STATE: Final = STATUS + b"state"
 REPLACE: Final = b"R"
 _COUNT: Final = struct.Struct(">I")
 _ANSWER: Final = struct.Struct(">QI")

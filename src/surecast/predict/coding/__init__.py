@@ -1,0 +1,43 @@
+"""Coded delivery by formula: decoding, losses along paths, recovery by gossip, and what to spend on each."""
+
+from surecast.predict.coding.answer import messages_minimum, predict_coding
+from surecast.predict.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
+from surecast.predict.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
+from surecast.predict.coding.gossip import GossipLaw, Recovery, recover, rounds_in_time
+from surecast.predict.coding.network import Audience, Channel, audiences_of
+from surecast.predict.coding.ranks import (
+    decode_probability,
+    packets_for,
+    packets_needed_mean,
+    rank_distribution,
+    systematic_decode_probability,
+)
+from surecast.predict.coding.schemes import CODING_SCHEMES, Alternative, Forecaster, alternatives
+
+__all__ = [
+    "CODING_SCHEMES",
+    "Alternative",
+    "Audience",
+    "Channel",
+    "Forecaster",
+    "GilbertElliott",
+    "GossipLaw",
+    "LossyPath",
+    "Recovery",
+    "alternatives",
+    "audiences_of",
+    "bursty_delivery_probability",
+    "bursty_received",
+    "decode_probability",
+    "end_ranks",
+    "messages_minimum",
+    "on_paths_probability",
+    "packets_for",
+    "packets_needed_mean",
+    "predict_coding",
+    "rank_distribution",
+    "recover",
+    "redundancy_for",
+    "rounds_in_time",
+    "systematic_decode_probability",
+]

@@ -19,7 +19,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.predict.coding.chains import binomial
 from surecast.predict.coding.ranks import rank_distribution
 
-__all__ = ["GossipLaw", "Recovery", "Spread", "recover", "rounds_in_time"]
+__all__ = ["GossipLaw", "Recovery", "Spread", "answer_matrix", "completed", "recover", "rounds_in_time"]
 
 Array = NDArray[np.float64]
 
@@ -112,8 +112,7 @@ def recover(law: GossipLaw, missing: Array, success: float, steps: int, own: flo
     if not math.isclose(float(missing.sum()), law.members, rel_tol=1e-6):
         raise AssumptionError(f"missing: it counts {missing.sum():g} members, and the group has {law.members}")
     spread = _forward(law, missing, success, steps if law.rounds else 0)
-    own = success if own is None else own
-    return Recovery(spread, _backward(law, spread.offering, own))
+    return Recovery(spread, completed(law, spread, success if own is None else own))
 
 
 def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spread:
@@ -125,7 +124,7 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
     cohorts[0] = missing[0]
     offering, complete = np.zeros(steps), np.zeros(steps + 1)
     complete[0] = missing[0]
-    answer = _answer_matrix(law, success)
+    answer = answer_matrix(law, success)
     kinds = ("push",) if law.mode == "push" else ("digest", "request", "reply")
     messages = dict.fromkeys(kinds, 0.0)
     for t in range(steps):
@@ -159,14 +158,14 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
     return Spread(offering, complete, messages)
 
 
-def _backward(law: GossipLaw, offering: Array, success: float) -> Array:
-    """For one member: the probability of being complete at the end, by what it misses at first."""
+def completed(law: GossipLaw, spread: Spread, success: float) -> Array:
+    """For one member, to whom messages come with a probability: P[complete at the end], by what it misses at first."""
     tries = law.tries
-    answer = _answer_matrix(law, success)
+    answer = answer_matrix(law, success)
     unaware = np.zeros(law.packets + 1)
     unaware[0] = 1.0
     asking = np.tile(unaware, (tries + 1, 1))  # by the tries that are left; without one it is unaware again
-    for offered in offering[::-1]:
+    for offered in spread.offering[::-1]:
         if law.mode == "push":
             unaware = _push_matrix(law, success, float(offered)) @ unaware
             continue
@@ -184,15 +183,19 @@ def _met(law: GossipLaw, success: float, offering: float) -> float:
     return -math.expm1(offering * min(law.overlap, law.rounds) * math.log1p(-min(law.meets(success), 1.0 - 1e-15)))
 
 
-@lru_cache(maxsize=512)
-def _answer_matrix(law: GossipLaw, success: float) -> Array:
+def answer_matrix(law: GossipLaw, success: float) -> Array:
     """P[missing afterwards | missing before] for one who asks: each request is answered by as many as it misses."""
-    size = law.packets + 1
-    matrix = np.zeros((size, size))
+    return _answers(law.packets, law.field_bits, law.coded, law.overlap, success)
+
+
+@lru_cache(maxsize=512)
+def _answers(packets: int, field_bits: int, coded: bool, requests: int, success: float) -> Array:
+    matrix = np.zeros((packets + 1, packets + 1))
     matrix[0, 0] = 1.0
-    for d in range(1, size):
-        for answered, weight in enumerate(binomial(law.overlap, success)):
-            matrix[d, : d + 1] += weight * _less(law, d, answered * d, success)
+    for d in range(1, packets + 1):
+        for answered, weight in enumerate(binomial(requests, success)):
+            matrix[d, : d + 1] += weight * _less(field_bits, coded, d, answered * d, success)
+    matrix.setflags(write=False)
     return matrix
 
 
@@ -208,30 +211,31 @@ def _push_matrix(law: GossipLaw, success: float, offering: float) -> Array:
         weights[y] = weights[y - 1] * max(pushes - y + 1, 0.0) / y * odds if weights[y - 1] > 0.0 else 0.0
     weights[-1] += max(0.0, 1.0 - float(weights.sum()))
     weights /= weights.sum()
-    return np.asarray(np.tensordot(weights, _pushed(law, success), axes=1), dtype=np.float64)
+    return np.asarray(np.tensordot(weights, _pushed(law.packets, law.field_bits, law.coded, success), axes=1), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)
-def _pushed(law: GossipLaw, success: float) -> Array:
-    size = law.packets + 1
-    stack = np.zeros((_PUSHES_MAX + 1, size, size))
+def _pushed(packets: int, field_bits: int, coded: bool, success: float) -> Array:
+    """P[missing afterwards | missing before] by the number of pushes, first index."""
+    stack = np.zeros((_PUSHES_MAX + 1, packets + 1, packets + 1))
     stack[:, 0, 0] = 1.0
     for pushes in range(_PUSHES_MAX + 1):
-        for d in range(1, size):
-            if law.coded:
-                stack[pushes, d, : d + 1] = _less(law, d, pushes * law.packets, success)
+        for d in range(1, packets + 1):
+            if coded:
+                stack[pushes, d, : d + 1] = _less(field_bits, coded, d, pushes * packets, success)
             else:  # every push has each plain packet once
                 stack[pushes, d, : d + 1] = binomial(d, (1.0 - success) ** pushes)
     return stack
 
 
-def _less(law: GossipLaw, missing: int, sent: int, success: float) -> Array:
+def _less(field_bits: int, coded: bool, missing: int, sent: int, success: float) -> Array:
     """P[missing afterwards] of one to whom so many packets are sent, each of which arrives with a probability."""
-    if not law.coded:
+    if not coded:
         # Asked for by number: a packet is still missing if it was lost every time.
         return binomial(missing, (1.0 - success) ** (sent // missing))
     found = np.zeros(missing + 1)
     for count, weight in enumerate(binomial(sent, success)):
-        if weight > 1e-18:
-            found += weight * rank_distribution(min(count, missing + 60), missing, law.field_bits)[::-1]
+        if weight > 1e-15:
+            # Beyond 60 more than are missing, a further one changes nothing that a float can hold.
+            found += weight * rank_distribution(min(count, missing + 60), missing, field_bits)[::-1]
     return found

@@ -69,15 +69,16 @@ class Audience:
 
 @dataclass(frozen=True)
 class Peers:
-    """What separates the home brokers of an audience: `success` of a message between each two, and its latency.
+    """What separates the subscribers of an audience.
 
-    `mean_success` and `mean_latency_s` are over all pairs of subscribers; `own_success` is that of each home broker's
-    subscribers.
+    `mean_success` of a message and `mean_latency_s` are over all pairs of them, `own_success` over the pairs of each
+    home broker's subscribers; `latency_s` is between home brokers.
     """
 
     own_success: Array
     mean_success: float
     mean_latency_s: float
+    latency_s: Array
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def peers_of(overlay: Overlay, audience: Audience, channel: Channel, with_source
     own = np.divide((success * others).sum(axis=1), total, out=np.ones(len(places)), where=total > 0)
     late = np.divide((latency_s * others).sum(axis=1), total, out=np.zeros(len(places)), where=total > 0)
     homes = len(audience.homes)
-    return Peers(own[:homes], float(own @ counts / counts.sum()), float(late @ counts / counts.sum()))
+    mean = float(own @ counts / counts.sum())
+    return Peers(own[:homes], mean, float(late @ counts / counts.sum()), latency_s[:homes, :homes])
 
 
 def _between(overlay: Overlay, places: list[int], channel: Channel) -> tuple[Array, Array]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.durable import Journal
-from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import PROPERTY, RequestError, Requests, request_of
 from surecast.protocol.broker.retained import Retained
-from surecast.protocol.broker.routes import Route, Routes, Target
+from surecast.protocol.broker.routes import Route, Routes
 from surecast.protocol.broker.session import Session
-from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, PublishRun, ReasonCode, passed_on_properties
+from surecast.protocol.broker.short_ways import ShortWays, refuses
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, ReasonCode, passed_on_properties
 
 __all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]
 
@@ -26,7 +27,7 @@ Authorise = Callable[[str, str, str, str], bool]
 _DEADLINE = "deadline-ms"
 _ALLOWED_MAX = 10_000
 _ALLOWED_TOPIC_MAX = 256
-_ENTRIES_MAX = 1_000
+_MEANINGS_MAX = 1_000
 _MEANING_BYTES_MAX = 256
 
 
@@ -38,7 +39,7 @@ class ViolationError(PeerError):
         self.reason = reason
 
 
-class Incoming:
+class Incoming(ShortWays):
     """Takes messages over from clients and gives them to the sessions that want them."""
 
     def __init__(
@@ -53,20 +54,13 @@ class Incoming:
         observer: Observer | None,
         authorise: Authorise,
     ):
+        super().__init__(routes, outgoing, dirty, tally, observer)
         self._journal = journal
-        self._routes = routes
-        self._outgoing = outgoing
         self._retained = retained
         self._requests = requests
-        self._dirty = dirty
-        self._tally = tally
-        self._observer = observer
         self._authorise = authorise
-        self._entries: dict[int, Delivery] = {}
         self._meanings: dict[bytes, tuple[bytes, float, float]] = {}
         self.next_number = 1
-        self.rejects = False
-        """Whether some session may have the overflow rule `reject`."""
 
     def publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
         """Takes a PUBLISH; everything that can go wrong is an acknowledgement or a violation."""
@@ -135,92 +129,6 @@ class Incoming:
             raise ViolationError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limit} QoS 2 messages are open")
         return False
 
-    def publish_run(self, connection: Connection, session: Session, run: PublishRun, now: float) -> None:
-        """Takes a run of messages to one topic; where it cannot be treated as one, its packets are taken one by one."""
-        qos, retain, dup = run.flags
-        if (
-            qos == 2
-            or retain
-            or dup
-            or self._observer is not None
-            or not connection.allowed.get(run.topic)
-            or (route := self._routes.find(run.topic)).shares
-            or route.taps
-            or (qos and (not route.plain or self.rejects))
-        ):
-            for packet in run.packets():
-                self.publish(connection, session, packet, now)
-            return
-        self._tally.published += run.count
-        others = (
-            self._run_to_groups(connection, route, run) if qos == 0 else self._run_to_queues(connection, route, run)
-        )
-        if others:
-            for packet in run.packets():
-                message = self.message(packet, run.topic, route.topic_field, session.client, now)
-                for target in others:
-                    chosen = target.chosen(message, wants)
-                    if chosen is not None:
-                        self._outgoing.deliver(chosen, message, now)
-        if qos:
-            self._answer_run(connection, run, bool(route.targets))
-
-    def _run_to_groups(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
-        """Passes a run of QoS 0 on as it is; the targets for which that is impossible are left."""
-        others = []
-        for group in route.prepare():
-            if group.version_5 != connection.version_5 or group.identifiers or run.length > group.bytes_max:
-                members = set(group.sessions)
-                others += [target for target in route.targets if target.session in members]
-                continue
-            for append in group.appends:
-                append(run.data)
-            self._dirty.update(group.connections)
-            group.count += run.count
-        return others + route.rest
-
-    def _run_to_queues(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
-        """Passes a run of QoS 1 on as it is; the targets for which that is impossible are left."""
-        version_5, send = connection.version_5, self._outgoing.send_run
-        route.prepare()
-        others = [target for target in route.kept if not target.qos]
-        low = run.lowered() if any(group.appends for group in route.low) else b""
-        for group in route.low:
-            if group.version_5 is not version_5 or group.identifiers or run.length > group.bytes_max:
-                members = set(group.sessions)
-                others += [target for target in route.targets if target.session in members]
-                continue
-            for append in group.appends:
-                append(low)
-            self._dirty.update(group.connections)
-            group.count += run.count
-        others += [
-            target
-            for target in route.targets
-            if target.qos
-            and (
-                not target.plain
-                or (version_5 and target.identifiers)
-                or not send(target.session, run, route.topic_field, version_5)
-            )
-        ]
-        return others
-
-    def _answer_run(self, connection: Connection, run: PublishRun, matched: bool) -> None:
-        """Acknowledges a run of QoS 1."""
-        if connection.is_elsewhere:
-            return
-        explicit = connection.version_5 and not matched
-        size = 5 if explicit else 4
-        answers = bytearray(size * run.count)
-        answers[0::size] = b"\x40" * run.count
-        answers[1::size] = bytes((size - 2,)) * run.count
-        answers[2::size], answers[3::size] = run.high, run.low
-        if explicit:
-            answers[4::size] = bytes((ReasonCode.NO_MATCHING_SUBSCRIBERS,)) * run.count
-        connection.out.append(bytes(answers))
-        self._dirty.add(connection)
-
     def release(self, connection: Connection, session: Session, identifier: int) -> None:
         """A client is done with a QoS 2 message (PUBREL)."""
         known = identifier in session.received
@@ -266,7 +174,7 @@ class Incoming:
         given = packet.properties
         meaning = (passed_on_properties(packet, PROPERTY), lifetime_of(given), interval_of(given))
         if 0 < len(packet.raw_properties) <= _MEANING_BYTES_MAX:
-            if len(self._meanings) >= _ENTRIES_MAX:
+            if len(self._meanings) >= _MEANINGS_MAX:
                 self._meanings.clear()
             self._meanings[packet.raw_properties] = meaning
         return meaning
@@ -289,122 +197,9 @@ class Incoming:
             tap(message)
         if not receivers and not route.taps:
             return ReasonCode.NO_MATCHING_SUBSCRIBERS
-        if not kept and not retained and _refuses(receivers):
+        if not kept and not retained and refuses(receivers):
             return ReasonCode.QUOTA_EXCEEDED
         return ReasonCode.SUCCESS
-
-    def _hand_on(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> None:
-        """The short way of a plain QoS 1 message: its own bytes with other packet identifiers.
-
-        Sessions that end with their connection never get anything twice, so that an entry in their queue need not hold
-        the message. The sessions for which this does not do get it the long way.
-        """
-        route.prepare()
-        raw, version_5, dirty = packet.raw, connection.version_5, self._dirty
-        length, size = len(raw), len(packet.payload) + len(route.topic_field)
-        id_at = length - len(packet.payload) - (3 if version_5 else 2)
-        head, tail = raw[:id_at], raw[id_at + 2 :]
-        entry = self._entries.get(size) or self._entry(size)
-        kept, late = 0, []
-        for target, subscriber, to in route.direct:
-            inflight = subscriber.inflight
-            if (
-                to.version_5 is not version_5
-                or subscriber.waiting
-                or len(inflight) >= subscriber.short_max
-                or subscriber.bytes_queued + size > subscriber.bytes_max
-                or length > to.packet_bytes_max
-            ):
-                late.append(target)
-                continue
-            identifier = subscriber.next_identifier + 1
-            if identifier > 65_535 or identifier in inflight:
-                identifier = subscriber.take_identifier()
-            subscriber.next_identifier = identifier
-            inflight[identifier] = entry
-            subscriber.bytes_queued += size
-            subscriber.books.matched += 1
-            to.out.append(head + identifier.to_bytes(2, "big") + tail)
-            dirty.add(to)
-            kept += 1
-        if route.low:
-            kept += self._lower(connection, session, route, packet, now)
-        if late or route.kept:
-            message = self.message(packet, route.topic, route.topic_field, session.client, now)
-            for target in (*route.kept, *late):
-                kept += self._outgoing.deliver(target, message, now)
-        if kept or (route.targets and not _refuses(route.targets)):
-            connection.out.append(b"\x40\x02" + raw[id_at : id_at + 2])
-            dirty.add(connection)
-        else:
-            nobody = ReasonCode.QUOTA_EXCEEDED if route.targets else ReasonCode.NO_MATCHING_SUBSCRIBERS
-            self._answer(connection, 0x40, packet.packet_id, nobody)
-
-    def _lower(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> int:
-        """A plain message of QoS 1 for those who want it at QoS 0: one append for each, of the same bytes."""
-        message: Message | None = None
-        count = 0
-        for group in route.low:
-            if message is None:
-                message = self.message(packet, route.topic, route.topic_field, session.client, now)
-            data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
-            if len(data) > group.bytes_max:
-                members = set(group.sessions)
-                for target in route.targets:
-                    if target.session in members:
-                        count += self._outgoing.deliver(target, message, now)
-                continue
-            for append in group.appends:
-                append(data)
-            self._dirty.update(group.connections)
-            group.count += 1
-            count += len(group.sessions)
-        return count
-
-    def _entry(self, size: int) -> Delivery:
-        """A queue entry that says no more than the size of a message."""
-        if len(self._entries) >= _ENTRIES_MAX:
-            self._entries.clear()
-        entry = self._entries[size] = Delivery(Message(0, "", b"", b""), 1, False, (), 0)
-        entry.message.size = size
-        return entry
-
-    def _pass_on(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> None:
-        """The short way of a plain QoS 0 message: one append for each connection, of the same bytes."""
-        message: Message | None = None
-        for group in route.prepare():
-            if group.version_5 is connection.version_5 and not group.identifiers and packet.raw:
-                data = packet.raw
-            else:
-                if message is None:
-                    message = self.message(packet, packet.topic, route.topic_field, session.client, now)
-                data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
-            if len(data) > group.bytes_max:
-                # Some client of the group takes no packet as large: the group is for the others only.
-                self._one_by_one(route, group.sessions, packet, session, now)
-                continue
-            for append in group.appends:
-                append(data)
-            self._dirty.update(group.connections)
-            group.count += 1
-        if route.rest or route.shares:
-            if message is None:
-                message = self.message(packet, packet.topic, route.topic_field, session.client, now)
-            for target in route.rest:
-                chosen = target.chosen(message, wants)
-                if chosen is not None:
-                    self._outgoing.deliver(chosen, message, now)
-            for share in route.shares:
-                chosen = share.pick(message, wants)
-                if chosen is not None:
-                    self._outgoing.deliver(chosen, message, now)
-
-    def _one_by_one(self, route: Route, sessions: list[Session], packet: Publish, source: Session, now: float) -> None:
-        message = self.message(packet, route.topic, route.topic_field, source.client, now)
-        chosen = set(sessions)
-        for target in route.targets:
-            if target.session in chosen:
-                self._outgoing.deliver(target, message, now)
 
     def _topic(self, connection: Connection, packet: Publish) -> str:
         """The topic, after topic aliases (MQTT 5.0, section 3.3.2.3.4)."""
@@ -435,19 +230,6 @@ class Incoming:
         if not allowed:
             self._tally.unauthorised += 1
         return allowed
-
-    def _answer(self, connection: Connection, first: int, identifier: int, reason: ReasonCode) -> None:
-        """Sends an acknowledgement. MQTT 3.1.1 has no word for a refusal: the message is acknowledged and gone."""
-        if reason and connection.version_5:
-            connection.out.append(bytes((first, 3, identifier >> 8, identifier & 0xFF, reason)))
-        else:
-            connection.out.append(bytes((first, 2, identifier >> 8, identifier & 0xFF)))
-        self._dirty.add(connection)
-
-
-def _refuses(targets: Iterable[Target]) -> bool:
-    """Whether a message that none of its sessions had room for is refused: one of them says `reject`."""
-    return any(target.session.limits.overflow == "reject" for target in targets)
 
 
 def interval_of(properties: Properties) -> float:

@@ -214,15 +214,19 @@ class Edge(Port):
             return
         self._next_local += 1
         origin = Origin(connection.origin.listener, connection.origin.peer, user)
-        member = Member(origin, self.machine.broker.decoder(), now, self._next_local, connection.decoder)
+        packet = encode(replace(connect, password=None), connect.version)
+        # The reader and the decoder of the core, here as elsewhere, take the same packets and refuse the same.
+        core = self.machine.broker
+        member = Member(origin, core.decoder(origin.listener), now, self._next_local, core.decoder(origin.listener))
+        member.reader.feed(packet)
         self.members[member.local] = member
-        if connection.decoder.held_bytes:
-            member.tail.append(connection.decoder.held)
-        entry = Entry(origin.listener, origin.peer, user, encode(replace(connect, password=None), connect.version))
+        entry = Entry(origin.listener, origin.peer, user, packet)
         self._add(Item.ENTER, member.local, pack_entry(entry), None)
         version = V5 if connect.version == V5 else V311
         if connection.held:
             self._add(Item.PACKETS, member.local, b"".join(_raw(p, version) for p in connection.held), None)
+        if connection.decoder.held_bytes:
+            self.receive(member, connection.decoder.held, now)
         # The transport goes on; for the gate the connection is over.
         connection.phase = Phase.CLOSED
         self.gate.lost(connection, now)

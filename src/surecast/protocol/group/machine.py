@@ -246,7 +246,10 @@ class GroupMachine:
             if packets is None:
                 handlers[kind](source, number, data, now)
             elif (connection := connections.get(number)) is not None:
-                self.broker.handle(connection, packets, len(data), now)
+                if len(data) <= connection.limits.packet_bytes_max:
+                    self.broker.handle(connection, packets, len(data), now)
+                else:  # the limit of this very client may be crossed, which the decoders elsewhere notice
+                    self.broker.receive(connection, data, now)
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)

@@ -1,0 +1,158 @@
+"""A group from the command line: up, status, backup, down, and a new one that begins with the backup."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surecast.broker.cluster import LocalGroup, stop_replicas, write_group
+from surecast.client import Client
+from surecast.client.group import GroupClient, split_address
+from surecast.errors import ConfigurationError
+from surecast.protocol.mqtt import Properties, Will
+
+Run = Callable[..., Any]
+SURECAST = str(Path(sys.executable).parent / "surecast")
+LASTING = Properties(session_expiry_s=3600)
+
+
+def surecast(*arguments: str | Path, code: int = 0) -> str:
+    command = [SURECAST, *map(str, arguments)]
+    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextmanager
+def up(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A group that `surecast cluster up` runs, once it takes clients; the command must end well."""
+    command = [SURECAST, "cluster", "up", "--port", "0", "--sync", "none", "--folder", str(folder), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                break
+        try:
+            assert process.poll() is None, said
+            yield process
+            assert process.wait(30) == 0
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+def wait_down(folder: Path, number: int, before: int) -> None:
+    """Waits until another process runs a replica."""
+    until = time.monotonic() + 30
+    file = folder / "data" / str(number) / "broker.pid"
+    while not file.exists() or int(file.read_text() or before) == before:
+        assert time.monotonic() < until, f"replica {number} was not started again"
+        time.sleep(0.05)
+
+
+def test_a_new_group_begins_with_the_backup_of_one_that_is_gone(tmp_path: Path, run: Run) -> None:
+    folder, file = tmp_path / "group", tmp_path / "group.bak"
+
+    async def fill(addresses: list[str]) -> None:
+        host, port = split_address(addresses[0])
+        async with Client(host, port, client_id="away", clean_start=False, properties=LASTING) as client:
+            await client.subscribe("queue/#", qos=2)
+        async with GroupClient(addresses, client_id="there", will=Will("wills", b"there is gone", 1)) as client:
+            await client.subscribe("wills", "zap/#", qos=1)
+            await client.publish("kept", b"retained", qos=1, retain=True)
+            for n in range(3):
+                await client.publish("queue/a", b"%d" % n, qos=2)
+            await client.publish("zap/events/east", b"2024-01-01,20:00:00,10.0.0.1,B,A", qos=1)
+            while (await client.message()).topic != "zap/viewers/B":
+                pass
+            said = await asyncio.to_thread(surecast, "cluster", "backup", folder, file)
+            assert "the group local at instance" in said
+            await client.publish("queue/a", b"after the backup", qos=2)
+
+    async def look(addresses: list[str]) -> None:
+        host, port = split_address(addresses[1])
+        async with Client(host, port, client_id="away", clean_start=False, properties=LASTING) as client:
+            assert client.connack.session_present
+            assert [(await client.message()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+            await client.subscribe("kept", "zap/viewers/+")
+            kept = {(await client.message()).payload for _ in range(2)}
+            assert kept == {b"retained", b"1"}
+        async with GroupClient(addresses, client_id="there") as client:
+            # It was connected when the backup was made, and its connection ended with the group.
+            assert (await client.message()).topic == "zap/events/east"
+            while (message := await client.message()).topic != "wills":
+                pass
+            assert message.payload == b"there is gone"
+            await client.publish("zap/events/east", b"2024-01-01,20:00:01,10.0.0.2,B,A", qos=1)
+            while (message := await client.message()).payload != b"2":
+                pass
+            assert message.topic == "zap/viewers/B"
+
+    with up(folder, "--zap") as process:
+        spec = LocalGroup(folder / "group.yaml").spec
+        found = json.loads(surecast("cluster", "status", folder, "--json"))["replicas"]
+        assert len({one["leader"] for one in found}) == 1
+        run(lambda: fill(spec.mqtt_addresses()))
+        assert "there is a file already" in surecast("cluster", "backup", folder, file, code=1)
+        assert "has had clients already" in surecast("cluster", "restore", folder, file, code=1)
+        killed = int((folder / "data" / "2" / "broker.pid").read_text())
+        os.kill(killed, signal.SIGKILL)  # it is started again
+        wait_down(folder, 2, killed)
+        surecast("cluster", "down", folder)
+        assert process.wait(30) == 0
+    assert "none was running" in surecast("cluster", "down", folder)
+    assert file.stat().st_mode & 0o077 == 0
+    shutil.rmtree(folder)
+    with up(folder, "--zap") as process:
+        assert "restored from" in surecast("cluster", "restore", folder, file)
+        run(lambda: look(LocalGroup(folder / "group.yaml").spec.mqtt_addresses()))
+        process.send_signal(signal.SIGINT)
+
+
+def test_wrong_questions_are_answered_clearly(tmp_path: Path) -> None:
+    assert "write an odd number; 1 tolerate as many failures" in surecast(
+        "cluster", "up", "--replicas", "2", "--folder", tmp_path / "two", code=1
+    )
+    group = write_group(tmp_path / "one", 1)
+    assert "this group has 1 replicas, not 3" in surecast("cluster", "up", "--folder", tmp_path / "one", code=1)
+    assert "none.yaml" in surecast("cluster", "status", tmp_path / "none.yaml", code=1)
+    assert "down:" in surecast("cluster", "status", group, code=1)
+    assert "has no leader" in surecast("cluster", "backup", group, tmp_path / "b", code=1)
+    (tmp_path / "garbage").write_bytes(b"surecast group backup 1\n{}\n")
+    assert "cannot be read" in surecast("cluster", "restore", group, tmp_path / "garbage", code=1)
+    assert "no backup of a group" in surecast("cluster", "restore", group, group, code=1)
+    assert "replica" in surecast("cluster", "replace", "1", "2", group, code=1)
+    assert "--group and --id go together" in surecast("broker", "--group", group, code=1)
+    assert "has only 1" in surecast("broker", "--group", group, "--id", "7", code=1)
+
+
+def test_a_process_that_took_the_number_of_a_dead_replica_is_left_alone(tmp_path: Path) -> None:
+    group = write_group(tmp_path, 1)
+    folder = tmp_path / "data" / "1"
+    folder.mkdir(parents=True)
+    (folder / "lock").touch()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (folder / "broker.pid").write_text(f"{other.pid}\n")
+        assert stop_replicas(group) == []
+        assert other.poll() is None
+        other.kill()
+
+
+def test_an_even_group_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="odd"):
+        write_group(tmp_path, 4)
