@@ -1,4 +1,5 @@
-"""Writes docs/reference/broker-configuration.md from the models, so that the reference cannot drift from the code."""
+"""Writes docs/reference/broker-configuration.md and group-configuration.md from the models, so that the reference
+cannot drift from the code."""
 
 from __future__ import annotations
 
@@ -8,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from surecast.broker import config_models as models
+from surecast.broker import group_config as group
+from surecast.broker.replica.group_file import PaxosSpec
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "broker-configuration.md"
+Sections = list[tuple[str, Any]]
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 HEAD = """# The broker's configuration file
 
 Every field of the file that `surecast broker --config FILE` reads. This page is written from the models by
@@ -19,7 +24,7 @@ All fields have the default shown, except those marked **required**. `--set FIEL
 Durations are written with their units, `250ms`, `10s`, `2h`; so are sizes, `16MB`, `64MiB`, and rates, `500/s`.
 Relative paths start at the folder of the file. [Run a broker](../guides/run-a-broker.md) shows how to use it.
 """
-SECTIONS = [
+SECTIONS: Sections = [
     ("The whole file", models.BrokerConfig),
     ("listeners", models.ListenerSpec),
     ("state", models.StateSpec),
@@ -31,7 +36,41 @@ SECTIONS = [
     ("http", models.HttpSpec),
     ("log", models.LogSpec),
 ]
+GROUP_HEAD = """# The group's file
+
+Every field of the file of a replicated broker, which `surecast broker --group FILE --id N` and `surecast cluster` read.
+All replicas have the same file. This page is written from the models by `tools/broker_reference.py`. All fields have
+the default shown, except those marked **required**. A replica that starts says what is wrong with its file, and where.
+
+Durations are written with their units, `250ms`, `10s`, `2h`; so are sizes, `16MB`, `64MiB`, and rates, `500/s`.
+Relative paths start at the folder of the file. [Run a replicated broker](../guides/run-a-replicated-broker.md) shows
+how to use it.
+"""
+GROUP_SECTIONS: Sections = [
+    ("The whole file", group.BrokerGroupSpec),
+    ("replicas", group.BrokerReplicaSpec),
+    ("paxos", PaxosSpec),
+    ("order", group.OrderSpec),
+    ("zap", group.ZapSpec),
+]
+GROUP_TAIL = """
+## What may change
+
+- **Users, access rules, limits, certificates, `log.level`, `drain`**: SIGHUP to every replica. Access rules and limits of
+  the last one hold for all.
+- **The address of a replica**: stop it, change the file everywhere, start it. It tells the others where it is.
+- **A replica**: [replace it](../guides/run-a-replicated-broker.md#replace-a-replica) by one with a new number.
+- **`paxos`, `sync`, `order`, the secret**: stop all replicas, change the file everywhere, start them.
+- **`zap`**: a new group, [restored](../guides/run-a-replicated-broker.md#restore-it) from a backup. The application is
+  part of the replicated state, so all replicas must begin to run it at the same place of the log.
+
+Signals and exit codes are those of [a broker](broker-configuration.md#signals-and-exit-codes). A replica that the
+others do not let in exits with 3.
+"""
+# What a group that is no broker has too, and a broker does not use: its clients come by MQTT.
+LEFT_OUT = {"client_secret_file", "request_size"}
 WORDS = {
+    "AddressText": "address, `host:port`",
     "FilePath": "path",
     "Size": "size",
     "Rate": "rate",
@@ -87,17 +126,22 @@ as it was, and an error says why.
 
 
 def main() -> None:
-    text = page()
-    if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text(encoding="utf-8") == text else f"{PAGE} is stale: run tools/broker_reference.py")
-    PAGE.write_text(text, encoding="utf-8")
+    pages = {
+        REFERENCE / "broker-configuration.md": page(HEAD, SECTIONS, RULES),
+        REFERENCE / "group-configuration.md": page(GROUP_HEAD, GROUP_SECTIONS, GROUP_TAIL),
+    }
+    for file, text in pages.items():
+        if "--check" not in sys.argv:
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            sys.exit(f"{file} is stale: run tools/broker_reference.py")
 
 
-def page() -> str:
-    return "\n".join([HEAD, *(_section(title, model) for title, model in SECTIONS)]) + RULES
+def page(head: str, sections: Sections, tail: str) -> str:
+    return "\n".join([head, *(_section(title, model, sections) for title, model in sections)]) + tail
 
 
-def _section(title: str, model: Any) -> str:
+def _section(title: str, model: Any, sections: Sections) -> str:
     lines = [
         f"## {title}\n",
         " ".join((model.__doc__ or "").split()) + "\n",
@@ -106,16 +150,27 @@ def _section(title: str, model: Any) -> str:
     ]
     schema = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
+        if name in LEFT_OUT:
+            continue
         meaning = " ".join((field.description or "").split())
-        lines.append(f"| `{name}` | {_value(model, name, schema[name])} | {_default(model, name)} | {meaning} |")
+        value = _value(model, name, schema[name], sections)
+        lines.append(f"| `{name}` | {value} | {_default(model, name)} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def _value(model: Any, name: str, node: dict[str, Any]) -> str:
-    text = str(model.__annotations__[name])
-    for title, part in SECTIONS:
-        if part.__name__ in re.findall(r"\w+", text):
-            return f"{'list of mappings' if 'tuple' in text else 'mapping'}, see [{title}](#{title.replace(' ', '-')})"
+def _annotation(model: Any, name: str) -> str:
+    """The type of a field as it is written, in the model or one that it derives from."""
+    return str(next(part.__annotations__[name] for part in model.__mro__ if name in part.__annotations__))
+
+
+def _value(model: Any, name: str, node: dict[str, Any], sections: Sections) -> str:
+    text = _annotation(model, name)
+    elsewhere = "" if sections is SECTIONS else "broker-configuration.md"
+    for place, known in (("", sections), (elsewhere, SECTIONS)):
+        for title, part in known:
+            if part.__name__ in re.findall(r"\w+", text):
+                kind = "list of mappings" if "tuple" in text else "mapping"
+                return f"{kind}, see [{title}]({place}#{title.replace(' ', '-')})"
     for word, words in WORDS.items():
         if text.removesuffix(" | None") == word:
             return words
@@ -133,7 +188,7 @@ def _default(model: Any, name: str) -> str:
     field = model.model_fields[name]
     if field.is_required():
         return "**required**"
-    if field.default is None or field.default == () or "Spec" in str(model.__annotations__[name]):
+    if field.default is None or field.default == () or "Spec" in _annotation(model, name):
         return ""
     dumped = model.model_construct(**{name: field.default}).model_dump(mode="json", include={name})[name]
     return f"`{str(dumped).lower() if isinstance(dumped, bool) else dumped}`"

@@ -229,6 +229,7 @@ def main() -> int:
     parser.add_argument("--variant", choices=("multi", "batch", "fast"), default="multi")
     parser.add_argument("--sync", choices=("majority", "none"), default="majority")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no replica is left behind
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(run(options, Path(folder)))
 

@@ -44,6 +44,7 @@ FilePath = Annotated[
 ]
 Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Count = Annotated[int, Field(strict=True, ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Word = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 
 
@@ -66,6 +67,8 @@ class OverridesSpec(Spec):
     """Subscriptions of one session."""
     publish_rate: Rate | None = None
     """Messages that a client may publish, on average; `0/s` is no limit."""
+    join_probability: Share | None = None
+    """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
 
     def overrides(self) -> Overrides:
         """The same for the core; ConfigurationError says what cannot be."""
@@ -78,6 +81,7 @@ class OverridesSpec(Spec):
             packet_bytes_max=None if self.packet_size is None else int(self.packet_size),
             subscriptions_max=self.subscriptions,
             publish_rate_per_s=self.publish_rate,
+            join_probability=self.join_probability,
         )
 
 
@@ -217,6 +221,9 @@ class LimitsSpec(Spec):
     publish_rate: Rate = _DEFAULTS.publish_rate_per_s
     """Messages that a client may publish, on average, in bursts of up to a second's worth; a client that is faster \
 has to wait. `0/s` is no limit."""
+    join_probability: Share = _DEFAULTS.join_probability
+    """Probability that a message of QoS 1 or 2 joins the queue of a session that is away; the others are dropped. \
+`surecast drop` finds the best one."""
     sessions: Count = _DEFAULTS.sessions_max
     """Sessions, connected or not."""
     retained: Count = _DEFAULTS.retained_max
@@ -244,6 +251,7 @@ has to wait. `0/s` is no limit."""
             topic_levels_max=self.topic_levels,
             subscriptions_max=self.subscriptions,
             publish_rate_per_s=self.publish_rate,
+            join_probability=self.join_probability,
             sessions_max=self.sessions,
             retained_max=self.retained,
             request_tokens_max=self.request_tokens,

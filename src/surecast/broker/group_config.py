@@ -34,6 +34,8 @@ _LIMITING = ("limits", "clients", "system_interval")
 class BrokerReplicaSpec(ReplicaSpec):
     """One replica of a group that is a broker."""
 
+    client: AddressText | None = None
+    """Where administrators reach it, by `surecast cluster`, with the group's secret; nobody does if it is left out."""
     mqtt: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)]
     """Where it takes MQTT clients."""
     http: HttpSpec | None = None

@@ -91,6 +91,8 @@ class GroupServer(Shell):
         self.is_started = True
         self._tick()
         self.turn()
+        if self.node.failure is not None:
+            self._fail(self.node.failure)  # while nobody listened yet
 
     def stop(self) -> None:
         """Sends all clients to another replica."""

@@ -13,7 +13,7 @@ from surecast.cli.answers import progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 
 app = typer.Typer(
-    help="Decide by prediction: admission, home brokers, deployment, improvement, choice of scheme.",
+    help="Decide by prediction: admission, home brokers, deployment, improvement, choice of scheme, coding.",
     no_args_is_help=True,
 )
 Limit = Annotated[int, typer.Option(min=0, help="How many rows to list.")]
@@ -237,6 +237,51 @@ def deploy(
         tried = f"with {len(plan.additions)} additions" if plan.additions else "and no addition helps"
         console.print(f"{plan.below_target[-1]} subscribers stay below target {tried}; see: surecast advise improve")
     _print_drawn(picture)
+
+
+@app.command()
+def coding(
+    file: ScenarioFile,
+    target: Annotated[float, typer.Option(help="Reliability that every subscriber is to get.")] = 0.999,
+    cost: Annotated[str, typer.Option(help="What to spend least of: packets or bytes.")] = "packets",
+    rounds: Annotated[int, typer.Option(min=0, max=20, help="Most rounds of gossip.")] = 6,
+    limit: Limit = 10,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """The cheapest redundancy, paths and gossip rounds with which every subscriber gets a target."""
+    from typing import cast
+
+    from rich.table import Table
+
+    from surecast.cli.output import console, print_json
+    from surecast.predict.coding.budget import Cost, choose_coding
+    from surecast.scenario import load_system
+
+    _, system = load_system(file, parse_overrides(overrides))
+    with progress_bar("trying redundancy, paths and rounds") as progress:
+        found = choose_coding(system, target, by=cast(Cost, cost), rounds_max=rounds, progress=progress)
+    if json:
+        print_json(asdict(found))
+        return
+    best = found.best
+    if best is None:
+        console.print(f"No choice reaches {target:g} for every subscriber; the most reliable ones:")
+    else:
+        console.print(
+            f"The cheapest for {target:g}: {best.paths} paths, {best.coded_packets} coded packets (redundancy "
+            f"{best.redundancy:.3g}), {best.rounds} rounds of gossip: {best.packets_per_event:,.0f} packets per event."
+        )
+    table = Table("paths", "redundancy", "rounds", "packets per event", "bytes per event", "worst", "all on time")
+    for row in found.choices[:limit]:
+        amounts = (f"{row.packets_per_event:,.0f}", f"{row.bytes_per_event:,.0f}")
+        table.add_row(
+            row.paths, f"{row.redundancy:.3g}", str(row.rounds), *amounts, share(row.worst), share(row.all_on_time)
+        )
+    console.print(table)
+    _print_more(len(found.choices), limit)
+    for refusal in found.refused:
+        console.print(f"left out: {refusal}", markup=False)
 
 
 def _print_more(total: int, limit: int) -> None:

@@ -39,7 +39,8 @@ SchemeNames = Annotated[
     typer.Option(
         "--scheme",
         metavar="SCHEME",
-        help="A fault-tolerance scheme, such as buffering or bypass. May be repeated; all by default.",
+        help="A fault-tolerance scheme, such as buffering or bypass, or a scheme of packets, such as coding or tree. "
+        "May be repeated; all by default.",
     ),
 ]
 AlgorithmNames = Annotated[
@@ -91,12 +92,18 @@ class SimulationPlan:
         self.warm_up_s = ROUTING_WARM_UP_S if brief and not experiment.warm_up else experiment.warm_up
 
 
-def check_schemes(names: list[str] | None) -> list[str] | None:
+def check_schemes(names: list[str] | None, packets: bool = False) -> list[str] | None:
+    """Refuses unknown schemes; with `packets`, those of coded delivery and its alternatives are known too."""
     from surecast.scenario.spec.delivery import SCHEMES
 
+    known: tuple[str, ...] = SCHEMES
+    if packets and names:
+        from surecast.predict import CODING_SCHEMES
+
+        known = (*SCHEMES, *CODING_SCHEMES)
     for name in names or []:
-        if name not in SCHEMES:
-            raise ConfigurationError(f"there is no scheme {name!r}; there are: {', '.join(SCHEMES)}")
+        if name not in known:
+            raise ConfigurationError(f"there is no scheme {name!r}; there are: {', '.join(known)}")
     return names or None
 
 
@@ -129,13 +136,24 @@ def predict_system(
     policies: list[str] | None = None,
 ) -> QoSReport:
     """The report by formula: capacity for filter classes; for topics, dropping where subscribers come and go, and
-    reliability for the others. With schemes named and no policies, reliability for all. Replicated brokers also get
-    the figures of their groups."""
-    from surecast.predict import predict_capacity, predict_dropping, predict_periods, predict_reliability
+    reliability for the others. With schemes named and no policies, reliability for all. Events that travel as packets
+    get the figures of coded delivery and its alternatives, and those of failures only where something fails.
+    Replicated brokers also get the figures of their groups."""
+    from surecast.predict import (
+        predict_capacity,
+        predict_coding,
+        predict_dropping,
+        predict_periods,
+        predict_reliability,
+    )
     from surecast.predict.replication import predict_replication
 
+    schemes, coded = _of_packets(system, schemes, policies)
     failing, dropping = _divided(system, schemes, policies)
     reports = []
+    if coded is not None and failing is not None:
+        reports.append(predict_coding(failing, coded or None))
+        failing = failing if schemes or _fails(failing) else None
     if failing is not None:
         reports.append(predict_reliability(failing, schemes))
     if dropping is not None:
@@ -202,6 +220,30 @@ def simulate_system(
             simulate_replication(system, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=progress)
         )
     return _joined(reports, system.name, "simulated", plan.seed, warnings)
+
+
+def _of_packets(
+    system: System, schemes: list[str] | None, policies: list[str] | None
+) -> tuple[list[str] | None, list[str] | None]:
+    """The schemes of fault tolerance among those named, and the schemes of packets: empty for all of these, None where
+    events do not travel as packets, or only others are named."""
+    from surecast.predict import CODING_SCHEMES
+
+    packets = [name for name in schemes or () if name in CODING_SCHEMES]
+    if packets and system.delivery.coding is None:
+        raise ConfigurationError(
+            f"--scheme {packets[0]}: {system.name} has no delivery.coding, so events do not travel as packets; add it"
+        )
+    others = [name for name in schemes or () if name not in CODING_SCHEMES]
+    if system.delivery.coding is None or (schemes and not packets) or (policies and not packets):
+        return schemes, None
+    return others or None, packets
+
+
+def _fails(system: System) -> bool:
+    """Whether any broker or link fails at times."""
+    failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
+    return any(law is not None for law in failures)
 
 
 def _has_groups(system: System) -> bool:

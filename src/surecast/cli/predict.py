@@ -41,7 +41,9 @@ def predict(
     check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
     with working("predicting"):
-        report = predict_system(system, check_schemes(scheme), check_algorithms(algorithm), check_policies(policy))
+        report = predict_system(
+            system, check_schemes(scheme, packets=True), check_algorithms(algorithm), check_policies(policy)
+        )
     save_report(report, out)
     if json:
         print_json(as_dict(report))

@@ -341,6 +341,9 @@ class GroupClient:
             else:
                 # Lost, or no answer in time: this replica may have lost the majority. The next gets it.
                 await client.disconnect()
+        except Exception as error:  # of the caller: a topic that is none, a message that cannot be encoded
+            if not one.answer.done():
+                one.answer.set_exception(error)
         else:
             if not one.answer.done():
                 one.answer.set_result(reason)

@@ -1,6 +1,7 @@
 """Answer by formula."""
 
 from surecast.predict.capacity import ALGORITHMS, predict_capacity, predict_periods
+from surecast.predict.coding import CODING_SCHEMES, choose_coding, predict_coding
 from surecast.predict.dropping import POLICIES, find_mechanisms, predict_dropping
 from surecast.predict.reliability import (
     SCHEMES,
@@ -14,14 +15,17 @@ from surecast.predict.reliability import (
 
 __all__ = [
     "ALGORITHMS",
+    "CODING_SCHEMES",
     "POLICIES",
     "SCHEMES",
     "PhaseTypeDelay",
+    "choose_coding",
     "connection_probability",
     "disjoint_path_bound",
     "find_mechanisms",
     "fit_phase_type",
     "predict_capacity",
+    "predict_coding",
     "predict_dropping",
     "predict_periods",
     "predict_reliability",

@@ -364,8 +364,8 @@ _LOAD = (
         "count",
         ("publisher", "system"),
         "Fewest messages",
-        "Messages for one published event below which no paths can go: n / (1 - loss) for each home broker to be reached, "
-        "with n packets of an event and the least loss of a link to it.",
+        "Messages for one published event below which no paths can go: n / (1 - loss) for each home broker to be "
+        "reached, with n packets of an event and the least loss of a link to it.",
     ),
     Metric(
         "bytes_per_event",

@@ -34,6 +34,7 @@ def at(world: World, name: str, listener: str, version: int = V5) -> Client:
 def test_every_combination_of_layers_is_as_a_slow_search_says() -> None:
     values: dict[str, list[Any]] = {name: [11, 12, 13, 14] for name in NAMES}
     values["overflow"] = ["drop-new", "drop-old", "reject", "expire-first"]
+    values["join_probability"] = [0.1, 0.2, 0.3, 0.4]
     rules = [
         ({"client": "s*"}, {name: values[name][2] for name in NAMES[::2]}),
         ({"user": "a*n"}, {name: values[name][3] for name in NAMES[::3]}),
@@ -75,6 +76,8 @@ def test_a_pattern_has_no_special_characters_but_the_star() -> None:
         {"receive_maximum": True},
         {"publish_rate_per_s": -1.0},
         {"publish_rate_per_s": float("nan")},
+        {"join_probability": 1.5},
+        {"join_probability": float("nan")},
     ],
 )
 def test_limits_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
@@ -269,3 +272,25 @@ def test_the_rate_of_a_patient_client_is_the_limit() -> None:
         sent += 7
         now = max(pace.hold_until, now)
     assert 50.0 * 100 <= sent <= 50.0 * 100 + 50 + 7
+
+
+def test_a_session_that_is_away_gets_a_share_of_its_messages(make_world: MakeWorld) -> None:
+    """Dropping, section 3: an event joins the queue with a probability; here the same events at every replica."""
+    kept = []
+    for _ in range(2):
+        world = make_world(join_probability=0.3)
+        sam = world.client("sam").lasting()
+        sam.subscribe("t", 1)
+        pat = world.client("pat").online()
+        pat.publish("t", b"here", 1)
+        assert sam.payloads() == [b"here"]
+        sam.drop()
+        for n in range(2_000):
+            pat.publish("t", str(n).encode(), 1)
+        session = world.broker.sessions.by_client["sam"]
+        kept.append([delivery.message.payload for delivery in session.waiting])
+        books = session.books
+        assert books.dropped == {"not-joined": 2_000 - session.queued}
+        assert books.matched == books.delivered + books.dropped_total + books.expired + books.queued
+    assert kept[0] == kept[1]
+    assert abs(len(kept[0]) / 2_000 - 0.3) < 4 * (0.3 * 0.7 / 2_000) ** 0.5

@@ -77,7 +77,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         Books: ["matched", "delivered", "expired", "dropped"],
         Limits: [
             *("queue_messages_max", "queue_bytes_max", "overflow", "inflight_max", "receive_maximum"),
-            *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "warn_at"),
+            *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "join_probability", "warn_at"),
         ],
         Origin: ["listener", "peer", "identity"],
         Subscription: [

@@ -83,7 +83,7 @@ MUTATIONS = {
     "votes told before they are stored": Mutation(votes_told_before_stored, "multi", 3, 19),
     "quorum too small": Mutation(quorum_too_small, "multi", 5, 0),
     "votes of earlier ballots ignored": Mutation(old_votes_ignored, "multi", 3, 3),
-    "O4 ignored": Mutation(any_fast_value_picked, "fast", 5, 0),
+    "O4 ignored": Mutation(any_fast_value_picked, "fast", 5, 9),
     "fast quorum too small": Mutation(fast_quorum_too_small, "fast", 3, 7),
     "closing forgotten": Mutation(closing_forgotten, "fast", 3, 158),
     "replies forgotten": Mutation(replies_forgotten, "multi", 3, 0, "exactly once"),

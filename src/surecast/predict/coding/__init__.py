@@ -1,6 +1,7 @@
 """Coded delivery by formula: decoding, losses along paths, recovery by gossip, and what to spend on each."""
 
 from surecast.predict.coding.answer import messages_minimum, predict_coding
+from surecast.predict.coding.budget import Budget, Choice, choose_coding
 from surecast.predict.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
 from surecast.predict.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
 from surecast.predict.coding.gossip import GossipLaw, Recovery, recover, rounds_in_time
@@ -18,7 +19,9 @@ __all__ = [
     "CODING_SCHEMES",
     "Alternative",
     "Audience",
+    "Budget",
     "Channel",
+    "Choice",
     "Forecaster",
     "GilbertElliott",
     "GossipLaw",
@@ -28,6 +31,7 @@ __all__ = [
     "audiences_of",
     "bursty_delivery_probability",
     "bursty_received",
+    "choose_coding",
     "decode_probability",
     "end_ranks",
     "messages_minimum",

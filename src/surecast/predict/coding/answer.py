@@ -160,11 +160,11 @@ def _add_system(
     rates = np.array([share.audience.rate_per_s for share in found])
     rates = rates / rates.sum()
     sizes = rates * np.array([share.audience.size for share in found])
-    means = [share.outcome.on_time @ share.audience.weights / share.audience.size for share in found]
+    means = [float(share.outcome.on_time @ share.audience.weights) / share.audience.size for share in found]
     add("reliability", _mean(sizes / sizes.sum(), means))
     add("all_on_time_share", _mean(rates, [share.outcome.all_on_time for share in found]), how="approximation")
     if "gossip" in alternative.method:
-        helped = [share.outcome.recovered @ share.audience.weights / share.audience.size for share in found]
+        helped = [float(share.outcome.recovered @ share.audience.weights) / share.audience.size for share in found]
         add("recovered_share", _mean(sizes / sizes.sum(), helped))
     delays = [delay for share in found for delay in share.outcome.delays]
     weights = np.concatenate([share.audience.weights * rate for share, rate in zip(found, rates, strict=True)])
@@ -215,7 +215,7 @@ def _add_notes(builder: ReportBuilder, system: System, forecaster: Forecaster) -
     channel = forecaster.channel
     if system.delivery.coding is not None and system.delivery.coding.paths == "maximum-flow":
         builder.note(
-            f"maximum-flow paths share links: {forecaster.samples} draws of the losses stand for them, so that a share p "
+            f"maximum-flow paths share links: {forecaster.samples} draws of the losses stand for them, so that a share "
             f"is known to ± {_Z * math.sqrt(0.25 / forecaster.samples):.1%} at worst; packets that paths of other home "
             "brokers bring by the way are not counted"
         )
@@ -226,11 +226,11 @@ def _add_notes(builder: ReportBuilder, system: System, forecaster: Forecaster) -
         + f"; subscribers reach each other {between}, each such message counted once"
     )
     builder.note(
-        "gossip: the number of subscribers that have an event follows its mean; views are taken to be complete; what is "
-        "asked for while packets are still on their paths is estimated"
+        "gossip: the number of subscribers that have an event follows its mean; views are taken to be complete; what "
+        "is asked for while packets are still on their paths is estimated"
     )
-    components = (*system.overlay.brokers, *system.overlay.links)
-    if any(component.failures is not None for component in components):
+    failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
+    if any(law is not None for law in failures):
         builder.warn("coded delivery: failures of brokers and links are left out")
 
 

@@ -20,6 +20,8 @@ __all__ = ["COSTS", "Budget", "Choice", "choose_coding"]
 
 Cost = Literal["packets", "bytes"]
 COSTS: Final[tuple[Cost, ...]] = ("packets", "bytes")
+_SAMPLES_MIN: Final = 1000
+_SAMPLES_MAX: Final = 20_000
 _COARSE: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Redundancies tried first; then the least that suffices is looked for between two of them."""
 
@@ -69,14 +71,14 @@ def choose_coding(
     rounds_max: int = 6,
     kinds: Sequence[PathKind] = PATH_KINDS,
     channel: Channel | None = None,
-    samples: int = 1000,
+    samples: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Budget:
     """Searches redundancy, paths and rounds for the least cost at which the worst served subscriber gets the target.
 
     Redundancy is searched exactly, packet by packet, below the first of a coarse grid that suffices; costs grow with it
-    there, as answers become few. Paths that share links rest on draws, so that targets beyond 1 - 10 / `samples` are
-    met by gossip alone there, or by many more coded packets than needed.
+    there, as answers become few. Paths that share links rest on `samples` draws; left out, as many as show ten misses
+    at the target, and no more than 20,000, so that beyond 0.9995 the choice among such paths is rough.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -94,6 +96,8 @@ def choose_coding(
         raise ConfigurationError(f"cost {by!r}; write packets or bytes")
     if rounds_max < 0:
         raise ConfigurationError(f"rounds: {rounds_max} must be 0 or more")
+    if samples is None:
+        samples = min(max(_SAMPLES_MIN, math.ceil(10.0 / (1.0 - target))), _SAMPLES_MAX)
     search = _Search(Forecaster(system, channel, samples), target, by)
     gossip = search.forecaster.coding.gossip
     rounds = range(rounds_max + 1) if gossip is not None else range(1)

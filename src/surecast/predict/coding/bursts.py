@@ -74,13 +74,15 @@ def bursty_received(sent: int, channels: Sequence[GilbertElliott]) -> Array:
     """
     if not channels or len(channels) > _HOPS_MAX:
         raise AssumptionError(
-            f"bursty loss: a path of {len(channels)} links; exact for 1 to {_HOPS_MAX}, longer ones have to be simulated"
+            f"bursty loss: a path of {len(channels)} links; exact for 1 to {_HOPS_MAX}; simulate longer ones"
         )
-    steps, steady, passes = np.ones((1, 1)), np.ones(1), np.ones(1)
+    steps: Array = np.ones((1, 1))
+    steady: Array = np.ones(1)
+    passes: Array = np.ones(1)
     for channel in channels:
-        steps = np.kron(steps, channel.steps)
-        steady = np.kron(steady, [1.0 - channel.bad_share, channel.bad_share])
-        passes = np.kron(passes, [1.0 - channel.loss_good, 1.0 - channel.loss_bad])
+        steps = np.kron(steps, channel.steps).astype(np.float64)
+        steady = np.kron(steady, [1.0 - channel.bad_share, channel.bad_share]).astype(np.float64)
+        passes = np.kron(passes, [1.0 - channel.loss_good, 1.0 - channel.loss_bad]).astype(np.float64)
     found = np.zeros((sent + 1, len(steady)))
     found[0] = steady
     for packet in range(sent):
@@ -113,7 +115,7 @@ def bursty_delivery_probability(
         raise ConfigurationError(f"shares {tuple(shares)}: they must divide {packets + coded} packets over the paths")
     if recode and any(len(path) > 1 for path in paths):
         raise AssumptionError(
-            "bursty loss on a path whose brokers recode: when they make up for losses decides which burst their packets "
+            "bursty loss on a path whose brokers recode: when they make up for losses decides which bursts they "
             "meet, so there is no closed form; simulate it, or predict it without recoding"
         )
     received = spread([bursty_received(share, path) for share, path in zip(shares, paths, strict=True)])

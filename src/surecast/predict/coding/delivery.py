@@ -49,8 +49,8 @@ class Arrivals:
 
     `on_time` is the probability that an event is complete at a subscriber of each home broker by its paths alone.
     `ranks` are drawn (rows: draws, columns: home brokers), and `missing[rank]` is the distribution of what a subscriber
-    misses whose home broker has so many independent packets. `at_once` is the part of the complete events that needed no
-    making up by relays, `times_s` when these and the others are complete, and `lacking` what subscribers miss between.
+    misses whose home broker has so many independent packets. `at_once` is the part of the complete events that needed
+    no making up by relays, `times_s` when these and the others are complete, and `lacking` what is missed between.
     """
 
     event: Event
@@ -151,7 +151,7 @@ def coded_outcome(audience: Audience, arrivals: Arrivals, peers: Peers, gossip: 
     recovered = np.maximum(rest, 0.0) * (1.0 - arrivals.on_time)
     all_on_time = float(np.prod(by_draw**audience.weights, axis=1).mean())
     step_s = gossip.interval * law.overlap
-    when = start_s + exchange_s + step_s * np.arange(steps)
+    when = start_s + exchange_s + step_s * np.arange(steps, dtype=np.float64)
     if spread.sum() > 0.0:
         spread = spread / spread.sum()
     early = early_exchange(
@@ -191,7 +191,7 @@ def gossip_outcome(audience: Audience, event: Event, peers: Peers, gossip: Gossi
     missing[0], missing[-1] = 1.0, audience.size
     found = recover(law, missing, peers.mean_success, steps)
     on_time = np.array([completed(law, found.spread, float(own))[-1] for own in peers.own_success])
-    when = start_s + exchange_s + gossip.interval * law.overlap * np.arange(steps)
+    when: Array = start_s + exchange_s + gossip.interval * law.overlap * np.arange(steps, dtype=np.float64)
     spread = np.diff(found.spread.complete)
     spread = spread / spread.sum() if spread.sum() > 0.0 else spread
     delays = tuple((when, spread * p) for p in on_time)

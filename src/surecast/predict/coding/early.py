@@ -80,4 +80,3 @@ def early_exchange(
 def _rounds(left_s: Array, interval_s: float, most: int) -> Array:
     """Rounds that begin in a time; none if it is negative."""
     return np.clip(np.where(left_s > 0.0, np.floor(left_s / interval_s) + 1.0, 0.0), 0.0, most)
-

@@ -69,7 +69,8 @@ class GossipLaw:
 
 @dataclass(frozen=True)
 class Spread:
-    """How an event spreads, step by step, in the mean: who offers it, and the messages of all together."""
+    """How an event spreads, step by step, in the mean: how many of the others offer it to one who misses packets, how
+    many are complete, and the messages of all together."""
 
     offering: Array
     complete: Array
@@ -127,9 +128,13 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
     answer = answer_matrix(law, success)
     kinds = ("push",) if law.mode == "push" else ("digest", "request", "reply")
     messages = dict.fromkeys(kinds, 0.0)
+    lacking = float(missing[1:].sum())
+    others = 1.0 - 1.0 / lacking if lacking > 1.0 else 0.0  # of those who become complete, not counting oneself
     for t in range(steps):
-        offering[t] = cohorts[max(0, t - tries + 1) : t + 1].sum()
-        sent = float(offering[t]) * min(law.fan_out, law.members - 1) * min(law.overlap, law.rounds)
+        recent = float(cohorts[max(1, t - tries + 1) : t + 1].sum())
+        first = float(cohorts[0]) if t < tries else 0.0
+        offering[t] = first + recent * others
+        sent = (first + recent) * min(law.fan_out, law.members - 1) * min(law.overlap, law.rounds)
         if law.mode == "push":
             messages["push"] += sent * law.packets
             unaware = unaware @ _push_matrix(law, success, float(offering[t]))
@@ -211,7 +216,9 @@ def _push_matrix(law: GossipLaw, success: float, offering: float) -> Array:
         weights[y] = weights[y - 1] * max(pushes - y + 1, 0.0) / y * odds if weights[y - 1] > 0.0 else 0.0
     weights[-1] += max(0.0, 1.0 - float(weights.sum()))
     weights /= weights.sum()
-    return np.asarray(np.tensordot(weights, _pushed(law.packets, law.field_bits, law.coded, success), axes=1), dtype=np.float64)
+    return np.asarray(
+        np.tensordot(weights, _pushed(law.packets, law.field_bits, law.coded, success), axes=1), dtype=np.float64
+    )
 
 
 @lru_cache(maxsize=64)

@@ -120,9 +120,7 @@ class Forecaster:
         if key not in self._arrivals:
             event = self.event(coded)
             paths = path_set(self.system.overlay, audience, kind, event.sent, self.channel)
-            self._arrivals[key] = path_arrivals(
-                audience, paths, event, self.channel, self.samples, self.system.seed
-            )
+            self._arrivals[key] = path_arrivals(audience, paths, event, self.channel, self.samples, self.system.seed)
         return self._arrivals[key]
 
     def peers(self, audience: Audience, with_source: bool = False) -> Peers:

@@ -88,9 +88,9 @@ def hop_delays(loss: float, latency_s: float) -> tuple[Array, Array]:
     >>> [round(float(t), 3) for t in times_s[:3]], [round(float(p), 3) for p in mass[:3]]
     ([0.02, 0.12, 0.32], [0.9, 0.09, 0.009])
     """
-    tries = np.arange(TRIES_MAX)
+    tries: Array = np.arange(TRIES_MAX, dtype=np.float64)
     times_s = latency_s + wait_s(latency_s) * (2.0**tries - 1.0)
-    return times_s, (1.0 - loss) * loss**tries
+    return np.asarray(times_s, dtype=np.float64), np.asarray((1.0 - loss) * loss**tries, dtype=np.float64)
 
 
 def transmissions(loss: float, latency_s: float, left_s: float) -> float:
@@ -114,7 +114,7 @@ def _convolve(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Arr
     times_s = np.ceil(np.add.outer(one[0], other[0]).ravel() / _GRID_S - 1e-6) * _GRID_S
     mass = np.multiply.outer(one[1], other[1]).ravel()
     places, index = np.unique(np.round(times_s / _GRID_S).astype(np.int64), return_inverse=True)
-    return places * _GRID_S, np.bincount(index, weights=mass)
+    return (places * _GRID_S).astype(np.float64), np.bincount(index, weights=mass).astype(np.float64)
 
 
 def _forwarded(audience: Audience, paths: PathSet) -> float:

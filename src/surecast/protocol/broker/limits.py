@@ -39,6 +39,7 @@ class Overrides:
     packet_bytes_max: int | None = None
     subscriptions_max: int | None = None
     publish_rate_per_s: float | None = None
+    join_probability: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in self.given().items():
@@ -65,6 +66,7 @@ class Limits:
     packet_bytes_max: int = _DEFAULTS.packet_bytes_max
     subscriptions_max: int = _DEFAULTS.subscriptions_max
     publish_rate_per_s: float = _DEFAULTS.publish_rate_per_s
+    join_probability: float = _DEFAULTS.join_probability
     warn_at: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,9 @@ def _check(name: str, value: Any) -> None:
     elif name == "publish_rate_per_s":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
             raise ConfigurationError(f"{name} is {value!r}; use a number of 0 or more")
+    elif name == "join_probability":
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise ConfigurationError(f"{name} is {value!r}; use a number from 0 to 1")
     elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{name} is {value!r}; use a whole number of 1 or more")
     elif name in _TWO_BYTES and value > 65_535:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from hashlib import sha256
 
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.durable import Journal
@@ -219,6 +220,9 @@ class Outgoing:
     def _enqueue(
         self, session: Session, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
     ) -> bool:
+        if session.connection is None and session.limits.join_probability < 1.0 and not _joins(session, message):
+            self._drop(session, message, "not-joined", now)
+            return True
         queued = len(session.inflight) + len(session.waiting) + 1
         if queued >= session.limits.warn_at:
             self._check_length(session, queued)
@@ -381,3 +385,12 @@ class Outgoing:
         deliveries: Iterable[Delivery] = (*session.inflight.values(), *session.waiting)
         for delivery in deliveries:
             self._journal.forget_queued(session, delivery)
+
+
+def _joins(session: Session, message: Message) -> bool:
+    """Whether a message joins the queue of a session that is away, by its join probability.
+
+    No random number is drawn: every replica of a broker comes to the same decision, and so does a repetition.
+    """
+    drawn = sha256(session.client_field + message.number.to_bytes(8, "big")).digest()
+    return int.from_bytes(drawn[:6], "big") < session.limits.join_probability * (1 << 48)

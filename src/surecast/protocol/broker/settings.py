@@ -54,6 +54,8 @@ class BrokerSettings:
     """Levels of a topic or a filter."""
     subscriptions_max: int = 10_000
     """Subscriptions of one session."""
+    join_probability: float = 1.0
+    """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
     publish_rate_per_s: float = 0.0
     """Messages that a client may publish in a second, on average; 0 is no limit. One that is faster has to wait."""
     sessions_max: int = 1_000_000
@@ -77,6 +79,10 @@ class BrokerSettings:
             if field.name == "publish_rate_per_s":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                     raise ConfigurationError(f"publish_rate_per_s is {value!r}; use a number of 0 or more")
+                continue
+            if field.name == "join_probability":
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+                    raise ConfigurationError(f"join_probability is {value!r}; use a number from 0 to 1")
                 continue
             least = 0 if field.name in may_be_zero else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

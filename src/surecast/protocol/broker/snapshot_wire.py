@@ -19,7 +19,7 @@ __all__ = ["Reader", "Writer", "read_books", "read_limits", "write_books", "writ
 
 _COUNT: Final = struct.Struct(">I")
 _BOOKS: Final = struct.Struct(">QQQ")
-_LIMITS: Final = struct.Struct(">QQBHHQQd")
+_LIMITS: Final = struct.Struct(">QQBHHQQdd")
 
 
 class Writer:
@@ -136,6 +136,7 @@ def write_limits(to: Writer, every: Iterable[Limits]) -> None:
             limits.packet_bytes_max,
             limits.subscriptions_max,
             limits.publish_rate_per_s,
+            limits.join_probability,
         )
 
 

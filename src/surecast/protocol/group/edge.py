@@ -8,7 +8,7 @@ here, collected, and handed over as commands, several of which may be under way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
@@ -24,6 +24,7 @@ from surecast.protocol.mqtt import (
     Disconnect,
     Packet,
     PacketError,
+    Pingreq,
     Properties,
     Publish,
     PublishRun,
@@ -59,6 +60,15 @@ class Member(Connection):
         self.listened_at = now
         self.may: dict[str, bool] = {}
         self.may_by = b""
+
+
+@dataclass(slots=True)
+class _Early:
+    """What a client sent before it entered; whether anything of it is to happen once, or at least once."""
+
+    items: list[tuple[int, bytes, Packets | None]] = field(default_factory=list)
+    bytes: int = 0
+    is_promised: bool = False
 
 
 class Edge(Port):
@@ -104,6 +114,7 @@ class Edge(Port):
         self._decoded: Decoded = []
         self._bytes = 0
         self._under_way: dict[int, tuple[float, Decoded]] = {}
+        self._early: dict[int, _Early] = {}
         self._checked_at = 0.0
         machine.port = self
         self.control(Item.TICK)
@@ -113,7 +124,7 @@ class Edge(Port):
     @property
     def bytes_waiting(self) -> int:
         """What has arrived and is in no command yet."""
-        return self._bytes
+        return self._bytes + sum(early.bytes for early in self._early.values())
 
     @property
     def is_ready(self) -> bool:
@@ -146,7 +157,7 @@ class Edge(Port):
         except PacketError:
             # The core comes to the same end, and says goodbye.
             tail.append(data)
-            self._add(Item.PACKETS, connection.local, b"".join(tail), None)
+            self._hand_in(connection, b"".join(tail), None)
             tail.clear()
             return
         if not packets:
@@ -163,7 +174,21 @@ class Edge(Port):
         if self._goes_straight and connection.session is not None:
             packets, data = self._send_straight(connection, packets, data, now)
         if packets:
-            self._add(Item.PACKETS, connection.local, data, packets)
+            self._hand_in(connection, data, packets)
+
+    def _hand_in(self, member: Member, data: bytes, packets: Packets | None, is_promised: bool | None = None) -> None:
+        """Packets of a client go into the log, but not before the client has entered.
+
+        While it waits it may give up and go to another replica, and have its packets carried out there. If they were
+        in the log here, behind an ENTER that comes late, they would be carried out again.
+        """
+        if member.session is not None:
+            self._add(Item.PACKETS, member.local, data, packets)
+            return
+        early = self._early.setdefault(member.local, _Early())
+        early.items.append((Item.PACKETS, data, packets))
+        early.bytes += len(data)
+        early.is_promised |= _is_promised(packets) if is_promised is None else is_promised
 
     def _send_straight(self, connection: Member, packets: Packets, data: bytes, now: float) -> tuple[Packets, bytes]:
         """Sends on what needs no total order; what is left goes through the log."""
@@ -224,7 +249,8 @@ class Edge(Port):
         self._add(Item.ENTER, member.local, pack_entry(entry), None)
         version = V5 if connect.version == V5 else V311
         if connection.held:
-            self._add(Item.PACKETS, member.local, b"".join(_raw(p, version) for p in connection.held), None)
+            held = b"".join(_raw(p, version) for p in connection.held)
+            self._hand_in(member, held, None, _is_promised(connection.held))
         if connection.decoder.held_bytes:
             self.receive(member, connection.decoder.held, now)
         # The transport goes on; for the gate the connection is over.
@@ -243,7 +269,13 @@ class Edge(Port):
         if not isinstance(connection, Member):
             self.gate.lost(connection, now, reason)
         elif self.members.pop(connection.local, None) is not None:
-            self._add(Item.LOST, connection.local, reason.encode(), None)
+            early = self._early.get(connection.local)
+            if early is None or early.is_promised:
+                self._early.pop(connection.local, None)
+                self._add(Item.LOST, connection.local, reason.encode(), None)
+            else:
+                # It has said all it wanted to, and did not wait for an answer.
+                early.items.append((Item.LOST, reason.encode(), None))
 
     def set_congested(self, connection: Connection, congested: bool) -> None:
         """A connection has too much unsent, or no longer."""
@@ -311,14 +343,20 @@ class Edge(Port):
                 elif member.session is None:
                     refusal = Connack(False, reason if version_5 else ReasonCode.SERVER_UNAVAILABLE, where)
                     member.out.append(encode(refusal, V5 if version_5 else V311))
+            self._early.pop(member.local, None)
             self.lost(member, now, "sent to another replica")
             self.closing.append(member)
 
     # What the machine asks.
 
     def connection(self, life: int, number: int, origin: Origin, now: float) -> Connection | None:
-        """The connection of this replica that enters."""
-        return self.members.get(number) if life == self.life else None
+        """The connection of this replica that enters; what it has sent meanwhile follows."""
+        if life != self.life:
+            return None
+        if self._early and (early := self._early.pop(number, None)) is not None:
+            for kind, data, packets in early.items:
+                self._add(kind, number, data, packets)
+        return self.members.get(number)
 
     def decoded(self, life: int, sequence: int) -> Decoded | None:
         """The packets of an own command; it is under way no longer."""
@@ -346,6 +384,7 @@ class Edge(Port):
         self._sequence = 0
         self._items, self._decoded, self._bytes = [], [], 0
         self._under_way.clear()
+        self._early.clear()
         self.closing += self.members.values()
         self.members.clear()
         self.control(Item.TICK)
@@ -363,6 +402,17 @@ def _raw(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
     if isinstance(packet, AckRun):
         return b"".join(encode(single, version) for single in packet.packets())
     return encode(packet, version)
+
+
+def _is_promised(packets: Sequence[Packet | PublishRun | AckRun] | None) -> bool:
+    """Whether there is more among packets than messages of QoS 0 and a goodbye."""
+    if packets is None:
+        return True
+    for packet in packets:
+        qos = packet.flags[0] if isinstance(packet, PublishRun) else packet.qos if isinstance(packet, Publish) else 0
+        if qos or not isinstance(packet, (Publish, PublishRun, Disconnect, Pingreq)):
+            return True
+    return False
 
 
 def _fitting(items: list[tuple[int, int, bytes]], bytes_max: int) -> int:

@@ -7,7 +7,7 @@ and a classic quorum have an acceptor in common. With sizes: 2 classic > n and 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from hashlib import sha256
 
 from surecast.protocol.paxos.ballots import is_fast
 
@@ -37,7 +37,7 @@ def fast_quorum(replicas: int) -> int:
 
 def digest_of(value: bytes) -> bytes:
     """What names a value in a vote: 16 bytes."""
-    return blake2b(value, digest_size=16).digest()
+    return sha256(value).digest()[:16]
 
 
 def can_still_win(votes: Iterable[bytes], replicas: int) -> bool:

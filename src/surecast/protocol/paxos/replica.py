@@ -28,6 +28,7 @@ from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership,
 from surecast.protocol.paxos.node import Node, Turn
 from surecast.protocol.paxos.quorums import digest_of
 from surecast.protocol.paxos.settings import PaxosSettings
+from surecast.protocol.paxos.snapshots import Snapshots
 from surecast.protocol.paxos.submissions import Submissions
 from surecast.protocol.paxos.voter import Voter
 
@@ -71,8 +72,8 @@ class Replica:
         self.voter = Voter(node, self.track)
         self.election = Election(node)
         self.catch_up = CatchUp(node)
+        self.snapshots = Snapshots(node, self.catch_up)
         self.submissions = Submissions(node, found.incarnation + 1)
-        self.snapshot_slot = 0
         self._replies: list[tuple[int, list[Answer]]] = []
         self._number = 0
         self._own: dict[int, list[m.Message]] = {}
@@ -117,9 +118,7 @@ class Replica:
     def _restore(self, found: Restored) -> None:
         node = self.node
         if found.snapshot_slot or found.pieces:
-            node.machine.decode(found.snapshot)
-            self.snapshot_slot = found.snapshot_slot
-            self.catch_up.keep(found.snapshot_slot, found.snapshot)
+            self.snapshots.restore(found.snapshot)
         else:
             node.blank = node.token != 0
         node.journal.resume(found.pieces)
@@ -129,6 +128,7 @@ class Replica:
         node.see(found.promised)
         node.target = found.chosen
         while node.applied < found.chosen and (voted := found.votes.get(node.applied + 1)) is not None:
+            self.snapshots.log_bytes += len(voted[1])
             node.machine.apply(voted[1], 0)
         self._check_voting()
 
@@ -283,8 +283,8 @@ class Replica:
         if not node.blank:
             while (value := self._known(node.applied + 1)) is not None:
                 self._apply(node.applied + 1, value)
-            if node.applied - self.snapshot_slot >= node.settings.snapshot_every:
-                self._snapshot()
+            if self.snapshots.is_due():
+                self.snapshots.take()
         if self.leader.try_to_lead():
             self.election.attempt = 0
             self.coordinator.reset()
@@ -314,6 +314,7 @@ class Replica:
     def _apply(self, slot: int, value: bytes) -> None:
         node, membership = self.node, self.node.machine.membership
         node.acceptor.learn(slot, value)
+        self.snapshots.log_bytes += len(value)
         before = tuple(membership.configurations)
         done = node.machine.apply(value, node.id)
         node.chosen.pop(slot, None)
@@ -353,14 +354,6 @@ class Replica:
                 self.leader.step_down()
             elif added:
                 self.leader.prepare(self.election.next_ballot())
-
-    def _snapshot(self) -> None:
-        node = self.node
-        data = node.machine.encode()
-        self.snapshot_slot = node.applied
-        node.journal.snapshot(node.applied, data)
-        self.catch_up.keep(node.applied, data)
-        node.acceptor.truncate(node.applied - node.settings.log_keep)
 
     def _stand(self) -> None:
         self.leader.prepare(self.election.next_ballot())
@@ -452,7 +445,7 @@ class Replica:
 
     def _on_fetch(self, sender: int, message: m.Fetch) -> None:
         if not self.catch_up.on_fetch(sender, message):
-            self._snapshot()
+            self.snapshots.take()
             self.catch_up.on_fetch(sender, message)
 
     def _on_entries(self, sender: int, message: m.Entries) -> None:
@@ -465,11 +458,9 @@ class Replica:
         if data is None:
             return
         before = node.machine.membership
-        node.machine.decode(data)
+        self.snapshots.restore(data)
         node.blank = False
-        self.snapshot_slot = node.applied
         node.journal.snapshot(node.applied, data)
-        self.catch_up.keep(node.applied, data)
         node.acceptor.truncate(node.applied)
         node.chosen = {slot: value for slot, value in node.chosen.items() if slot > node.applied}
         self.track.jumped(node.applied)

@@ -31,7 +31,8 @@ class PaxosSettings:
     `value_bytes_max`: about how large one instance grows. `queue_bytes_max`: requests held, here and at the leader.
     `vote_window`: an acceptor votes at most so many instances ahead of what it has applied; a leader sends a slow
     replica no more than that, and leaves the rest to catching up.
-    `snapshot_every`: instances between snapshots. `log_keep`: instances kept below a snapshot for slow replicas.
+    `snapshot_every`: instances between snapshots, as long as the log is worth one; `snapshot_bytes`: bytes of log after
+    which one is due in any case. `log_keep` and `log_keep_bytes`: what is kept below a snapshot for slow replicas.
     `fetch_bytes_max`: one answer to a replica that catches up, log or snapshot.
     `reply_window`: replies kept of each client; it may have so many requests under way. `clients_max`: clients whose
     replies are kept. `client_expiry_s`: a client silent for so long is forgotten.
@@ -55,7 +56,9 @@ class PaxosSettings:
     queue_bytes_max: int = 64 << 20
     vote_window: int = 64
     snapshot_every: int = 1_000
+    snapshot_bytes: int = 64 << 20
     log_keep: int = 200
+    log_keep_bytes: int = 32 << 20
     fetch_bytes_max: int = 1 << 20
     reply_window: int = 64
     clients_max: int = 100_000
@@ -64,7 +67,15 @@ class PaxosSettings:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise ConfigurationError(f"paxos.variant: {self.variant!r} is unknown; write one of {', '.join(VARIANTS)}")
-        for name in ("alpha", "value_bytes_max", "queue_bytes_max", "snapshot_every", "fetch_bytes_max"):
+        positive = (
+            "alpha",
+            "value_bytes_max",
+            "queue_bytes_max",
+            "snapshot_every",
+            "snapshot_bytes",
+            "fetch_bytes_max",
+        )
+        for name in positive:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"paxos.{name}: {getattr(self, name)} is too small; it must be at least 1")
         if self.reply_window < 1 or self.clients_max < 1:

@@ -85,14 +85,16 @@ def _publish(net, rules, scheme, s):
     coded = np.zeros((rules.sent, s.vector.shape[1]), np.uint8)
     for number in range(rules.packets, rules.sent):
         seed = mixed(seed)
-        draw(seed, rules.bits, coded[number, : rules.packets])
+        if not draw(seed, rules.bits, coded[number, : rules.packets]):
+            coded[number, 0] = 1
     own = np.zeros(s.vector.shape[1], np.uint8)
     for k in range(len(scheme.order)):
         branch, number = scheme.order[k]
         if number == NONE:
             seed = mixed(seed)
             own[:] = 0
-            draw(seed, rules.bits, own[: rules.packets])
+            if not draw(seed, rules.bits, own[: rules.packets]):
+                own[0] = 1
             transmit(net, rules, scheme, s, source, branch, number, SEEDED, own)
         else:
             form = PLAIN if number < rules.packets else SEEDED

@@ -1,0 +1,64 @@
+"""The constants of the prediction from what was measured, and both side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.broker.run import table
+from benchmarks.group.measure import Row, medians, pick
+
+from surecast.predict.replication import Measurement, fit_costs
+
+__all__ = ["calibrate", "measurements"]
+
+
+def measurements(rows: Sequence[Row]) -> list[tuple[str, Measurement]]:
+    """What can be compared: groups without fsync, publishers at the leader.
+
+    The time that a publisher takes between an acknowledgement and its next publication is what the generator takes: a
+    turn over all its connections.
+    """
+    found = []
+    for replicas in (1, 3, 5, 7):
+        for publishers in (1, 4, 12, 24):
+            some = pick(rows, experiment="paper", system=str(replicas), publishers=publishers)
+            if some:
+                found.append((f"{replicas} replicas, {publishers} x 1", _row(some, replicas, publishers, 1)))
+    for load, window in (("QoS 0", 16), ("window 1", 1)):
+        some = pick(rows, experiment="goals", system="3 replicas", load=load)
+        if some:
+            found.append((f"3 replicas, 50 x {window}", _row(some, 3, 50, window)))
+    return found
+
+
+def _row(rows: Sequence[Row], replicas: int, publishers: int, window: int) -> Measurement:
+    rate = medians(rows, "rate_per_s")
+    waiting_s = medians(rows, "ack_mean_us") / 1e6
+    return Measurement(
+        replicas,
+        publishers,
+        window,
+        think_s=max(0.0, publishers * window / rate - waiting_s),
+        acknowledged_per_s=rate,
+        cpu_s=medians(rows, "cpu_us") / 1e6,
+        leader_cpu_s=medians(rows, "leader_us") / 1e6,
+    )
+
+
+def calibrate(rows: Sequence[Row]) -> None:
+    """Prints the constants, and prediction / measurement for every figure."""
+    named = measurements(rows)
+    found = fit_costs([row for _, row in named])
+    print(f"## Prediction; typical error {found.error:.0%}\n")
+    names = ("instance_s", "peer_s", "publication_s", "follower_instance_s", "follower_publication_s")
+    table(list(names), [[f"{1e6 * getattr(found.costs, name):.2f} us" for name in names]])
+    ratio = {(at, name): value for at, name, value in found.ratios}
+    lines = []
+    for at, (text, row) in enumerate(named):
+        line = [text]
+        for name in ("acknowledged_per_s", "leader_cpu_s", "cpu_s"):
+            measured = getattr(row, name)
+            scale = 1.0 if name == "acknowledged_per_s" else 1e6
+            line.append(f"{scale * measured * ratio[at, name]:,.1f} / {scale * measured:,.1f}")
+        lines.append(line)
+    table(["predicted / measured", "publications/s", "leader, us", "all replicas, us"], lines)

@@ -1,0 +1,175 @@
+"""Does a distribution fit times of which some were cut off? And which of several does?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from surecast.errors import AssumptionError
+from surecast.pipeline.learn.lifetimes import (
+    Law,
+    exponential_interval,
+    fit_exponential,
+    fit_lognormal,
+    fit_weibull,
+    hessian,
+)
+from surecast.pipeline.learn.phases import fit_phase_type
+from surecast.pipeline.learn.samples import Times
+
+__all__ = ["LifetimeFit", "cell_test", "choose_lifetime", "ratio_test"]
+
+Array = NDArray[np.float64]
+ENDS_MIN: Final = 20
+"""Ends below which no other distribution than the exponential is tried: too few to tell them apart."""
+SIGNIFICANCE: Final = 0.01
+"""A distribution is rejected where what was seen would come about less often than this."""
+AIC_MARGIN: Final = 2.0
+_CELLS_MAX = 10
+_PER_CELL = 5.0
+_FLAT = 0.1  # directions in which the fit leaves less than this share of the variance say nothing
+_DRAWS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class LifetimeFit:
+    """The distribution chosen for times, and how it was judged.
+
+    `p_exponential` is the probability of what was seen if times were exponential (the smaller of two tests, doubled),
+    None where there were too few; `p_chosen` is that of the one chosen, by cells. `aic` has Akaike's criterion of all
+    that were tried.
+    """
+
+    law: Law
+    mean_s: float
+    low_s: float
+    high_s: float
+    ends: int
+    cut_off: int
+    p_exponential: float | None
+    p_chosen: float | None
+    aic: dict[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """In words: which distribution, and whether it fits.
+
+        >>> choose_lifetime(Times.of([1.0, 2.0, 3.0])).verdict
+        'exponential taken: 3 ends are too few to test'
+        """
+        if self.p_exponential is None:
+            return f"exponential taken: {self.ends} {'end is' if self.ends == 1 else 'ends are'} too few to test"
+        if self.law.name == "exponential" and self.p_exponential >= SIGNIFICANCE:
+            return f"exponential fits (p = {self.p_exponential:.2g})"
+        if self.p_chosen is None or self.p_chosen >= SIGNIFICANCE:
+            fits = "fits" if self.p_chosen is None else f"fits (p = {self.p_chosen:.2g})"
+        else:
+            fits = f"is nearest but does not fit (p = {self.p_chosen:.2g})"
+        if self.law.name == "exponential":
+            return f"exponential {fits}"
+        return f"exponential rejected (p = {self.p_exponential:.2g}), {self.law.name} {fits}"
+
+    def spec(self) -> dict[str, Any]:
+        """The shape as a scenario file says it, with its mean where it has no scale of its own."""
+        return self.law.spec(self.law.parameters)
+
+
+def ratio_test(narrow: Law, wide: Law) -> float:
+    """Probability of so large a likelihood ratio if the narrower of two nested families were right."""
+    gain = 2.0 * (wide.log_likelihood - narrow.log_likelihood)
+    return float(chi2.sf(max(gain, 0.0), len(wide.parameters) - len(narrow.parameters)))
+
+
+def cell_test(times: Times, law: Law) -> float | None:
+    """Probability of so large a distance between ends seen and ends expected in cells of time; None for too few ends.
+
+    What is expected in a cell is the cumulative hazard that all times went through in it, so that times cut off count
+    as far as they were seen (N. L. Hjort, Annals of Statistics 18, 1990, section 3). The variance allows for the
+    parameters having been fitted.
+    """
+    cells = min(_CELLS_MAX, int(times.ends / _PER_CELL))
+    if cells <= len(law.parameters):
+        return None
+    ended = times.value_s[times.ended]
+    order = np.argsort(ended)
+    reached = np.cumsum(times.count[times.ended][order]) / times.ends
+    inner = ended[order][np.searchsorted(reached, np.arange(1, cells) / cells)]
+    edges = np.concatenate([[0.0], np.unique(inner), [math.inf]])
+    seen = np.histogram(ended, np.append(edges[:-1], ended.max() * 2.0), weights=times.count[times.ended])[0]
+    # A time on an edge belongs to the cell that it ends, as the hazard up to it does.
+    on_edge = np.array([times.count[times.ended][ended == edge].sum() for edge in edges[1:-1]])
+    seen[:-1] += on_edge
+    seen[1:] -= on_edge
+
+    def expected(parameters: Array) -> Array:
+        reach = np.minimum(times.value_s[:, None], edges[1:])
+        hazard = -law.log_survival(reach.ravel(), parameters).reshape(reach.shape)
+        return np.asarray(np.diff(times.count @ hazard, prepend=0.0))
+
+    at = law.parameters
+    mean = np.maximum(expected(at), 1e-12)
+    steps = np.eye(len(at)) * 1e-4
+    slope = np.stack([(expected(at + each) - expected(at - each)) / 2e-4 for each in steps], axis=1)
+    information = -hessian(lambda p: law.likelihood(times, p), at)
+    scaled = slope / np.sqrt(mean)[:, None]
+    spread = np.eye(len(mean)) - scaled @ np.linalg.pinv(information, hermitian=True) @ scaled.T
+    sizes, directions = np.linalg.eigh((spread + spread.T) / 2.0)
+    kept = sizes > _FLAT
+    if not kept.any():
+        return None
+    along = directions.T @ ((seen - mean) / np.sqrt(mean))
+    return float(chi2.sf(float((along[kept] ** 2 / sizes[kept]).sum()), int(kept.sum())))
+
+
+def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
+    """The distribution of times: exponential unless it is rejected and another is clearly more likely.
+
+    Weibull, lognormal and phase-type times are tried. Exponential times are rejected by their likelihood ratio to
+    Weibull times, or by cells. The one with the best criterion by Akaike is chosen.
+    """
+    ends, total_s = times.ends + times.residual_ends, times.total_s + times.residual_s
+    if ends <= 0 or total_s <= 0:
+        raise AssumptionError("no time ended while it was observed")
+    whole = times.cut_off == 0 and times.residual_s == 0
+    low, high = exponential_interval(ends, total_s, level, fixed=whole)
+    if times.ends < ENDS_MIN:
+        law = fit_exponential(times if times.ends > 0 else Times.of([total_s / ends]))
+        return LifetimeFit(law, total_s / ends, low, high, round(ends), round(times.cut_off), None, None, {})
+    plain, weibull = fit_exponential(times), fit_weibull(times)
+    by_cells = cell_test(times, plain)
+    p_plain = min(1.0, 2.0 * min(ratio_test(plain, weibull), 1.0 if by_cells is None else by_cells))
+    laws = [plain, weibull, fit_lognormal(times)]
+    # Phases cost the most to fit, and nothing is gained by them where exponential times do.
+    if p_plain < SIGNIFICANCE:
+        laws.append(fit_phase_type(times))
+    aic = {law.name: law.aic for law in laws}
+    best = min(laws, key=lambda law: law.aic)
+    if p_plain >= SIGNIFICANCE or best.aic > plain.aic - AIC_MARGIN:
+        return LifetimeFit(
+            plain, total_s / ends, low, high, round(ends), round(times.cut_off), p_plain, by_cells, aic
+        )
+    low, high = best.mean_interval(times, level) or _drawn_interval(times, best, level)
+    return LifetimeFit(
+        best, best.mean_s, low, high, round(times.ends), round(times.cut_off), p_plain, cell_test(times, best), aic
+    )
+
+
+def _drawn_interval(times: Times, law: Law, level: float) -> tuple[float, float]:
+    """An interval for the mean by drawing the times again, where the likelihood has no clear top."""
+    fit = {"weibull": fit_weibull, "lognormal": fit_lognormal}.get(law.name, fit_phase_type)
+    rng = np.random.default_rng(np.random.SeedSequence(1))
+    number = round(float(times.count.sum()))
+    means = []
+    for _ in range(_DRAWS):
+        count = rng.multinomial(number, times.count / times.count.sum()).astype(np.float64)
+        kept = count > 0
+        if (times.ended & kept).any():
+            means.append(fit(Times(times.value_s[kept], count[kept], times.ended[kept])).mean_s)
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return float(low), float(high)

@@ -1,0 +1,221 @@
+"""Families of distributions for times that may be cut off: likelihood, maximum-likelihood fit, survival.
+
+Every family has its logarithmic mean as its first parameter, so that the information of the likelihood gives an
+interval for the mean directly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize
+from scipy.special import gammaln, log_ndtr
+from scipy.stats import chi2
+
+from surecast.errors import AssumptionError
+from surecast.pipeline.learn.samples import Times
+
+__all__ = ["Law", "exponential", "exponential_interval", "fit_exponential", "fit_lognormal", "fit_weibull", "hessian"]
+
+Array = NDArray[np.float64]
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+_SHAPE_RANGE = (0.06, 90.0)  # of a Weibull time in a scenario file
+_CV_MAX = 90.0  # of a lognormal time in a scenario file
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A fitted distribution of times.
+
+    `parameters` are where the likelihood is largest; `log_density` and `log_survival` are functions of times and
+    parameters, so that tests and intervals can move away from there. `spec` is what a scenario file says of it.
+    """
+
+    name: str
+    parameters: Array
+    log_density: Callable[[Array, Array], Array]
+    log_survival: Callable[[Array, Array], Array]
+    log_mean: Callable[[Array], float]
+    spec: Callable[[Array], dict[str, Any]]
+    log_likelihood: float
+
+    @property
+    def mean_s(self) -> float:
+        return math.exp(self.log_mean(self.parameters))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion: 2 x parameters - 2 x log likelihood; less is better."""
+        return 2.0 * len(self.parameters) - 2.0 * self.log_likelihood
+
+    def likelihood(self, times: Times, parameters: Array) -> float:
+        """Logarithm of the likelihood: the density of times that ended, the survival of those cut off."""
+        return _likelihood(times, parameters, self.log_density, self.log_survival)
+
+    def mean_interval(self, times: Times, level: float = 0.95) -> tuple[float, float] | None:
+        """An interval for the mean from the observed information; None where the likelihood is flat.
+
+        The logarithm of the mean is taken as normal, so that the interval lies above 0.
+        """
+        from scipy.stats import norm
+
+        information = -hessian(lambda p: self.likelihood(times, p), self.parameters)
+        gradient = _gradient(self.log_mean, self.parameters)
+        try:
+            np.linalg.cholesky(information)
+        except np.linalg.LinAlgError:
+            return None
+        variance = float(gradient @ np.linalg.solve(information, gradient))
+        if not 0.0 < variance < 25.0:
+            return None
+        reach = float(norm.ppf(0.5 + level / 2.0)) * math.sqrt(variance)
+        return self.mean_s * math.exp(-reach), self.mean_s * math.exp(reach)
+
+
+def _likelihood(
+    times: Times, parameters: Array, density: Callable[[Array, Array], Array], survival: Callable[[Array, Array], Array]
+) -> float:
+    ended = times.ended
+    with np.errstate(all="ignore"):
+        total = float(times.count[ended] @ density(times.value_s[ended], parameters))
+        total += float(times.count[~ended] @ survival(times.value_s[~ended], parameters))
+    return total if math.isfinite(total) else -1e300
+
+
+def hessian(function: Callable[[Array], float], at: Array, step: float = 1e-3) -> Array:
+    """Second derivatives by central differences."""
+    size = len(at)
+    found = np.empty((size, size))
+    steps = np.eye(size) * step
+    for i in range(size):
+        for j in range(i, size):
+            a, b = steps[i], steps[j]
+            value = function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)
+            found[i, j] = found[j, i] = value / (4.0 * step * step)
+    return found
+
+
+def _gradient(function: Callable[[Array], float], at: Array, step: float = 1e-5) -> Array:
+    steps = np.eye(len(at)) * step
+    return np.array([(function(at + each) - function(at - each)) / (2.0 * step) for each in steps])
+
+
+def _first(parameters: Array) -> float:
+    return float(parameters[0])
+
+
+def exponential_interval(ends: float, total_s: float, level: float = 0.95, fixed: bool = False) -> tuple[float, float]:
+    """An interval for the mean of exponential times of which `ends` ended in `total_s` together.
+
+    By the chi-square distribution: exact where all times ended (`fixed` number of ends), and at least of its level
+    where the observation ended at a time of its own. With no end there is a lower limit only.
+
+    >>> low, high = exponential_interval(10, 1000.0)
+    >>> round(low, 1), round(high, 1)
+    (54.4, 208.5)
+    """
+    tail = (1.0 - level) / 2.0
+    low = 2.0 * total_s / float(chi2.ppf(1.0 - tail, 2.0 * ends + (0.0 if fixed else 2.0)))
+    high = 2.0 * total_s / float(chi2.ppf(tail, 2.0 * ends)) if ends > 0 else math.inf
+    return low, high
+
+
+def exponential(times: Times, mean_s: float) -> Law:
+    """Exponential times with a given mean."""
+
+    def survival(t: Array, p: Array) -> Array:
+        return np.asarray(-t * math.exp(-p[0]))
+
+    def density(t: Array, p: Array) -> Array:
+        return np.asarray(survival(t, p) - p[0])
+
+    at = np.array([math.log(mean_s)])
+    likelihood = _likelihood(times, at, density, survival)
+    return Law("exponential", at, density, survival, _first, lambda p: {"distribution": "exponential"}, likelihood)
+
+
+def fit_exponential(times: Times) -> Law:
+    """The mean is total time over ends, of times whose beginning was seen."""
+    if times.ends <= 0:
+        raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
+    return exponential(times, times.total_s / times.ends)
+
+
+def fit_weibull(times: Times) -> Law:
+    """Weibull times: the shape solves one monotone equation, the scale follows from it."""
+    if times.ends <= 0:
+        raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
+    unit = float(np.exp(np.average(np.log(times.value_s), weights=times.count)))
+    logs = np.log(times.value_s / unit)
+    ended_mean = float(times.count[times.ended] @ logs[times.ended]) / times.ends
+
+    def score(shape: float) -> float:
+        # Largest likelihood: 1/shape + mean log of those that ended = mean log weighted by t^shape.
+        weights = times.count * np.exp(shape * (logs - logs.max()))
+        return 1.0 / shape + ended_mean - float(weights @ logs) / float(weights.sum())
+
+    low, high = _SHAPE_RANGE
+    shape = high if score(high) > 0 else low if score(low) < 0 else float(brentq(score, low, high, xtol=1e-12))
+    top = float(logs.max())
+    log_scale = math.log(unit) + top + math.log(float(times.count @ np.exp(shape * (logs - top))) / times.ends) / shape
+    at = np.array([log_scale + float(gammaln(1.0 + 1.0 / shape)), math.log(shape)])
+
+    def hazard(t: Array, p: Array) -> Array:
+        return np.asarray(math.exp(p[1]) * (np.log(t) - p[0] + gammaln(1.0 + math.exp(-p[1]))))
+
+    def survival(t: Array, p: Array) -> Array:
+        return np.asarray(-np.exp(np.minimum(hazard(t, p), 700.0)))
+
+    def density(t: Array, p: Array) -> Array:
+        return np.asarray(p[1] + hazard(t, p) - np.log(t) + survival(t, p))
+
+    def spec(p: Array) -> dict[str, Any]:
+        return {"distribution": "weibull", "shape": _rounded(math.exp(p[1]))}
+
+    return Law("weibull", at, density, survival, _first, spec, _likelihood(times, at, density, survival))
+
+
+def fit_lognormal(times: Times) -> Law:
+    """Lognormal times, by their logarithmic mean and the standard deviation of their logarithm."""
+    if times.ends <= 0:
+        raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
+    sigma_max = math.sqrt(math.log1p(_CV_MAX**2))
+
+    def standard(t: Array, p: Array) -> tuple[Array, float]:
+        sigma = math.exp(p[1])
+        return np.asarray((np.log(t) - p[0] + sigma * sigma / 2.0) / sigma), sigma
+
+    def survival(t: Array, p: Array) -> Array:
+        return np.asarray(log_ndtr(-standard(t, p)[0]))
+
+    def density(t: Array, p: Array) -> Array:
+        z, sigma = standard(t, p)
+        return np.asarray(-0.5 * z * z - np.log(t) - math.log(sigma) - _HALF_LOG_TWO_PI)
+
+    logs = np.log(times.value_s)
+    mu = float(np.average(logs, weights=times.count))
+    sigma = min(max(math.sqrt(float(np.average((logs - mu) ** 2, weights=times.count))), 1e-3), sigma_max)
+
+    # The search is in the median and sigma, which hardly depend on each other, unlike mean and sigma.
+    def cost(q: Array) -> float:
+        if not math.log(1e-4) < q[1] <= math.log(sigma_max):
+            return 1e300
+        return -_likelihood(times, np.array([q[0] + math.exp(2.0 * q[1]) / 2.0, q[1]]), density, survival)
+
+    options = {"xatol": 1e-9, "fatol": 1e-9, "maxiter": 2000}
+    found = minimize(cost, np.array([mu, math.log(sigma)]), method="Nelder-Mead", options=options).x
+    at = np.array([found[0] + math.exp(2.0 * found[1]) / 2.0, found[1]])
+
+    def spec(p: Array) -> dict[str, Any]:
+        return {"distribution": "lognormal", "cv": _rounded(math.sqrt(math.expm1(math.exp(2.0 * p[1]))))}
+
+    return Law("lognormal", at, density, survival, _first, spec, _likelihood(times, at, density, survival))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
