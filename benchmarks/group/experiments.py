@@ -87,7 +87,7 @@ def delay(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
     with ExitStack() as stack:
         systems: list[System] = []
         for alpha in (1, 10):
-            group = Replicated(f"window {alpha}", folder / f"a{alpha}", 3, link_delay=DELAY_S, paxos={"alpha": alpha})
+            group = Replicated(f"window {alpha}", folder / f"a{alpha}", 3, link_delay=f"{1e3 * DELAY_S:g}ms", paxos={"alpha": alpha})
             stack.callback(group.close)
             systems.append(group)
         loads = (

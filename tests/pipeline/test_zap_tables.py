@@ -67,7 +67,7 @@ def change_rows(changes: list[Change]) -> list[tuple[Any, ...]]:
 
 
 def test_changes_are_those_of_the_boxes(spark: SparkSession, log: Evening) -> None:
-    assert len(log.changes) > 1000
+    assert len(log.changes) > 500
     assert any(after is None for _, _, _, after, _ in log.changes)
     assertDataFrameEqual(log.found, spark.createDataFrame(change_rows(log.changes), zap_changes.CHANGE_SCHEMA))
 

@@ -20,6 +20,7 @@ from surecast.broker.config_models import (
     StateSpec,
 )
 from surecast.broker.replica import GroupSpec, ReplicaSpec, load_group
+from surecast.broker.replica.group_file import AddressText
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker import BrokerSettings, LimitTable
 from surecast.scenario.spec.base import Name, Spec

@@ -15,6 +15,7 @@ from surecast.cli import (
     demo,
     drop,
     passwd,
+    pipeline,
     plan,
     predict,
     pub,
@@ -51,6 +52,7 @@ app.command("passwd")(passwd.passwd)
 app.command("pub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(pub.pub)
 app.command("sub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(sub.sub)
 app.add_typer(zap.app, name="zap")
+app.add_typer(pipeline.app, name="pipeline")
 app.command("demo")(demo.demo)
 
 

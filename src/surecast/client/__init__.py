@@ -1,4 +1,4 @@
-"""A client of any MQTT 3.1.1 or 5.0 broker, for asyncio.
+"""Clients: of any MQTT 3.1.1 or 5.0 broker, of a replicated broker, and of a replicated service of one's own.
 
 >>> import inspect
 >>> async def hello() -> None:
@@ -8,8 +8,26 @@
 True
 """
 
-from surecast.client.client import Client, Message
+from surecast.client.client import Client, Message, SessionMemory
 from surecast.client.errors import ClientError, LostError, RefusedError
+from surecast.client.group import GroupClient
+from surecast.client.replicated import Connection, RequestTimeoutError, SyncConnection, dial, dial_sync
+from surecast.client.sync import SyncGroupClient
 from surecast.client.transport import tls_context
 
-__all__ = ["Client", "ClientError", "LostError", "Message", "RefusedError", "tls_context"]
+__all__ = [
+    "Client",
+    "ClientError",
+    "Connection",
+    "GroupClient",
+    "LostError",
+    "Message",
+    "RefusedError",
+    "RequestTimeoutError",
+    "SessionMemory",
+    "SyncConnection",
+    "SyncGroupClient",
+    "dial",
+    "dial_sync",
+    "tls_context",
+]

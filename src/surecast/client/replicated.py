@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from surecast.broker.replica.client_link import ReplicaLink
 from surecast.broker.replica.client_wire import ANSWERS, OVERLOAD, REQUESTS, read_answers
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.hello import Hello, RefusalError, Role
+from surecast.client.background import Background
 from surecast.client.errors import ClientError
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import pack_requests
@@ -316,33 +316,26 @@ class SyncConnection:
     """A connection for programs without an event loop; its own runs in a thread. Any thread may use it."""
 
     def __init__(self, addresses: Iterable[str | Address], **options: Any):
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="surecast-client", daemon=True)
-        self._thread.start()
+        self._background = Background()
         self._is_closed = False
         try:
-            self._connection = asyncio.run_coroutine_threadsafe(dial(addresses, **options), self._loop).result()
+            self._connection = self._background.run(dial(addresses, **options))
         except BaseException:
-            self._end_loop()
+            self._background.close()
             raise
 
     def send_request(self, command: bytes, timeout_s: float | None = None) -> bytes:
         """Has a command carried out, once, and returns the reply; as `Connection.send_request`."""
         if self._is_closed:
             raise ClientError("the connection to the group is closed; dial again")
-        return asyncio.run_coroutine_threadsafe(self._connection.send_request(command, timeout_s), self._loop).result()
+        return self._background.run(self._connection.send_request(command, timeout_s))
 
     def close(self) -> None:
         """Closes; requests that are under way fail."""
         if not self._is_closed:
             self._is_closed = True
-            asyncio.run_coroutine_threadsafe(self._connection.close(), self._loop).result()
-            self._end_loop()
-
-    def _end_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+            self._background.run(self._connection.close())
+            self._background.close()
 
     def __enter__(self) -> SyncConnection:
         return self

@@ -23,7 +23,7 @@ from surecast.scenario.source import FieldPath, Source, has_part, read_source
 from surecast.scenario.spec.base import Name, Spec
 from surecast.scenario.units import Duration, PositiveDuration, Size
 
-__all__ = ["GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
+__all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
 
 _DEFAULTS = PaxosSettings()
 _SECRET_BYTES_MIN = 16

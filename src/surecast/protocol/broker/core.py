@@ -9,6 +9,7 @@ from dataclasses import replace
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.durable import Journal, Record
+from surecast.protocol.broker.endings import Endings
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
 from surecast.protocol.broker.limits import Limits, LimitTable
 from surecast.protocol.broker.message import text_field
@@ -24,19 +25,15 @@ from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.subscribing import Subscribing
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import (
-    ALLOWED_REASONS,
     V5,
-    V311,
     AckRun,
     Auth,
-    Connack,
     Connect,
     Decoder,
     Disconnect,
     Packet,
     PacketError,
     Pingreq,
-    Properties,
     Puback,
     Pubcomp,
     Publish,
@@ -46,14 +43,12 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Subscribe,
     Unsubscribe,
-    encode,
 )
 
 __all__ = ["Broker", "everyone"]
 
 _PINGRESP = b"\xd0\x00"
 _HELD_MAX = 1 << 20
-_TEXT_MAX = 1_000
 _CLOSED, _CHECKING = Phase.CLOSED, Phase.CHECKING  # a name of its own is found in a third of the time
 
 
@@ -138,6 +133,7 @@ class Broker:
             authorise,
             new_identifier or self._new_identifier,
         )
+        self._endings = Endings(self.sessions, self.dirty, self.tally, self._hooks)
         self._handlers: Mapping[type, Callable[..., None]] = {
             Publish: self.incoming.publish,
             PublishRun: self._publish_run,
@@ -205,13 +201,13 @@ class Broker:
         if phase is _CHECKING:
             connection.held_bytes += len(data)
             if connection.held_bytes > _HELD_MAX:
-                self._refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too much was sent before the CONNACK", now)
+                self._endings.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too much was sent before the CONNACK")
                 return
         try:
             packets = connection.decoder.feed_runs(data)
         except PacketError as error:
             if self._handle_all(connection, error.packets, now):
-                self._malformed(connection, error, now)
+                self._endings.malformed(connection, error, now)
             return
         self._handle_paced(connection, packets, now)
 
@@ -232,7 +228,7 @@ class Broker:
     def lost(self, connection: Connection, now: float, reason: str = "connection lost") -> None:
         """The transport is gone; nothing can be sent any more."""
         if not connection.is_closed():
-            self._close(connection, now, reason, with_will=True)
+            self._endings.close(connection, now, reason, with_will=True)
         self.connections.pop(connection.number, None)
         self.timers.cancel("connect", connection.number)
         self.timers.cancel("silence", connection.number)
@@ -252,19 +248,11 @@ class Broker:
     ) -> None:
         """The credentials of a connection are wrong."""
         if connection.phase in (Phase.CHECKING, Phase.NEW):
-            self._refuse(connection, reason, "", now)
+            self._endings.refuse(connection, reason, "")
 
     def disconnect(self, connection: Connection, reason: ReasonCode, now: float, text: str = "") -> None:
         """The broker ends a connection and says why, where the protocol has a word for it."""
-        if connection.is_closed():
-            return
-        if connection.phase is Phase.OPEN and connection.version_5:
-            packet = encode(Disconnect(reason), V5)
-            if text and connection.explains:
-                longer = encode(Disconnect(reason, Properties(reason_string=text[:_TEXT_MAX])), V5)
-                packet = longer if len(longer) <= connection.packet_bytes_max else packet
-            connection.out.append(packet)
-        self._close(connection, now, text or reason.name.lower().replace("_", " "), with_will=True)
+        self._endings.disconnect(connection, reason, now, text)
 
     def set_congested(self, connection: Connection, congested: bool) -> None:
         """The shell says that a connection has too much unsent, or no longer."""
@@ -376,8 +364,8 @@ class Broker:
         connection.version_5 = connect.version == V5
         connection.connect = connect
         if connect.properties.authentication_method is not None:
-            self._refuse(
-                connection, ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported", now
+            self._endings.refuse(
+                connection, ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported"
             )
         elif self.authenticates:
             connection.phase = Phase.CHECKING
@@ -393,7 +381,7 @@ class Broker:
         try:
             session, was_there, assigned = self.sessions.open(connection, connect, now)
         except RefusalError as refusal:
-            self._refuse(connection, refusal.reason, str(refusal), now)
+            self._endings.refuse(connection, refusal.reason, str(refusal))
             return
         self.sessions.accept(connection, connect, now)
         # Groups of routes were made before the connection's limits were known.
@@ -402,7 +390,7 @@ class Broker:
         self.dirty.add(connection)
         if len(welcome) > connection.packet_bytes_max:
             # Without it the client would not know what holds for it.
-            self._close(connection, now, "the client takes no packet as large as the CONNACK", with_will=False)
+            self._endings.close(connection, now, "the client takes no packet as large as the CONNACK", with_will=False)
             return
         connection.out.append(welcome)
         if connection.silence_max_s and self._watches:
@@ -450,61 +438,15 @@ class Broker:
             if expiry_s and not session.persistent:
                 raise ViolationError(ReasonCode.PROTOCOL_ERROR, "a session without expiry gets none at its end")
             self.sessions.set_lifetime(session, expiry_s)
-        self._close(connection, now, "disconnected", with_will=packet.reason != ReasonCode.SUCCESS)
+        self._endings.close(connection, now, "disconnected", with_will=packet.reason != ReasonCode.SUCCESS)
 
     def _auth(self, connection: Connection, session: Session, packet: Auth, now: float) -> None:
         raise ViolationError(ReasonCode.PROTOCOL_ERROR, "AUTH without an authentication method")
 
-    # How connections end.
-
-    def _malformed(self, connection: Connection, error: PacketError, now: float) -> None:
-        self.tally.protocol_errors += 1
-        self.tally.notice(f"{connection.name}: {error}")
-        if connection.phase is Phase.OPEN:
-            self.disconnect(connection, error.reason_code, now, str(error))
-            return
-        version = error.version
-        reason = error.reason_code
-        if version is not None and (version == V5 or reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION):
-            if reason not in ALLOWED_REASONS["CONNACK"]:
-                # A packet behind the CONNECT broke the protocol before the CONNECT was answered.
-                reason = ReasonCode.PROTOCOL_ERROR
-            connection.out.append(encode(Connack(False, reason), V5 if version >= V5 else V311))
-        self._close(connection, now, str(error), with_will=False)
-
-    def _refuse(self, connection: Connection, reason: ReasonCode, text: str, now: float) -> None:
-        self.tally.refused += 1
-        version = V5 if connection.version_5 else V311
-        packet = encode(Connack(False, reason), version)
-        limit = connection.packet_bytes_max
-        if connection.connect is not None:
-            limit = connection.connect.properties.maximum_packet_size or limit
-        if text and version == V5:
-            longer = encode(Connack(False, reason, Properties(reason_string=text[:_TEXT_MAX])), V5)
-            packet = longer if len(longer) <= limit else packet
-        if len(packet) <= limit:
-            connection.out.append(packet)
-        name = connection.connect.client_id if connection.connect is not None else ""
-        why = text or reason.name.lower().replace("_", " ")
-        self.tally.notice(f"{name or connection.origin.peer} refused: {why}")
-        self._shut(connection)
-        self._hooks.refused(connection, why)
-
-    def _close(self, connection: Connection, now: float, reason: str, with_will: bool) -> None:
-        client = connection.session.client if connection.session is not None else ""
-        self._shut(connection)
-        self.sessions.close(connection, now, reason, with_will)
-        self._hooks.closed(connection, client, reason)
-
-    def _shut(self, connection: Connection) -> None:
-        connection.phase = Phase.CLOSED
-        connection.held = []
-        self.dirty.add(connection)
-
     def _check_silence(self, connection: Connection, kind: str, now: float) -> None:
         if kind == "connect":
             if connection.phase is Phase.NEW:
-                self._close(connection, now, "no CONNECT in time", with_will=False)
+                self._endings.close(connection, now, "no CONNECT in time", with_will=False)
             return
         if connection.phase is not Phase.OPEN:
             return

@@ -13,11 +13,29 @@ from enum import IntEnum
 from typing import Final
 
 from surecast.errors import PeerError
+from surecast.protocol.mqtt import PublishRun
 
-__all__ = ["HEAD", "ITEM", "Entry", "Item", "items_of", "pack", "pack_entry", "pack_texts", "read_entry", "read_texts"]
+__all__ = [
+    "HEAD",
+    "ITEM",
+    "RUN_BYTES",
+    "Entry",
+    "Item",
+    "items_of",
+    "pack",
+    "pack_entry",
+    "pack_run",
+    "pack_texts",
+    "read_entry",
+    "read_run",
+    "read_texts",
+]
 
 HEAD: Final = struct.Struct(">HQQ")
 ITEM: Final = struct.Struct(">BII")
+_RUN: Final = struct.Struct(">IH")
+RUN_BYTES: Final = _RUN.size
+_HEADS_MAX: Final = 10_000
 
 
 class Item(IntEnum):
@@ -49,6 +67,8 @@ class Item(IntEnum):
     """Nothing but time."""
     RESTORE = 13
     """A part of a backup, with which a new group is to begin."""
+    RUN = 14
+    """Messages of a client that are a run: as PACKETS, with what saves other replicas to find that out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +116,35 @@ def read_entry(data: bytes) -> Entry:
     """What `pack_entry` packed."""
     listener, peer, user, connect = read_texts(data)
     return Entry(listener.decode(), peer.decode(), user.decode(), connect)
+
+
+def pack_run(run: PublishRun) -> bytes:
+    """The data of a RUN item.
+
+    >>> from surecast.protocol.mqtt.runs import find_publishes
+    >>> data = bytes.fromhex("3206 0001 74 0007 78 3206 0001 74 0008 79")
+    >>> run = find_publishes(data, 0, 8, 5, 7, "t", (1, False, False))
+    >>> read_run(pack_run(run), False, {}) == run
+    True
+    """
+    return _RUN.pack(run.length, run.id_at) + run.data
+
+
+def read_run(data: bytes, version_5: bool, known: dict[bytes, tuple[str, tuple[int, bool, bool]]]) -> PublishRun:
+    """What `pack_run` packed; `known` remembers what the beginnings of packets say."""
+    length, id_at = _RUN.unpack_from(data)
+    head = data[RUN_BYTES : RUN_BYTES + id_at]
+    found = known.get(head)
+    if found is None:
+        topic_at = next(at for at in range(1, 5) if head[at] < 128) + 3
+        if len(known) >= _HEADS_MAX:
+            known.clear()
+        first = head[0]
+        found = known[head] = head[topic_at:].decode(), (first >> 1 & 3, bool(first & 1), bool(first & 8))
+    topic, flags = found
+    messages = data[RUN_BYTES:]
+    payload_at = id_at + 2 * (flags[0] > 0) + version_5
+    return PublishRun(topic, flags, len(messages) // length, length, id_at, payload_at, messages)
 
 
 def pack(replica: int, life: int, sequence: int, items: list[tuple[int, int, bytes]]) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
-from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
+from surecast.protocol.group.commands import Entry, Item, pack, pack_entry, pack_run
 from surecast.protocol.group.machine import Decoded, GroupMachine, Port
 from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
@@ -183,7 +183,10 @@ class Edge(Port):
         in the log here, behind an ENTER that comes late, they would be carried out again.
         """
         if member.session is not None:
-            self._add(Item.PACKETS, member.local, data, packets)
+            if packets is not None and len(packets) == 1 and isinstance(run := packets[0], PublishRun):
+                self._add(Item.RUN, member.local, pack_run(run), packets)
+            else:
+                self._add(Item.PACKETS, member.local, data, packets)
             return
         early = self._early.setdefault(member.local, _Early())
         early.items.append((Item.PACKETS, data, packets))

@@ -29,7 +29,16 @@ from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
-from surecast.protocol.group.commands import HEAD, Item, items_of, pack_texts, read_entry, read_texts
+from surecast.protocol.group.commands import (
+    HEAD,
+    RUN_BYTES,
+    Item,
+    items_of,
+    pack_texts,
+    read_entry,
+    read_run,
+    read_texts,
+)
 from surecast.protocol.mqtt import AckRun, Packet, PublishRun, ReasonCode
 from surecast.protocol.paxos import Context
 
@@ -96,9 +105,11 @@ class GroupMachine:
         self._make_limits = make_limits
         self._version = version
         self.applications = {application.name: application for application in applications}
+        self._heads: dict[bytes, tuple[str, tuple[int, bool, bool]]] = {}
         self._handlers: dict[int, Callable[[_Source, int, bytes, float], None]] = {
             Item.ENTER: self._enter,
             Item.PACKETS: self._packets,
+            Item.RUN: self._messages,
             Item.LOST: self._lost,
             Item.CONGESTED: self._congested,
             Item.END: self._end,
@@ -246,10 +257,11 @@ class GroupMachine:
             if packets is None:
                 handlers[kind](source, number, data, now)
             elif (connection := connections.get(number)) is not None:
-                if len(data) <= connection.limits.packet_bytes_max:
-                    self.broker.handle(connection, packets, len(data), now)
+                size = len(data) - RUN_BYTES * (kind == Item.RUN)
+                if size <= connection.limits.packet_bytes_max:
+                    self.broker.handle(connection, packets, size, now)
                 else:  # the limit of this very client may be crossed, which the decoders elsewhere notice
-                    self.broker.receive(connection, data, now)
+                    self.broker.receive(connection, data[-size:], now)
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)
@@ -267,6 +279,16 @@ class GroupMachine:
         connection = source.connections.get(number)
         if connection is not None:
             self.broker.receive(connection, data, now)
+
+    def _messages(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        connection = source.connections.get(number)
+        if connection is None:
+            return
+        size = len(data) - RUN_BYTES
+        if size <= connection.limits.packet_bytes_max:
+            self.broker.handle(connection, (read_run(data, connection.version_5, self._heads),), size, now)
+        else:
+            self.broker.receive(connection, data[RUN_BYTES:], now)
 
     def _lost(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.pop(number, None)

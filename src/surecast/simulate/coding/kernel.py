@@ -32,6 +32,7 @@ from surecast.simulate.coding.kernel_nodes import (
     try_again,
 )
 from surecast.simulate.coding.kernel_parts import TIMER, mixed, pop, word
+from surecast.simulate.coding.kernel_refs import NetRef, SchemeRef, StateRef
 from surecast.simulate.coding.kernel_state import ACK, DATA, DIGEST, NONE, PLAIN, REQUEST, SEEDED
 
 __all__ = ["run_events"]
@@ -151,11 +152,12 @@ def _timers(net, rules, scheme, s, key, which, keys, slots):
 
 
 @njit(cache=True)
-def run_events(net, rules, scheme, s, first, count, done_s, recovered, counts):
+def run_events(network, rules, branches, state, first, count, done_s, recovered, counts):
     """Runs events with consecutive numbers; how many of them fitted into the memory of the state.
 
     Fewer than asked for means that the next one needs a larger state; the draws are then as before that one.
     """
+    net, scheme, s = NetRef(*network), SchemeRef(*branches), StateRef(*state)
     keys = np.empty(_TIMERS_MAX, np.int64)
     slots = np.empty(_TIMERS_MAX, np.int64)
     for k in range(count):

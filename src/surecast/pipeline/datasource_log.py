@@ -1,0 +1,171 @@
+"""A broker's event log over HTTP, by offset: where it begins and ends, and its records in ranges. Knows no Spark.
+
+The broker answers `GET /log?offset=N&limit=M` with records, with 410 where retention has removed the record at the
+offset, and with 416 where the log has never got so far; the last two say where the log begins or ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from surecast.errors import ConfigurationError, SurecastError
+
+__all__ = ["LogError", "LogTruncated", "RemoteLog", "ranges"]
+
+Records = list[dict[str, Any]]
+ANSWER_MAX: Final = 10_000
+_FAR: Final = 1 << 61
+_TIMEOUT_S: Final = 30.0
+_ATTEMPTS: Final = 5
+_PAUSE_S: Final = 0.2
+
+
+class LogError(SurecastError):
+    """A log cannot be read; the message says whose and why."""
+
+
+class LogTruncated(LogError):  # noqa: N818 - what it is, not that it is an error
+    """Records that were to be read are not kept any more; `first_available` is the first that is."""
+
+    def __init__(self, url: str, offset: int, first_available: int):
+        self.offset, self.first_available = offset, first_available
+        super().__init__(
+            f"{url}: the log was truncated: {first_available - offset} records from offset {offset} on are gone, the "
+            f"first that is kept is {first_available}; keep logs for longer (retention of event_log), or go on "
+            "without these records by option failOnDataLoss=false, which puts a record of type lost in their place"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLog:
+    """The log of the broker whose HTTP listener is at `url`. The token is the administrator's; a user who is named as
+    reader of the log shows a password instead.
+
+    >>> RemoteLog("ftp://b1")
+    Traceback (most recent call last):
+    ...
+    surecast.errors.ConfigurationError: url ftp://b1: write the broker's HTTP listener, such as http://127.0.0.1:9883
+    """
+
+    url: str
+    token: str | None = None
+    user: str | None = None
+    password: str | None = None
+    keep_on: bool = False
+    """Go on where records are gone, with one record of type `lost` in their place."""
+
+    def __post_init__(self) -> None:
+        address = urlsplit(self.url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigurationError(f"url {self.url}: write the broker's HTTP listener, such as http://127.0.0.1:9883")
+
+    @property
+    def name(self) -> str:
+        """Host and port, as the name of the log."""
+        return urlsplit(self.url).netloc
+
+    def first(self) -> int:
+        """The offset of the oldest record that is kept."""
+        status, data = self._get(0, 1)
+        return int(data["first_available"]) if status == http.client.GONE else 0
+
+    def end(self) -> int:
+        """The offset that the next record will have."""
+        status, data = self._get(_FAR, 1)
+        if status != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise LogError(f"{self.url}: this broker does not say where its log ends; it answered {status}")
+        return int(data["next_offset"])
+
+    def read(self, start: int, end: int) -> Iterator[Records]:
+        """The records from `start` to before `end`, in answers of the broker. They are always the same."""
+        at = start
+        while at < end:
+            status, data = self._get(at, min(ANSWER_MAX, end - at))
+            if status == http.client.GONE:
+                available = int(data["first_available"])
+                if not self.keep_on:
+                    raise LogTruncated(self.url, at, available)
+                upto = min(available, end)
+                yield [self._lost(at, upto - at, available)]
+                at = upto
+                continue
+            records: Records = data.get("records", [])
+            if not records:
+                raise LogError(
+                    f"{self.url}: the log was read up to offset {end}, and now ends at {data.get('next_offset', at)}: "
+                    "its folder was emptied, or a loss of power took records; start anew with another checkpoint"
+                )
+            yield records
+            at = int(records[-1]["offset"]) + 1
+
+    def _lost(self, offset: int, count: int, available: int) -> dict[str, Any]:
+        """What stands for records that are gone; its time is that of the first one that is not."""
+        _, data = self._get(available, 1)
+        found = data.get("records") or [{"time": time.time()}]
+        return {
+            "offset": offset,
+            "time": found[0]["time"],
+            "type": "lost",
+            "records": count,
+            "reason": "removed from the log before it was read",
+        }
+
+    def _get(self, offset: int, limit: int) -> tuple[int, Mapping[str, Any]]:
+        """Status and answer; what may pass is tried again."""
+        trouble = ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(_PAUSE_S * 2**attempt)
+            try:
+                status, body = self._ask(f"/log?offset={offset}&limit={limit}")
+            except (OSError, http.client.HTTPException) as error:
+                trouble = f"no broker answers: {getattr(error, 'strerror', None) or error}"
+                continue
+            try:
+                data = json.loads(body)
+            except ValueError:
+                raise LogError(f"{self.url}: this is no Surecast broker") from None
+            if status in (200, 410, 416):
+                return status, data
+            trouble = str(data.get("error", status))
+            if status == http.client.UNAUTHORIZED:
+                trouble = "it wants the administrator's token (option token), or a user who may read the log"
+            if status < 500:
+                break
+        raise LogError(f"{self.url}: {trouble}")
+
+    def _ask(self, target: str) -> tuple[int, bytes]:
+        address = urlsplit(self.url)
+        assert address.hostname is not None
+        kind: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+        if address.scheme == "https":
+            kind = http.client.HTTPSConnection
+        headers = {}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        elif self.user:
+            pair = f"{self.user}:{self.password or ''}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        connection = kind(address.hostname, address.port, timeout=_TIMEOUT_S)
+        try:
+            connection.request("GET", address.path.rstrip("/") + target, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+def ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
+    """Ranges of at most `size` offsets that together are those from `start` to before `end`.
+
+    >>> ranges(3, 10, 4)
+    [(3, 7), (7, 10)]
+    """
+    return [(at, min(at + size, end)) for at in range(start, end, size)]

@@ -1,0 +1,147 @@
+"""Rows as publications: each is published with an identity of its own, so that one that comes again counts once.
+
+Spark may write a row more than once: a task that failed is repeated as a whole. The broker remembers the identities of
+publications (`surecast-request`), as many as its setting `request_tokens` says, and drops what it has had already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from surecast.client import Client, ClientError, RefusedError
+from surecast.client.background import Background
+from surecast.client.group import REQUEST_PROPERTY, split_address
+from surecast.errors import ConfigurationError
+from surecast.protocol.mqtt import Properties
+
+__all__ = ["Publisher", "request_token"]
+
+COLUMNS: Final = ("topic", "payload", "request")
+OPTIONAL: Final = ("qos", "retain")
+_AT_ONCE: Final = 200
+_ATTEMPTS: Final = 6
+_PAUSE_S: Final = 0.2
+_TOKEN_CHARACTERS: Final = 64
+
+
+def request_token(request: str) -> str:
+    """An identity as the broker can keep it: as it is, or its digest where it is long or has a colon or space.
+
+    >>> request_token("order-7"), len(request_token("x" * 100))
+    ('order-7', 64)
+    """
+    if 0 < len(request) < _TOKEN_CHARACTERS and request.isascii() and request.isprintable() and ":" not in request:
+        return request
+    return hashlib.sha256(request.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Publishes rows to the first of some brokers that answers; all are of one group, or there is one."""
+
+    addresses: tuple[tuple[str, int], ...]
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+
+    @staticmethod
+    def of(options: Mapping[str, str], columns: Sequence[str]) -> Publisher:
+        """As options say, for rows with these columns; ConfigurationError where something is missing or too much.
+
+        >>> Publisher.of({"brokers": "b1:1883,b2"}, ["topic", "payload", "request"]).addresses
+        (('b1', 1883), ('b2', 1883))
+        """
+        missing = [name for name in COLUMNS if name not in columns]
+        unknown = [name for name in columns if name not in (*COLUMNS, *OPTIONAL)]
+        if missing or unknown:
+            raise ConfigurationError(
+                f"rows to publish have the columns {', '.join(COLUMNS)}, and qos and retain if wanted; "
+                + (f"there is no {missing[0]}" if missing else f"there is also {unknown[0]}")
+                + "; request is an identity of the row, such as sha2(concat_ws('/', key, version), 256)"
+            )
+        if not options.get("brokers"):
+            raise ConfigurationError('option brokers: name the brokers to publish to, such as "127.0.0.1:1883"')
+        addresses = tuple(split_address(text.strip()) for text in options["brokers"].split(","))
+        is_tls = options.get("tls", "false").lower() == "true"
+        return Publisher(addresses, options.get("username"), options.get("password"), is_tls)
+
+    def publish(self, batches: Iterator[pa.RecordBatch]) -> int:
+        """Publishes all rows; returns when the broker has taken over every one. How many there were."""
+        background = Background()
+        try:
+            return background.run(self._publish(batches))
+        finally:
+            background.close()
+
+    async def _publish(self, batches: Iterator[pa.RecordBatch]) -> int:
+        count, at, client = 0, 0, None
+        try:
+            for batch in batches:
+                for start in range(0, len(batch), _AT_ONCE):
+                    rows = batch.slice(start, _AT_ONCE).to_pylist()
+                    client, at = await self._publish_some(rows, client, at)
+                    count += len(rows)
+        finally:
+            if client is not None:
+                await client.disconnect()
+        return count
+
+    async def _publish_some(self, rows: list[dict[str, Any]], client: Client | None, at: int) -> tuple[Client, int]:
+        """Publishes rows, all again after a failure: the broker knows those that it has. The client, and where it is."""
+        trouble: ClientError | None = None
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(_PAUSE_S * 2**attempt)
+            try:
+                if client is None:
+                    client = await self._connected(at)
+                async with asyncio.TaskGroup() as group:
+                    for row in rows:
+                        group.create_task(_publish_row(client, row))
+            except* RefusedError as refused:
+                raise refused.exceptions[0] from None
+            except* ClientError as failed:
+                trouble = _first(failed)
+                if client is not None:
+                    await client.disconnect()
+                client, at = None, at + 1
+            else:
+                return client, at
+        assert trouble is not None
+        raise trouble
+
+    async def _connected(self, at: int) -> Client:
+        host, port = self.addresses[at % len(self.addresses)]
+        client = Client(
+            host,
+            port,
+            username=self.username,
+            password=None if self.password is None else self.password.encode(),
+            tls=ssl.create_default_context() if self.tls else None,
+        )
+        await client.connect()
+        return client
+
+
+async def _publish_row(client: Client, row: Mapping[str, Any]) -> None:
+    if row["topic"] is None or row["request"] is None:
+        raise ConfigurationError("a row to publish has no topic or no request; both must be given")
+    payload = row["payload"]
+    data = payload.encode() if isinstance(payload, str) else bytes(payload or b"")
+    qos = row.get("qos")
+    identity = (REQUEST_PROPERTY, f"{request_token(row['request'])}:0")
+    await client.publish(
+        row["topic"], data, 1 if qos is None else int(qos), bool(row.get("retain")), Properties(user=(identity,))
+    )
+
+
+def _first(failed: BaseExceptionGroup[ClientError]) -> ClientError:
+    found = failed.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

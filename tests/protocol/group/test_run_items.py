@@ -1,0 +1,119 @@
+"""A run of messages that is told as a run changes the state as its packets do."""
+
+from __future__ import annotations
+
+import pytest
+
+from surecast.protocol.broker import Broker, BrokerSettings, Origin
+from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.group import Edge, GroupMachine
+from surecast.protocol.group.commands import HEAD, RUN_BYTES, Item, items_of, pack, pack_run, read_run
+from surecast.protocol.group.edge import Member
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    Connect,
+    Decoder,
+    Properties,
+    Publish,
+    PublishRun,
+    Subscribe,
+    Subscription,
+    encode,
+)
+from surecast.protocol.paxos import Context
+
+SETTINGS = BrokerSettings(packet_bytes_max=4_000)
+
+
+def machine(replica: int) -> GroupMachine:
+    return GroupMachine(
+        replica, lambda authorise: Broker(SETTINGS, authorise=authorise, journal=NoJournal(), watches=False)
+    )
+
+
+def messages(version: int, qos: int, count: int, *, retain: bool = False, dup: bool = False, size: int = 10) -> bytes:
+    return b"".join(
+        encode(
+            Publish("a/b", b"%04d" % i + b"x" * size, qos, retain, dup=dup, packet_id=i + 1 if qos else 0), version
+        )
+        for i in range(count)
+    )  # fmt: skip
+
+
+class Pair:
+    """A home replica, and two others: one is told runs, the other the packets that they stand for."""
+
+    def __init__(self) -> None:
+        self.home, self.told, self.plain = machine(1), machine(2), machine(3)
+        self.edge = Edge(self.home, 1 << 20, SETTINGS)
+        self.kinds: list[int] = []
+
+    def step(self) -> None:
+        for _, command in self.edge.take(5.0):
+            context = Context(1, 5_000_000)
+            items = list(items_of(command))
+            self.kinds += [kind for kind, _, _ in items]
+            as_packets = [
+                (Item.PACKETS, number, data[RUN_BYTES:]) if kind == Item.RUN else (kind, number, data)
+                for kind, number, data in items
+            ]
+            self.home.execute(command, context)
+            self.told.execute(command, context)
+            self.plain.execute(pack(*HEAD.unpack_from(command), as_packets), context)
+
+    def enter(self, name: str, version: int) -> Member:
+        connection = self.edge.open(Origin(peer=name), 5.0)
+        properties = Properties(session_expiry_s=100) if version == V5 else Properties()
+        hello = Connect(client_id=name, clean_start=False, version=version, properties=properties)
+        self.edge.receive(connection, encode(hello, version), 5.0)
+        _, member = self.edge.entering.pop()
+        self.step()
+        return member
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(("retain", "dup"), [(False, False), (True, False), (False, True)])
+def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, dup: bool) -> None:
+    pair = Pair()
+    for number, wanted in enumerate((0, 1, 2)):
+        reader = pair.enter(f"reader{number}", (V311, V5)[number % 2])
+        subscription = Subscription("a/#", wanted)
+        pair.edge.receive(reader, encode(Subscribe(1, (subscription,)), V5 if number % 2 else V311), 5.0)
+        pair.step()
+    writer = pair.enter("writer", version)
+    for count in (2, 5, 40):
+        pair.edge.receive(writer, messages(version, qos, count, retain=retain, dup=dup and qos > 0), 5.0)
+        pair.step()
+    assert Item.RUN in pair.kinds
+    assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
+    assert pair.told.broker.tally.published == 47
+
+
+def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
+    pair = Pair()
+    writer = pair.enter("writer", V311)
+    pair.edge.receive(writer, messages(V311, 1, 100, size=500), 5.0)
+    pair.step()
+    assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
+    assert pair.told.broker.tally.published == 100
+
+
+def test_other_packets_among_them_are_told_as_packets() -> None:
+    pair = Pair()
+    writer = pair.enter("writer", V311)
+    pair.edge.receive(writer, messages(V311, 1, 3) + b"\xc0\x00" + messages(V311, 1, 3), 5.0)
+    pair.step()
+    assert Item.RUN not in pair.kinds
+    assert pair.told.snapshot() == pair.home.snapshot()
+
+
+@pytest.mark.parametrize("size", [10, 120, 130, 20_000])
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int) -> None:
+    found = Decoder(version=version).feed_runs(messages(version, qos, 3, size=size))
+    for run in found:
+        if isinstance(run, PublishRun):
+            assert read_run(pack_run(run), version == V5, {}) == run
