@@ -93,7 +93,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("connections", "checking", "tally", "timers", "started_at", "next_connection", "identifiers_given"),
         *("routes", "retained", "incoming", "sessions", "requests"),
         *("settings", "authenticates", "observer", "_hooks", "_watches", "_handlers"),  # given to a new one
-        *("journal", "dirty", "outgoing", "_subscribing"),  # no state, or none of their own
+        *("journal", "dirty", "outgoing", "_subscribing", "_endings"),  # no state, or none of their own
     }
 
 
