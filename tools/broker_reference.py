@@ -56,8 +56,8 @@ GROUP_SECTIONS: Sections = [
 GROUP_TAIL = """
 ## What may change
 
-- **Users, access rules, limits, certificates, `log.level`, `drain`**: SIGHUP to every replica. Access rules and limits of
-  the last one hold for all.
+- **Users, access rules, limits, certificates, `log.level`, `drain`**: SIGHUP to every replica. Access rules and limits
+  of the last one hold for all.
 - **The address of a replica**: stop it, change the file everywhere, start it. It tells the others where it is.
 - **A replica**: [replace it](../guides/run-a-replicated-broker.md#replace-a-replica) by one with a new number.
 - **`paxos`, `sync`, `order`, the secret**: stop all replicas, change the file everywhere, start them.

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -288,6 +288,12 @@ class PahoClient:
         self.client.disconnect()
 
     def _connect(self, host: str, port: int) -> None:
+        with self.client._out_message_mutex:
+            # When an attempt to connect follows one that failed, paho 2.2 forgets that it has released a message and
+            # publishes it anew, as another message. It is reminded.
+            for message in self.client._out_messages.values():
+                if message.state == MessageState.MQTT_MS_RESEND_PUBREL:
+                    message.state = MessageState.MQTT_MS_WAIT_FOR_PUBCOMP
         if self._version == paho.MQTTv5:
             expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             expiry.SessionExpiryInterval = 600

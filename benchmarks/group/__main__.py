@@ -5,9 +5,9 @@
     python -m benchmarks.group --quick              short rounds
     python -m benchmarks.group --report rows.json   tables and pictures of an earlier run
 
-All systems of an experiment are up at once and visited in turn, and ratios are medians over the rounds of pairs measured
-side by side. Nothing is pinned to a core: three replicas, the publishers and the subscriber share what there is.
-Groups whose turn it is not are stopped, since their heartbeats would take time from the others.
+All systems of an experiment are up at once and visited in turn, and ratios are medians over the rounds of pairs that
+were measured side by side. Nothing is pinned to a core: replicas, publishers and subscriber share what there is. Groups
+whose turn it is not are stopped, since their heartbeats would take time from the others.
 """
 
 from __future__ import annotations

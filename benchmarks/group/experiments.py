@@ -14,7 +14,7 @@ from benchmarks.group.systems import Alone, JetStreamGroup, Replicated, System
 
 __all__ = ["DELAY_S", "PUBLISHERS", "RATE_PER_S", "delay", "goals", "order", "paper", "variants"]
 
-PUBLISHERS = (1, 4, 8, 12, 16, 20, 24)
+PUBLISHERS = (1, 4, 8, 16, 24)
 RATE_PER_S = 5_000.0
 DELAY_S = 0.010
 Keep = Callable[[Row], None]
@@ -87,7 +87,8 @@ def delay(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
     with ExitStack() as stack:
         systems: list[System] = []
         for alpha in (1, 10):
-            group = Replicated(f"window {alpha}", folder / f"a{alpha}", 3, link_delay=f"{1e3 * DELAY_S:g}ms", paxos={"alpha": alpha})
+            options: dict[str, Any] = {"link_delay": f"{1e3 * DELAY_S:g}ms", "paxos": {"alpha": alpha}}
+            group = Replicated(f"window {alpha}", folder / f"a{alpha}", 3, **options)
             stack.callback(group.close)
             systems.append(group)
         loads = (

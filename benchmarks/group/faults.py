@@ -9,6 +9,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.broker.durable import resident_bytes
@@ -40,12 +41,14 @@ async def _kill_often(group: Replicated, kills: int) -> list[Row]:
     addresses = list(group.group.addresses)
     came: list[tuple[float, int]] = []
     rows: list[Row] = []
-    async with GroupClient(addresses, client_id="reader") as reader, GroupClient(addresses, client_id="writer") as writer:
+    reader, writer = (GroupClient(addresses, client_id=name) for name in ("reader", "writer"))
+    async with reader, writer:
         await reader.subscribe("gap/#", qos=1)
 
         async def read() -> None:
-            async for message in reader.messages():
-                came.append((time.perf_counter(), int(message.payload)))
+            while True:
+                payload = (await reader.message()).payload
+                came.append((time.perf_counter(), int(payload)))
 
         ended = asyncio.Event()
         acknowledged: set[int] = set()
@@ -74,7 +77,7 @@ async def _kill_often(group: Replicated, kills: int) -> list[Row]:
             await asyncio.to_thread(group.group.kill, leader)
             await asyncio.sleep(_SETTLED_S)
             times = [begin, *(moment for moment, _ in came if moment > begin)]
-            gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+            gaps = [after - before for before, after in pairwise(times)]
             rows.append({
                 "round": number,
                 "gap_s": max(gaps, default=float("nan")),
@@ -91,7 +94,7 @@ async def _kill_often(group: Replicated, kills: int) -> list[Row]:
     missing = acknowledged - set(numbers)
     for row in rows:
         row["acknowledged"], row["missing"] = len(acknowledged), len(missing)
-        row["disordered"] = sum(b < a for a, b in zip(numbers, numbers[1:], strict=False))
+        row["disordered"] = sum(b < a for a, b in pairwise(numbers))
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.broker.run import show, table
@@ -48,62 +48,50 @@ def _thousands(rows: Sequence[Row], name: str = "rate_per_s") -> str:
 
 
 def _goals(rows: Sequence[Row]) -> None:
-    systems = _names(rows, "system")
-    closed = [load for load in _names(rows, "load") if not load.endswith("/s")]
+    systems, loads = _names(rows, "system"), _names(rows, "load")
+    closed = [load for load in loads if not load.endswith("/s")]
+
+    def beside(load: str, cell: Callable[[list[Row], list[Row]], str]) -> list[str]:
+        alone = pick(rows, load=load, system="alone")
+        each = (pick(rows, load=load, system=system) for system in systems)
+        return [load, *(cell(found, alone) if found else "-" for found in each)]
+
+    def share(name: str) -> Callable[[list[Row], list[Row]], str]:
+        return lambda found, alone: f"{_thousands(found, name)} ({ratios(found, alone, name):.0%})"
+
+    def processor(found: list[Row], _: list[Row]) -> str:
+        first = medians(found, "leader_us")
+        return f"{first:.2f} + {medians(found, 'cpu_us') - first:.2f}"
+
+    def times(found: list[Row], alone: list[Row]) -> str:
+        p50, p99 = medians(found, "ack_p50_us"), medians(found, "ack_p99_us")
+        return f"{p50:,.0f} / {p99:,.0f} ({ratios(found, alone, 'ack_p50_us'):.1f})"
+
     print("Acknowledged publications in a second, thousands; in brackets the share of what the broker does alone\n")
-    lines = []
-    for load in closed:
-        line = [load]
-        for system in systems:
-            found, alone = pick(rows, load=load, system=system), pick(rows, load=load, system="alone")
-            share = ratios(found, alone, "rate_per_s")
-            line.append(f"{_thousands(found)} ({share:.0%})" if found else "-")
-        lines.append(line)
-    table(["load", *systems], lines)
-    print("Processor time of one publication, us, over all processes: the leader + the others; the generator's own\n")
-    lines = []
-    for load in _names(rows, "load"):
-        line = [load]
-        for system in systems:
-            found = pick(rows, load=load, system=system)
-            total, first = medians(found, "cpu_us"), medians(found, "leader_us")
-            line.append(f"{show(first)} + {show(total - first)}" if found else "-")
-        own = medians(pick(rows, load=load, system="alone"), "own_us")
-        lines.append([*line, show(own)])
+    table(["load", *systems], [beside(load, share("rate_per_s")) for load in closed])
+    print("Processor time of one publication, us: the leader + all others; the generator's own\n")
+    own = [show(medians(pick(rows, load=load, system="alone"), "own_us")) for load in loads]
+    lines = [[*beside(load, processor), mine] for load, mine in zip(loads, own, strict=True)]
     table(["load", *systems, "generator"], lines)
     print("What that allows on two free cores, thousands in a second; share of what the broker does alone\n")
-    lines = []
-    for load in closed:
-        line = [load]
-        for system in systems:
-            found, alone = pick(rows, load=load, system=system), pick(rows, load=load, system="alone")
-            share = ratios(found, alone, "two_cores_per_s")
-            line.append(f"{_thousands(found, 'two_cores_per_s')} ({share:.0%})" if found else "-")
-        lines.append(line)
-    table(["load", *systems], lines)
+    table(["load", *systems], [beside(load, share("two_cores_per_s")) for load in closed])
     print("Time to the acknowledgement, us: p50 / p99; p50 as a multiple of that of the broker alone\n")
+    table(["load", *systems], [beside(load, times) for load in loads])
+    if streams := [system for system in systems if system.startswith("JetStream")]:
+        _against(rows, streams)
+
+
+def _against(rows: Sequence[Row], streams: list[str]) -> None:
+    print("Acknowledged publications in a second as a multiple of JetStream's; its processor time as one of ours\n")
     lines = []
-    for load in _names(rows, "load"):
-        line = [load]
-        for system in systems:
-            found, alone = pick(rows, load=load, system=system), pick(rows, load=load, system="alone")
-            p50, p99 = medians(found, "ack_p50_us"), medians(found, "ack_p99_us")
-            times = ratios(found, alone, "ack_p50_us")
-            line.append(f"{p50:.0f} / {p99:.0f} ({times:.1f})" if found else "-")
-        lines.append(line)
-    table(["load", *systems], lines)
-    streams = [system for system in systems if system.startswith("JetStream")]
-    if streams:
-        print("Acknowledged publications in a second as a multiple of JetStream's, and its processor time as one of ours\n")
-        lines = []
-        for load in ("QoS 0", "window 1"):
-            for ours in ("3 replicas", "3 replicas, fsync"):
-                line = [load, ours]
-                for other in streams:
-                    mine, theirs = pick(rows, load=load, system=ours), pick(rows, load=load, system=other)
-                    line.append(f"{show(ratios(mine, theirs, 'rate_per_s'))}, {show(ratios(theirs, mine, 'cpu_us'))}")
-                lines.append(line)
-        table(["load", "", *streams], lines)
+    for load in ("QoS 0", "window 1"):
+        for ours in ("3 replicas", "3 replicas, fsync"):
+            mine, line = pick(rows, load=load, system=ours), [load, ours]
+            for other in streams:
+                theirs = pick(rows, load=load, system=other)
+                line.append(f"{show(ratios(mine, theirs, 'rate_per_s'))}; {show(ratios(theirs, mine, 'cpu_us'))}")
+            lines.append(line)
+    table(["load", "", *streams], lines)
 
 
 def _paper(rows: Sequence[Row]) -> None:
@@ -128,7 +116,7 @@ def _paper(rows: Sequence[Row]) -> None:
 def _variants(rows: Sequence[Row]) -> None:
     for place in ("at the leader", "at all replicas"):
         found = pick(rows, experiment=f"variants {place}")
-        print(f"Publishers {place}: publications/s, p50 and p99 of the acknowledgement in us, processor us, per instance\n")
+        print(f"Publishers {place}: publications/s, acknowledgement p50 / p99 in us, processor us, batch\n")
         lines = []
         for load in _names(found, "load"):
             line = [load]
@@ -214,4 +202,5 @@ def draw(rows: Sequence[Row], folder: Path) -> None:
 
 
 def _chart(title: str, label: str, curves: list[Curve]) -> CurveChart:
-    return CurveChart(title=title, x_label="publishers, each waits for its acknowledgement", y_label=label, curves=curves)
+    across = "publishers, each waits for its acknowledgement"
+    return CurveChart(curves, title=title, x_label=across, y_label=label, y_from_zero=True)

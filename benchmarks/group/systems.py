@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ class Alone:
         config = folder / "broker.yaml"
         config.write_text(yaml.safe_dump(fields), encoding="utf-8")
         command = [sys.executable, "-m", "surecast", "broker", "--config", str(config)]
-        self._process = start_process(command, self._port, None, folder / "log")
+        self._process = start_process(_apart(command), self._port, None, folder / "log")
 
     def entry(self) -> Place:
         """Where clients connect."""
@@ -204,7 +205,7 @@ class JetStreamGroup:
                 config = folder / f"{number}.conf"
                 config.write_text(text, encoding="utf-8")
                 self._processes.append(
-                    start_process([program, "-c", str(config)], port, None, folder / f"{number}.log")
+                    start_process(_apart([program, "-c", str(config)]), port, None, folder / f"{number}.log")
                 )
             self._create()
         except BaseException:
@@ -257,6 +258,11 @@ class JetStreamGroup:
     def close(self) -> None:
         """Ends it."""
         _end(self._processes)
+
+
+def _apart(command: list[str]) -> list[str]:
+    """In a session of its own, as replicas are: some systems share processor time among sessions, not processes."""
+    return ["setsid", *command] if shutil.which("setsid") else command
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -26,7 +26,8 @@ class Spoken:
     def __init__(self, load: Load):
         self._publish = Mqtt(load.publish_qos, len(TOPIC), PAYLOAD_BYTES)
         self._qos = min(load.publish_qos, load.subscribe_qos)
-        self._subscribe = Mqtt(load.subscribe_qos, len(TOPIC), PAYLOAD_BYTES, persistent="sub" if load.persistent else "-")
+        lasting = "sub" if load.persistent else "-"
+        self._subscribe = Mqtt(load.subscribe_qos, len(TOPIC), PAYLOAD_BYTES, persistent=lasting)
         received = Mqtt(self._qos, len(TOPIC), PAYLOAD_BYTES)
         self.delivery_bytes, self.payload_at, self._id_at = received.delivery_bytes, received.payload_at, received.id_at
 
@@ -113,7 +114,8 @@ class JetStream:
         try:
             data = json.dumps(body).encode()
             client.settimeout(10.0)
-            client.sendall(f"SUB {_INBOX}admin 1\r\nPUB {subject} {_INBOX}admin {len(data)}\r\n".encode() + data + b"\r\n")
+            client.sendall(f"SUB {_INBOX}admin 1\r\nPUB {subject} {_INBOX}admin {len(data)}\r\n".encode())
+            client.sendall(data + b"\r\n")
             answer = read_until(client, b"}\r\n")
             found: dict[str, Any] = json.loads(answer[answer.index(b"\r\n{") :])
             return found

@@ -15,15 +15,28 @@ if TYPE_CHECKING:
 LEAN_SERVER = ServerSettings(
     "local[2]",
     static={
-        # The quick compiler and the simple collector: a short run never earns back what the others cost.
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # The quick compiler, the simple collector and no check of Spark's classes: a short run never earns back what
+        # these cost.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
         "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
+        "spark.hadoop.hive.stats.autogather": "false",
     },
+)
+SHARED_SERVER = ServerSettings(
+    LEAN_SERVER.master,
+    # No metastore: tables that end with the server need none. test_killed_run has one.
+    static={**LEAN_SERVER.static, "spark.sql.catalogImplementation": "in-memory"},
 )
 LEAN_RUN = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # State in memory and small files, where a run of the product has RocksDB.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
 }
 
 
@@ -33,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         find_java()
     except Exception as error:
         pytest.skip(str(error))
-    with spark_server(tmp_path_factory.mktemp("spark"), LEAN_SERVER) as started:
+    with spark_server(tmp_path_factory.mktemp("spark"), SHARED_SERVER) as started:
         yield started
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 import pytest
 from pyspark.testing import assertDataFrameEqual
 from tests.pipeline.zaps import START_S, Change, Stop, changes_of, evening, reach_of, stops_of, viewers_by_second
@@ -90,8 +90,8 @@ def test_windows_have_the_viewers_of_their_seconds(log: Evening) -> None:
     end_s = log.changes[-1][0] // window_s * window_s + window_s
     seconds = viewers_by_second(log.changes, end_s)
     expected: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * window_s)
-    for second, counts in seconds.items():
-        for channel, count in counts.items():
+    for second, viewers in seconds.items():
+        for channel, count in viewers.items():
             expected[second // window_s * window_s, channel][second % window_s] = count
     table = zap_viewers.channel_viewers(log.found, window_s)
     found = {(int(row["start"].replace(tzinfo=UTC).timestamp()), row["channel"]): row for row in table.collect()}
@@ -165,8 +165,8 @@ def test_reach_and_share_of_programmes(spark: SparkSession, log: Evening, schedu
         channels = sorted({stop.channel for stop in log.stops})[:4]
         slots = [(c, START_S + a, START_S + b) for c, (a, b) in zip(channels, offsets, strict=True)]
         slots.append(("nobody", START_S, START_S + 60))
-        rows = [(c, moment(a), moment(b), "news") for c, a, b in slots]
-        schedule = spark.createDataFrame(rows, "channel STRING, start TIMESTAMP, end TIMESTAMP, title STRING")
+        programmes = [(c, moment(a), moment(b), "news") for c, a, b in slots]
+        schedule = spark.createDataFrame(programmes, "channel STRING, start TIMESTAMP, end TIMESTAMP, title STRING")
     else:
         hours = range(START_S, START_S + 3 * 3600, 3600)
         slots = [(c, h, h + 3600) for c in {stop.channel for stop in log.stops} for h in hours]
@@ -231,7 +231,8 @@ def test_a_stream_in_pieces_and_out_of_order_gives_the_same_changes(
     assert run() == 0
     late = frame.head(1).copy()
     far = late.assign(time=frame["time"].max() + pd.Timedelta(hours=1), box="10.9.9.9")
-    pd.concat([late, far]).to_parquet(folder / "in" / "900.parquet", index=False)
+    both = pd.concat([late, far]).astype({"time": "datetime64[us]"})
+    both.to_parquet(folder / "in" / "900.parquet", index=False)
     assert run() == 1
     assertDataFrameEqual(
         spark.read.table("stream_changes"), spark.createDataFrame(change_rows(log.changes), zap_changes.CHANGE_SCHEMA)

@@ -39,7 +39,8 @@ def changes_of(events: Iterable[Event]) -> list[Change]:
     found: list[Change] = []
     for event in events:
         if isinstance(event, ChannelChange):
-            channel[event.box], after = event.to_channel, event.to_channel
+            channel[event.box] = event.to_channel
+            after: str | None = event.to_channel
         elif event.kind == "power" and event.box in channel:
             after = channel[event.box] if event.value else None
         else:

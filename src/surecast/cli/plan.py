@@ -14,6 +14,7 @@ import typer
 from surecast.cli.answers import AlgorithmNames, check_algorithms, check_writable, progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 from surecast.cli.plan_output import OPTIONS, plan_data, print_plan
+from surecast.cli.spark import SparkMaster, spark_folder
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def plan(
     page: Annotated[Path | None, typer.Option(help="Write a page with pictures and tables to an .html file.")] = None,
     save_scenario: Annotated[Path | None, typer.Option(help="Save the best placement as a scenario (.yaml).")] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes to share the work.")] = 1,
+    spark: SparkMaster = None,
     limit: Annotated[int, typer.Option(min=0, help="How many cases of the front to list.")] = 10,
     overrides: Overrides = None,
     json: AsJson = False,
@@ -80,7 +82,7 @@ def plan(
     The scenario's targets are constraints; options replace them. Every placement is evaluated where that is possible;
     with too many candidates a local search finds good ones. Exits with 3 if nothing fits.
     """
-    check_file(out, ".parquet", "--out")
+    check_file(out if spark is None else None, ".parquet", "--out")
     check_file(page, ".html", "--page")
     check_file(save_scenario, ".yaml", "--save-scenario")
     from surecast.cli.output import print_json, working
@@ -106,9 +108,16 @@ def plan(
     limits = replace(Constraints.of_targets(system.targets), **chosen)
     problem = placement_problem(system, scenario, root=root, costs=broker_cost)
     effort = (restarts, evaluations, workers, resume)
-    found, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
-    if out is not None:
-        found.save(out)
+    if spark is not None:
+        if search or page is not None or workers > 1:
+            raise ConfigurationError("--spark: evaluates every case, without --search, --page and --workers")
+        found, optimum = _find_on_spark(
+            spark, problem, system, scenario, objective, limits, algorithms, front, resume, out
+        )
+    else:
+        found, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
+        if out is not None:
+            found.save(out)
     if save_scenario is not None and found.best is not None:
         from surecast.report.files import write_whole
 
@@ -183,6 +192,44 @@ def _find(
     with _interruptible(folder) as progress:
         found = plan_placement(
             problem, workers=workers, checkpoint=folder, resume=resume, progress=progress, front=fronts, **common
+        )
+    return found, None
+
+
+def _find_on_spark(
+    spark: str,
+    problem: PlacementProblem,
+    system: System,
+    scenario: Scenario,
+    objective: str,
+    limits: Constraints,
+    algorithms: list[str] | None,
+    front: Sequence[str] | None,
+    resume: bool,
+    out: Path | None,
+) -> tuple[PlacementPlan, None]:
+    """Every case, on the cores of a cluster; all of them are in the folder `out`."""
+    from surecast.pipeline.sweep import sweep_session
+    from surecast.pipeline.sweep_plan import plan_on_spark
+    from surecast.plan.placement import FRONT, PlacementReliability
+
+    folder = spark_folder(out)
+    reliability = PlacementReliability(problem, system, scenario) if limits.min_reliability is not None else None
+    with (
+        sweep_session(spark, folder.with_name(f"{folder.name}.spark")) as session,
+        progress_bar("evaluating placements") as progress,
+    ):
+        found = plan_on_spark(
+            session,
+            problem,
+            str(folder),
+            objective=objective,
+            constraints=limits,
+            algorithms=algorithms,
+            front=front or FRONT,
+            reliability=reliability,
+            resume=resume,
+            progress=progress,
         )
     return found, None
 

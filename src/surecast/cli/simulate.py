@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,12 @@ from surecast.cli.answers import (
     simulate_system,
 )
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.spark import SparkMaster, spark_folder
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.report import QoSReport
+    from surecast.scenario import System
 
 __all__ = ["Duration", "MethodName", "Runs", "Seed", "Workers", "simulate"]
 
@@ -46,6 +52,10 @@ def simulate(
     seed: Seed = None,
     workers: Workers = 1,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
+    spark: SparkMaster = None,
+    runs_out: Annotated[
+        Path | None, typer.Option(help="With --spark: folder of what each run found; can be interrupted.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 10,
     overrides: Overrides = None,
     json: AsJson = False,
@@ -60,8 +70,13 @@ def simulate(
     _, system = load_system(file, parse_overrides(overrides))
     plan = SimulationPlan(system, runs, duration, seed)
     schemes, algorithms, policies = check_schemes(scheme), check_algorithms(algorithm), check_policies(policy)
-    with progress_bar("simulating") as progress:
-        report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
+    if spark is not None:
+        if method != "walk" or algorithms or policies or workers > 1:
+            raise ConfigurationError("--spark: shares the runs of failures (--method walk), without --workers")
+        report = _simulate_on_spark(spark, system, schemes, plan, runs_out)
+    else:
+        with progress_bar("simulating") as progress:
+            report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
     save_report(report, out)
     if json:
         print_json(as_dict(report))
@@ -72,3 +87,27 @@ def simulate(
     console.print(render(report, limit=limit))
     if out is not None:
         console.print(f"saved {out}", markup=False, soft_wrap=True)
+
+
+def _simulate_on_spark(
+    spark: str, system: System, schemes: list[str] | None, plan: SimulationPlan, runs_out: Path | None
+) -> QoSReport:
+    from surecast.pipeline.sweep import sweep_session
+    from surecast.pipeline.sweep_runs import simulate_on_spark
+
+    folder = spark_folder(runs_out, "--runs-out")
+    with (
+        sweep_session(spark, folder.with_name(f"{folder.name}.spark")) as session,
+        progress_bar("simulating") as progress,
+    ):
+        return simulate_on_spark(
+            session,
+            system,
+            str(folder),
+            schemes,
+            runs=plan.runs,
+            duration_s=plan.duration_s,
+            seed=plan.seed,
+            warm_up_s=plan.warm_up_s,
+            progress=progress,
+        )

@@ -20,6 +20,14 @@ STATISTICS: Final[dict[str, str]] = {
     "broker_load": "load and number of subscriptions of a broker over time",
     "broker_uptime": "intervals in which a broker was up, and how each ended",
     "publisher_rates": "rate of every publisher, and how its gaps vary",
+    "box_changes": "every time that a set-top box went to another channel, on or off",
+    "channel_viewers": "viewers of every channel over time",
+    "channel_top": "the most viewed channels over time",
+    "channel_flow": "how often boxes went from each channel to each other",
+    "channel_stops": "how long boxes stay on a channel: surfing and staying",
+    "box_sessions": "every time that a box was on, from when and how long",
+    "programme_reach": "boxes that a programme reached, its viewers and its share",
+    "box_departures": "days on which a box was unlike its own history",
 }
 TABLES: Final[dict[str, str]] = {
     "raw_records": "every record of every file, as it was read",

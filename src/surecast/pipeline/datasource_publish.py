@@ -94,7 +94,7 @@ class Publisher:
         return count
 
     async def _publish_some(self, rows: list[dict[str, Any]], client: Client | None, at: int) -> tuple[Client, int]:
-        """Publishes rows, all again after a failure: the broker knows those that it has. The client, and where it is."""
+        """Publishes rows, all again after a failure: the broker knows those it has. The client, and where it is."""
         trouble: ClientError | None = None
         for attempt in range(_ATTEMPTS):
             if attempt:

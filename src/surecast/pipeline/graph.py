@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -23,17 +23,23 @@ from pyspark.pipelines.block_session_mutations import block_session_mutations
 from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
 from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect import proto
 
+from surecast.errors import ConfigurationError
 from surecast.pipeline.session import SparkFailed, find_java, in_short
 
-__all__ = ["Settings", "run_by_command", "run_in_session", "write_project"]
+__all__ = ["Settings", "bound_late", "run_by_command", "run_in_session", "write_project"]
 
 Progress = Callable[[str, str], None]
 """Called with a table and what happens to it: queued, starting, running, completed, failed."""
 
 _FLOW: Final = re.compile(r"Flow '?(?:\S+\.)?(\w+)'? (?:is|has) ([A-Z]+)")
+_BOUND_LATE: Final = frozenset(
+    ("read", "project", "filter", "join", "set_op", "sort", "limit", "offset", "aggregate", "deduplicate")
+    + ("subquery_alias", "hint", "local_relation", "range", "with_relations")
+)
+"""Steps of a plan that Spark Connect leaves alone until the graph is put together."""
 _DEFINITIONS: Final = """\
 from surecast.pipeline.tables import define
 
@@ -82,6 +88,36 @@ def run_in_session(
                 _tell(progress, message)
     except PySparkException as error:
         raise SparkFailed(in_short([*said, str(error)])) from error
+
+
+def bound_late(name: str, rows: DataFrame) -> DataFrame:
+    """The rows, if the graph will know all tables that they come from; an error that names the step where not.
+
+    Below `withColumn` and some others Spark looks tables up when a graph is registered. One that is there from the
+    run before is then read as it is, and not after the graph has brought it up to date.
+    """
+    early = sorted(_steps(cast(Any, rows)._plan.plan(cast(Any, rows.sparkSession).client)) - _BOUND_LATE)
+    if early:
+        raise ConfigurationError(
+            f"the table {name} is made with {', '.join(early)}, which reads its tables as the last run left them; "
+            "write it with select, such as select('*', column.alias('name'))"
+        )
+    return rows
+
+
+def _steps(message: Any) -> set[str]:
+    """The kinds of all relations in a plan, those inside of expressions too."""
+    found: set[str] = set()
+    if isinstance(message, proto.Relation):
+        kind = message.WhichOneof("rel_type")
+        has_pivot = kind == "aggregate" and message.aggregate.HasField("pivot")
+        found.add("pivot" if has_pivot else str(kind))
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for each in value if isinstance(value, Sequence) or hasattr(value, "extend") else (value,):
+            found |= _steps(each)
+    return found
 
 
 def write_project(folder: Path, settings: Settings) -> Path:

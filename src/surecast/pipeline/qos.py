@@ -85,7 +85,8 @@ def broker_books(spark: SparkSession) -> DataFrame:
     of_message = events.where(F.col("type").isin("published", *_FATES)).groupBy("broker", "log", "message")
     counts = [_count(F.col("type") == kind).alias(kind) for kind in _FATES]
     taken = F.sum(F.when(F.col("type") == "published", F.col("receivers"))).alias("receivers")
-    messages = of_message.agg(taken, *counts).withColumn("fates", sum((F.col(k) for k in _FATES), F.lit(0)))
+    fates = sum((F.col(k) for k in _FATES), F.lit(0)).alias("fates")
+    messages = of_message.agg(taken, *counts).select("*", fates)
     known = F.col("receivers").isNotNull()
     books = messages.groupBy("broker").agg(
         _count(known).alias("messages"),
@@ -98,9 +99,12 @@ def broker_books(spark: SparkSession) -> DataFrame:
         F.coalesce(F.sum(F.when(~known, F.col("fates"))), F.lit(0)).alias("unpublished"),
     )
     lost = events.where("type = 'lost'").groupBy("broker").agg(F.sum("records").alias("lost_records"))
-    joined = books.join(lost, "broker", "left").withColumn("lost_records", F.coalesce("lost_records", F.lit(0)))
-    faults = F.col("overdrawn") + F.col("unpublished") + F.col("lost_records")
-    return joined.withColumn("balanced", faults == 0)
+    lost_records = F.coalesce("lost_records", F.lit(0))
+    faults = F.col("overdrawn") + F.col("unpublished") + lost_records
+    columns = ("broker", "messages", "receivers", *_FATES, "waiting", "overdrawn", "unpublished")
+    return books.join(lost, "broker", "left").select(
+        *columns, lost_records.alias("lost_records"), (faults == 0).alias("balanced")
+    )
 
 
 def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
@@ -163,7 +167,8 @@ def publisher_rates(spark: SparkSession) -> DataFrame:
     published = _events(spark).where("type = 'published'")
     time = F.coalesce("publication_time", "time")
     by_time = Window.partitionBy("broker", "client").orderBy("at", "offset")
-    gaps = published.withColumn("at", time).withColumn("gap_s", F.col("at") - F.lag("at").over(by_time))
+    gap_s = (F.col("at") - F.lag("at").over(by_time)).alias("gap_s")
+    gaps = published.select("*", time.alias("at")).select("*", gap_s)
     found = gaps.groupBy("broker", "client").agg(
         F.count("*").alias("messages"),
         F.countDistinct("topic").alias("topics"),
@@ -183,7 +188,7 @@ def _events(spark: SparkSession) -> DataFrame:
     """The events of brokers, each with the name of its broker."""
     events = spark.read.table("broker_events")
     names = events.where("broker IS NOT NULL").groupBy("log").agg(F.max_by("broker", "offset").alias("name"))
-    # A graph is registered before its tables exist: nothing here may need their columns, as `drop` does.
+    # Named one by one: `drop` would look the table up before the graph has brought it up to date.
     broker = F.coalesce("name", "log").alias("broker")
     return events.join(F.broadcast(names), "log", "left").select(
         broker, *[n for n in EVENT_COLUMNS if n != "broker"], "log"

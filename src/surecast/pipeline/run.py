@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
+from surecast.pipeline.accounts import QUARANTINE, count_raw, differences
 from surecast.pipeline.catalogue import CLEAN, TABLES
+from surecast.pipeline.datasource_log import split_inputs
 from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from surecast.pipeline.graph import Settings
 
@@ -29,7 +31,7 @@ _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBSta
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What is in the tables after a run. records = quarantined + duplicates + sound, for all files together."""
+    """What is in the tables after a run. records = quarantined + duplicates + sound, each counted on its own."""
 
     files: int
     records: int
@@ -73,7 +75,7 @@ def run_pipeline(
     if remote is None:
         from surecast.pipeline.files import find_files
 
-        find_files(paths)  # a path that is not there is refused before Spark is started
+        find_files(split_inputs(paths)[0])  # a path that is not there is refused before Spark is started
     with open_tables(output, settings, remote) as (spark, address):
         report = run_tables(
             spark,
@@ -196,15 +198,16 @@ def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], befo
         whole = whole.unionAll(each)
     tables = {row["name"]: row["rows"] for row in whole.collect()}
     # One line of a trace may hold several intervals, so its lines are counted, not its rows.
-    lines = table("availability").select("trace", "position").distinct().count()
-    sound = sum(tables[name] for name in CLEAN if name != "availability") + lines
+    lines = table("availability").select("file", "position").distinct().count()
+    held = {name: tables[name] for name in CLEAN} | {"availability": lines}
     records = sum(row["records"] for row in files)
     quarantined = {row["reason"]: row["count"] for row in reasons}
+    duplicates = _duplicates(table("raw_records"), {**held, QUARANTINE: sum(quarantined.values())}, records)
     return RunReport(
         files=len(files),
         records=records,
-        sound=sound,
-        duplicates=records - sound - sum(quarantined.values()),
+        sound=sum(held.values()),
+        duplicates=duplicates,
         quarantined=quarantined,
         new_records=records - before,
         waiting_bytes=_waiting(inputs, {row["file"]: row["read_bytes"] for row in files}),
@@ -213,11 +216,22 @@ def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], befo
     )
 
 
+def _duplicates(raw: DataFrame, held: Mapping[str, int], records: int) -> int:
+    """Records that were there already; an error where tables do not hold what the raw records should become."""
+    counted = count_raw(raw)
+    wrong = differences(counted, held)
+    if (read := sum(each.records for each in counted.values())) != records:
+        wrong.append(f"input_files has {records} records in place of {read}")
+    if wrong:
+        raise SparkFailed(f"the tables do not add up: {'; '.join(wrong)}. Run it again with --full-refresh")
+    return sum(each.records - each.different for name, each in counted.items() if name != QUARANTINE)
+
+
 def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, int]:
     from surecast.pipeline.files import find_files, unread_bytes
 
     try:
-        found = find_files(inputs)
+        found = find_files(split_inputs(inputs)[0])
     except ConfigurationError:
         return {}
     waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in found.items()}

@@ -7,6 +7,7 @@ anew from the clean tables, so late records count like all others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -16,7 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.pipeline import qos
 from surecast.pipeline.catalogue import TABLES
+from surecast.pipeline.datasource_flow import define_log_flows
+from surecast.pipeline.datasource_log import split_inputs
 from surecast.pipeline.formats import BROKER
+from surecast.pipeline.graph import bound_late
 from surecast.pipeline.records import (
     EVENT_COLUMNS,
     INTERVAL_SOURCES,
@@ -28,11 +32,14 @@ from surecast.pipeline.records import (
     zap_event,
 )
 from surecast.pipeline.source import InputFiles
+from surecast.pipeline.zap_views import ZAP_VIEWS
 
 __all__ = ["INPUTS_KEY", "VIEWS", "WINDOW_KEY", "define"]
 
 INPUTS_KEY: Final = "surecast.inputs"
 WINDOW_KEY: Final = "surecast.window_s"
+
+_WINDOWED: Final = ("broker_load", "channel_viewers")
 
 VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
     "input_files": qos.input_files,
@@ -47,28 +54,39 @@ VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
 
 def define(spark: SparkSession) -> None:
     """Defines all tables in the graph that is being registered."""
-    inputs = spark.conf.get(INPUTS_KEY)
+    files, logs = split_inputs(json.loads(spark.conf.get(INPUTS_KEY, "[]") or "[]"))
     window_s = float(spark.conf.get(WINDOW_KEY, "60") or 60)
     spark.dataSource.register(InputFiles)
 
-    @dp.table(name="raw_records", comment=TABLES["raw_records"])
+    @_table("raw_records")
     def raw_records() -> DataFrame:
-        return judged(spark.readStream.format(InputFiles.name()).option("inputs", inputs or "[]").load())
+        return judged(spark.readStream.format(InputFiles.name()).option("inputs", json.dumps(files)).load())
 
-    @dp.table(name="quarantine", comment=TABLES["quarantine"])
+    define_log_flows(spark, logs, lambda rows: bound_late("raw_records", judged(rows)))
+
+    @_table("quarantine")
     def quarantine() -> DataFrame:
         bad = spark.readStream.table("raw_records").where("problem IS NOT NULL")
         return bad.select("source", "log", "file", "position", F.col("problem").alias("reason"), "text")
 
     _define_clean(spark)
-    for name, view in VIEWS.items():
+    for name, view in (VIEWS | ZAP_VIEWS).items():
         _define_view(spark, name, view, window_s)
+
+
+def _table(name: str) -> Callable[[Callable[[], DataFrame]], None]:
+    """Makes a function a streaming table of the graph."""
+
+    def decorate(rows: Callable[[], DataFrame]) -> None:
+        dp.table(name=name, comment=TABLES[name])(lambda: bound_late(name, rows()))
+
+    return decorate
 
 
 def _define_view(spark: SparkSession, name: str, view: Callable[..., DataFrame], window_s: float) -> None:
     @dp.materialized_view(name=name, comment=TABLES[name])
     def statistics() -> DataFrame:
-        return view(spark, window_s) if name == "broker_load" else view(spark)
+        return bound_late(name, view(spark, window_s) if name in _WINDOWED else view(spark))
 
 
 def _define_clean(spark: SparkSession) -> None:
@@ -77,7 +95,7 @@ def _define_clean(spark: SparkSession) -> None:
     def sound(*sources: str) -> DataFrame:
         return spark.readStream.table("raw_records").where(F.col("source").isin(*sources) & F.col("problem").isNull())
 
-    @dp.table(name="broker_events", comment=TABLES["broker_events"])
+    @_table("broker_events")
     def broker_events() -> DataFrame:
         digest = F.xxhash64("text").alias("digest")
         events = sound(BROKER).select("log", "file", "position", digest, broker_event(F.col("text")).alias("event"))
@@ -88,7 +106,7 @@ def _define_clean(spark: SparkSession) -> None:
         )
         return unique.select(*EVENT_COLUMNS, "log", "file", "position")
 
-    @dp.table(name="zap_events", comment=TABLES["zap_events"])
+    @_table("zap_events")
     def zap_events() -> DataFrame:
         event = zap_event(F.col("source"), F.col("text")).alias("event")
         names = ("time", "box", "kind", "value", "to_channel", "from_channel")
@@ -101,10 +119,10 @@ def _define_clean(spark: SparkSession) -> None:
 
     def of_traces(*sources: str) -> DataFrame:
         # In a trace two equal lines are two observations; only the same line of the same trace is one.
-        traces = sound(*sources).withColumn("digest", F.xxhash64("text"))
+        traces = sound(*sources).select("*", F.xxhash64("text").alias("digest"))
         return traces.dropDuplicates(["log", "position", "digest"])
 
-    @dp.table(name="viewing_sessions", comment=TABLES["viewing_sessions"])
+    @_table("viewing_sessions")
     def viewing_sessions() -> DataFrame:
         session = viewing_session(F.col("text")).alias("session")
         return (
@@ -113,7 +131,7 @@ def _define_clean(spark: SparkSession) -> None:
             .select("session.*", "log", "file", "position")
         )
 
-    @dp.table(name="availability", comment=TABLES["availability"])
+    @_table("availability")
     def availability() -> DataFrame:
         found = intervals(F.col("source"), F.col("text"))
         rows = of_traces(*INTERVAL_SOURCES).select(F.inline(found), "source", "log", "file", "position")

@@ -15,7 +15,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -48,8 +48,8 @@ def box_changes(events: DataFrame) -> DataFrame:
         "position",
     )
     # A box that was never heard of is on a channel that nobody knows.
-    known = heard.where("channel IS NOT NULL").withColumn("now", F.when(F.col("value") != 0, F.col("channel")))
-    before = known.withColumn("before", F.lag("now").over(by_box))
+    known = heard.where("channel IS NOT NULL").select("*", F.when(F.col("value") != 0, F.col("channel")).alias("now"))
+    before = known.select("*", F.lag("now").over(by_box).alias("before"))
     changed = before.where(~F.col("now").eqNullSafe(F.col("before")))
     return changed.select(
         "time",
@@ -68,7 +68,8 @@ def box_changes_stream(events: DataFrame, lateness: str = "10 minutes", buckets:
     """
     if buckets < 1:
         raise ConfigurationError(f"buckets {buckets}: write 1 or more")
-    order = F.concat_ws("\u0000", "log", "file", F.lpad(F.col("position").cast("string"), 20, "0"))
+    # Not the character 0: pandas takes it for the end of a text.
+    order = F.concat_ws("\u0001", "log", "file", F.lpad(F.col("position").cast("string"), 20, "0"))
     bucket = F.pmod(F.xxhash64("box"), F.lit(buckets)).cast("int").alias("bucket")
     heard = _heard(events.withWatermark("time", lateness)).select(
         bucket, "time", "box", "value", "to_channel", order.alias("order")

@@ -47,9 +47,15 @@ def top_channels(changes: DataFrame, at: datetime, n: int = 10) -> DataFrame:
     """The `n` most viewed channels at an instant, among equals by name (rank, channel, viewers)."""
     if n < 1:
         raise ConfigurationError(f"n {n}: write 1 or more")
-    by_viewers = Window.orderBy(F.desc("viewers"), "channel")
-    ranked = viewers_at(changes, at).orderBy(F.desc("viewers"), "channel").limit(n)
-    return ranked.select(F.row_number().over(by_viewers).alias("rank"), "channel", "viewers")
+    # Channels are few: as one sorted array they need no window over everything.
+    ordered = F.array_sort(F.collect_list(F.struct((-F.col("viewers")).alias("fewer"), "channel")))
+    top = viewers_at(changes, at).agg(F.slice(ordered, 1, n).alias("top"))
+    ranked = top.select(F.posexplode("top").alias("place", "each"))
+    return ranked.select(
+        (F.col("place") + 1).alias("rank"),
+        F.col("each.channel").alias("channel"),
+        (-F.col("each.fewer")).alias("viewers"),
+    )
 
 
 def channel_viewers(changes: DataFrame, window_s: int = 60) -> DataFrame:
@@ -68,7 +74,9 @@ def channel_viewers(changes: DataFrame, window_s: int = 60) -> DataFrame:
         F.lead("at").over(by_channel).alias("until"),
     ).where("viewers > 0")
     ends = changes.agg((_window_of(seconds(F.max("time")), window_s) + window_s).alias("log_end"))
-    spans = held.join(F.broadcast(ends)).withColumn("until", F.coalesce("until", "log_end"))
+    spans = held.join(F.broadcast(ends)).select(
+        "channel", "viewers", "at", F.coalesce("until", "log_end").alias("until")
+    )
     starts = F.sequence(_window_of(F.col("at"), window_s), _window_of(F.col("until") - 1, window_s), F.lit(window_s))
     cut = spans.select("channel", "viewers", "at", "until", F.explode(starts).alias("start_s"))
     end_s = F.col("start_s") + window_s

@@ -52,7 +52,7 @@ def viewing_stops(changes: DataFrame) -> DataFrame:
     left = moves.agg(F.sum("by").alias("here"), F.max(F.when(F.col("by") > 0, F.col("time"))).alias("start"))
     log_end = changes.agg(F.max("time").alias("end"))
     still = left.where("here > 0").join(F.broadcast(log_end)).select("box", "channel", "start", "end")
-    return ended.withColumn("is_open", F.lit(False)).unionByName(still.withColumn("is_open", F.lit(True)))
+    return ended.select("*", F.lit(False).alias("is_open")).unionAll(still.select("*", F.lit(True).alias("is_open")))
 
 
 def channel_stops(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
@@ -93,8 +93,9 @@ def box_sessions(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
     stops = viewing_stops(changes)
     by_box = Window.partitionBy("box").orderBy("start", "end")
     follows = F.col("start") == F.lag("end").over(by_box)
-    begun = stops.withColumn("begins", (~F.coalesce(follows, F.lit(False))).cast("int"))
-    numbered = begun.withColumn("session", F.sum("begins").over(by_box.rowsBetween(Window.unboundedPreceding, 0)))
+    begun = stops.select("*", (~F.coalesce(follows, F.lit(False))).cast("int").alias("begins"))
+    so_far = by_box.rowsBetween(Window.unboundedPreceding, 0)
+    numbered = begun.select("*", F.sum("begins").over(so_far).alias("session"))
     length_s = seconds("end") - seconds("start")
     found = numbered.groupBy("box", "session").agg(
         F.min("start").alias("start"),
@@ -133,7 +134,7 @@ def programme_reach(changes: DataFrame, schedule: DataFrame | None = None, reach
     slots = slots.where("slot_end_s > slot_s")
     pieces = _binned(viewing_stops(changes))
     bins = F.sequence(_bin(F.col("slot_s")), _bin(F.col("slot_end_s") - 1))
-    parts = slots.withColumn("bin", F.explode(bins))
+    parts = slots.select("*", F.explode(bins).alias("bin"))
     seen_s = F.least("end_s", "slot_end_s") - F.greatest("start_s", "slot_s")
     key = ["channel", "slot_s", "slot_end_s"]
     met = parts.join(pieces, ["channel", "bin"]).select(*key, "box", seen_s.alias("seen_s")).where("seen_s > 0")
@@ -173,14 +174,14 @@ def box_departures(
     measures = F.stack(F.lit(2), F.lit("changes"), F.col("changes"), F.lit("viewing_s"), F.col("viewing_s"))
     values = periods.select("box", "period", "last", measures.alias("measure", "value"))
     before = Window.partitionBy("box", "measure").orderBy("period").rowsBetween(-history, -1)
-    past = values.withColumn("past", F.array_sort(F.collect_list("value").over(before)))
+    past = values.select("*", F.array_sort(F.collect_list("value").over(before)).alias("past"))
     judged = past.where((F.size("past") >= least) & (F.col("period") < F.col("last")))
-    usual = judged.withColumn("usual", _median(F.col("past")))
+    usual = judged.select("*", _median(F.col("past")).alias("usual"))
     off_by = F.array_sort(F.transform("past", lambda value: F.abs(value - F.col("usual"))))
     floor = F.when(F.col("measure") == "changes", 1.0).otherwise(60.0)
     spread = F.greatest(_NORMAL_MAD * F.col("mad"), F.col("usual") / 10.0, floor)
-    spreads = usual.withColumn("mad", _median(off_by)).withColumn("spread", spread)
-    found = spreads.withColumn("departs_by", (F.col("value") - F.col("usual")) / F.col("spread"))
+    spreads = usual.select("*", _median(off_by).alias("mad")).select("*", spread.alias("spread"))
+    found = spreads.select("*", ((F.col("value") - F.col("usual")) / F.col("spread")).alias("departs_by"))
     start = F.timestamp_seconds(F.col("period") * period_s).alias("start")
     return found.where(F.abs("departs_by") > DEPARTS_AT).select(
         "box", start, "measure", "value", "usual", "spread", "departs_by"
@@ -191,8 +192,8 @@ def _by_period(changes: DataFrame, period_s: int) -> DataFrame:
     """For each box and period from its first to the log's last: changes and seconds viewed; and the last period."""
     period = F.floor(seconds("time") / period_s).cast("bigint")
     counted = changes.groupBy("box", period.alias("period")).agg(F.count("*").alias("changes"))
-    viewed = _binned(viewing_stops(changes), period_s).groupBy("box", F.col("bin").alias("period"))
-    viewed = viewed.agg(F.sum(F.col("end_s") - F.col("start_s")).alias("viewing_s"))
+    pieces = _binned(viewing_stops(changes), period_s).groupBy("box", F.col("bin").alias("period"))
+    viewed = pieces.agg(F.sum(F.col("end_s") - F.col("start_s")).alias("viewing_s"))
     last = changes.agg(F.max(period).alias("last"))
     first = changes.groupBy("box").agg(F.min(period).alias("first"))
     calendar = first.join(F.broadcast(last)).select(
@@ -216,13 +217,14 @@ def _all_viewing(slots: DataFrame, pieces: DataFrame) -> DataFrame:
     )
     begun = pieces.select("bin", F.inline(steps)).groupBy("bin", "at").agg(F.sum("by").alias("by"))
     spans = slots.select("slot_s", "slot_end_s").distinct()
-    parts = spans.withColumn("bin", F.explode(F.sequence(_bin(F.col("slot_s")), _bin(F.col("slot_end_s") - 1))))
+    bins = F.sequence(_bin(F.col("slot_s")), _bin(F.col("slot_end_s") - 1))
+    parts = spans.select("*", F.explode(bins).alias("bin"))
     low = F.greatest(F.col("slot_s"), F.col("bin") * _BIN_S).alias("low")
     high = F.least(F.col("slot_end_s"), (F.col("bin") + 1) * _BIN_S).alias("high")
     parts = parts.select("slot_s", "slot_end_s", "bin", low, high)
     edges = parts.select("bin", F.explode(F.array("low", "high")).alias("at")).distinct()
     run = Window.partitionBy("bin").orderBy("at").rangeBetween(Window.unboundedPreceding, 0)
-    marks = begun.unionByName(edges.withColumn("by", F.lit(0).cast("bigint")))
+    marks = begun.unionAll(edges.select("*", F.lit(0).cast("bigint").alias("by")))
     total = F.col("at") * F.sum("by").over(run) - F.sum(F.col("by") * F.col("at")).over(run)
     sums = marks.select("bin", "at", total.alias("viewed_s")).distinct()
     lows = sums.select("bin", F.col("at").alias("low"), F.col("viewed_s").alias("low_s"))

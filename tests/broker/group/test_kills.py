@@ -18,8 +18,8 @@ Run = Callable[..., Any]
 
 @pytest.mark.parametrize(
     ("replicas", "variant", "sync", "at_once", "times"),
-    [(3, "multi", "majority", 1, 4), (3, "fast", "none", 1, 1), (5, "multi", "none", 2, 1)],
-    ids=["the leader again and again", "fast Paxos", "two of five at once"],
+    [(3, "multi", "majority", 1, 4), (3, "fast", "none", 1, 1), (5, "batch", "none", 2, 1)],
+    ids=["the leader again and again", "fast Paxos", "batch Paxos, two of five at once"],
 )
 def test_killed_leaders_lose_nothing_and_change_no_order(
     kills: ModuleType,

@@ -160,6 +160,12 @@ def test_a_replica_whose_disk_is_lost_is_refused_and_replaced_by_a_new_one(group
         async with GroupClient([group.addresses[group.numbers.index(4)]], client_id="lasting") as client:
             await client.publish("t", b"through the new one")
             assert (await client.message()).payload == b"through the new one"
+        # The old one's entry may go from the file now; the new one and a founder start without it.
+        change(group, lambda replicas: [one for one in replicas if one["id"] != lost])
+        for number in (4, present[0]):
+            group.kill(number)
+            group.start(number)
+            await equal(group, *present)
 
     run(main)
 
@@ -174,7 +180,11 @@ def replace(group: LocalGroup, old: int, new: int) -> str:
 def add_replica(group: LocalGroup, number: int) -> None:
     """Adds a replica that joins to the group's file."""
     extra = yaml.safe_load(write_group(group.path.parent / "extra", 1).read_text())["replicas"][0]
+    change(group, lambda replicas: [*replicas, {**extra, "id": number, "joins": True}])
+
+
+def change(group: LocalGroup, replicas: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    """Changes the replicas of the group's file."""
     data = yaml.safe_load(group.path.read_text())
-    data["replicas"].append({**extra, "id": number, "joins": True})
-    group.path.write_text(yaml.safe_dump(data))
+    group.path.write_text(yaml.safe_dump({**data, "replicas": replicas(data["replicas"])}))
     group.spec = LocalGroup(group.path).spec

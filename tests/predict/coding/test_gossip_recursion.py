@@ -12,38 +12,56 @@ from surecast.predict.coding import GossipLaw, recover, rounds_in_time
 from surecast.predict.coding.early import early_exchange
 
 
+class Members:
+    """A group whose members are followed one by one. Every packet that comes is of use: a large field."""
+
+    def __init__(self, law: GossipLaw, first: list[int], success: float, rng: np.random.Generator):
+        self.law, self.success, self.rng = law, success, rng
+        self.missing = list(first)
+        self.since = {m: 0 for m, d in enumerate(first) if not d}
+        self.asking: dict[int, int] = {}
+
+    def step(self, t: int) -> None:
+        told: dict[int, int] = {}
+        for m, start in self.since.items():
+            if t - start < self.law.rounds:
+                others = [o for o in range(self.law.members) if o != m]
+                for o in self.rng.choice(others, min(self.law.fan_out, len(others)), replace=False):
+                    told[int(o)] = told.get(int(o), 0) + (self.law.mode == "push" or self.arrives())
+        if self.law.mode == "push":
+            for o, pushes in told.items():
+                came = self.rng.binomial(self.law.packets * pushes, self.success)
+                self.missing[o] = max(0, self.missing[o] - came)
+        else:
+            self.ask(told)
+        for m, d in enumerate(self.missing):
+            if not d:
+                self.since.setdefault(m, t + 1)
+
+    def ask(self, told: dict[int, int]) -> None:
+        for o, times in told.items():
+            if times and self.missing[o]:
+                self.asking.setdefault(o, self.law.rounds)
+        for o in list(self.asking):
+            self.asking[o] -= 1
+            if self.arrives():
+                self.missing[o] -= self.rng.binomial(self.missing[o], self.success)
+            if not self.missing[o] or not self.asking[o]:
+                del self.asking[o]
+
+    def arrives(self) -> bool:
+        return bool(self.rng.random() < self.success)
+
+
 def followed(law: GossipLaw, first: list[int], success: float, steps: int, seed: int, runs: int) -> np.ndarray:
-    """Share of runs in which each member is complete at the end. Every packet that comes is of use: a large field."""
+    """Share of runs in which each member is complete at the end."""
     rng = np.random.default_rng(seed)
     ends = np.zeros(law.members)
     for _ in range(runs):
-        missing = list(first)
-        since = {m: 0 for m in range(law.members) if not missing[m]}
-        asking: dict[int, int] = {}
+        group = Members(law, first, success, rng)
         for t in range(steps):
-            told: dict[int, int] = {}
-            for m, start in since.items():
-                if t - start < law.rounds:
-                    others = [o for o in range(law.members) if o != m]
-                    for o in rng.choice(others, min(law.fan_out, len(others)), replace=False):
-                        told[int(o)] = told.get(int(o), 0) + (law.mode == "push" or rng.random() < success)
-            if law.mode == "push":
-                for o, pushes in told.items():
-                    missing[o] = max(0, missing[o] - rng.binomial(law.packets * pushes, success))
-            else:
-                for o, times in told.items():
-                    if times and missing[o] and o not in asking:
-                        asking[o] = law.rounds
-                for o in list(asking):
-                    asking[o] -= 1
-                    if rng.random() < success:
-                        missing[o] -= rng.binomial(missing[o], success)
-                    if not missing[o] or not asking[o]:
-                        del asking[o]
-            for m in range(law.members):
-                if not missing[m]:
-                    since.setdefault(m, t + 1)
-        ends += [not d for d in missing]
+            group.step(t)
+        ends += [not d for d in group.missing]
     return ends / runs
 
 
@@ -128,7 +146,9 @@ def test_rounds_before_a_deadline() -> None:
 def test_nothing_is_early_where_all_are_served_together() -> None:
     law = GossipLaw("push-pull", members=10, packets=4, fan_out=2, rounds=3)
     times = np.full((2, 2), 0.2)
-    early = early_exchange(law, np.array([5.0, 5.0]), np.ones(2), np.zeros((2, 5)), times, np.full((2, 2), 0.1), 1.0, 0.1)
+    early = early_exchange(
+        law, np.array([5.0, 5.0]), np.ones(2), np.zeros((2, 5)), times, np.full((2, 2), 0.1), 1.0, 0.1
+    )
     assert (early.requests, early.replies, early.completed.tolist()) == (0.0, 0.0, [0.0, 0.0])
 
 

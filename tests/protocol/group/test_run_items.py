@@ -60,7 +60,8 @@ class Pair:
             ]
             self.home.execute(command, context)
             self.told.execute(command, context)
-            self.plain.execute(pack(*HEAD.unpack_from(command), as_packets), context)
+            replica, life, sequence = HEAD.unpack_from(command)
+            self.plain.execute(pack(replica, life, sequence, as_packets), context)
 
     def enter(self, name: str, version: int) -> Member:
         connection = self.edge.open(Origin(peer=name), 5.0)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
 from surecast.errors import AssumptionError
 from surecast.pipeline.learn.lifetimes import (
@@ -29,11 +29,11 @@ ENDS_MIN: Final = 20
 """Ends below which no other distribution than the exponential is tried: too few to tell them apart."""
 SIGNIFICANCE: Final = 0.01
 """A distribution is rejected where what was seen would come about less often than this."""
-AIC_MARGIN: Final = 2.0
+AIC_MARGIN: Final = 4.0
+"""By how much another distribution must have the better criterion to be taken in place of the exponential."""
 _CELLS_MAX = 10
-_PER_CELL = 5.0
+_PER_CELL = 10.0
 _FLAT = 0.1  # directions in which the fit leaves less than this share of the variance say nothing
-_DRAWS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +66,14 @@ class LifetimeFit:
             return f"exponential taken: {self.ends} {'end is' if self.ends == 1 else 'ends are'} too few to test"
         if self.law.name == "exponential" and self.p_exponential >= SIGNIFICANCE:
             return f"exponential fits (p = {self.p_exponential:.2g})"
+        if self.law.name == "exponential":
+            return f"exponential is nearest but does not fit (p = {self.p_exponential:.2g})"
         if self.p_chosen is None or self.p_chosen >= SIGNIFICANCE:
             fits = "fits" if self.p_chosen is None else f"fits (p = {self.p_chosen:.2g})"
         else:
             fits = f"is nearest but does not fit (p = {self.p_chosen:.2g})"
-        if self.law.name == "exponential":
-            return f"exponential {fits}"
-        return f"exponential rejected (p = {self.p_exponential:.2g}), {self.law.name} {fits}"
+        worse = self.aic["exponential"] - self.aic[self.law.name]
+        return f"exponential rejected (p = {self.p_exponential:.2g}, AIC worse by {worse:.3g}), {self.law.name} {fits}"
 
     def spec(self) -> dict[str, Any]:
         """The shape as a scenario file says it, with its mean where it has no scale of its own."""
@@ -129,8 +130,8 @@ def cell_test(times: Times, law: Law) -> float | None:
 def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
     """The distribution of times: exponential unless it is rejected and another is clearly more likely.
 
-    Weibull, lognormal and phase-type times are tried. Exponential times are rejected by their likelihood ratio to
-    Weibull times, or by cells. The one with the best criterion by Akaike is chosen.
+    Weibull, lognormal and phase-type times are tried, and the one with the best criterion by Akaike is chosen. How
+    likely exponential times are is told by their likelihood ratio to Weibull times, and by cells.
     """
     ends, total_s = times.ends + times.residual_ends, times.total_s + times.residual_s
     if ends <= 0 or total_s <= 0:
@@ -140,36 +141,31 @@ def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
     if times.ends < ENDS_MIN:
         law = fit_exponential(times if times.ends > 0 else Times.of([total_s / ends]))
         return LifetimeFit(law, total_s / ends, low, high, round(ends), round(times.cut_off), None, None, {})
-    plain, weibull = fit_exponential(times), fit_weibull(times)
+    plain, weibull, lognormal = fit_exponential(times), fit_weibull(times), fit_lognormal(times)
     by_cells = cell_test(times, plain)
     p_plain = min(1.0, 2.0 * min(ratio_test(plain, weibull), 1.0 if by_cells is None else by_cells))
-    laws = [plain, weibull, fit_lognormal(times)]
+    laws = [plain, weibull, lognormal]
     # Phases cost the most to fit, and nothing is gained by them where exponential times do.
-    if p_plain < SIGNIFICANCE:
-        laws.append(fit_phase_type(times))
+    if p_plain < SIGNIFICANCE or min(law.aic for law in laws) < plain.aic - AIC_MARGIN:
+        laws.append(fit_phase_type(times, variable=bool(weibull.parameters[1] < 0.0)))
     aic = {law.name: law.aic for law in laws}
     best = min(laws, key=lambda law: law.aic)
-    if p_plain >= SIGNIFICANCE or best.aic > plain.aic - AIC_MARGIN:
-        return LifetimeFit(
-            plain, total_s / ends, low, high, round(ends), round(times.cut_off), p_plain, by_cells, aic
-        )
-    low, high = best.mean_interval(times, level) or _drawn_interval(times, best, level)
-    return LifetimeFit(
-        best, best.mean_s, low, high, round(times.ends), round(times.cut_off), p_plain, cell_test(times, best), aic
-    )
+    cut_off = round(times.cut_off)
+    if best.aic > plain.aic - AIC_MARGIN:
+        return LifetimeFit(plain, total_s / ends, low, high, round(ends), cut_off, p_plain, by_cells, aic)
+    low, high = best.mean_interval(times, level) or _wide_interval(times, best, level)
+    p_best = cell_test(times, best)
+    return LifetimeFit(best, best.mean_s, low, high, round(times.ends), cut_off, p_plain, p_best, aic)
 
 
-def _drawn_interval(times: Times, law: Law, level: float) -> tuple[float, float]:
-    """An interval for the mean by drawing the times again, where the likelihood has no clear top."""
-    fit = {"weibull": fit_weibull, "lognormal": fit_lognormal}.get(law.name, fit_phase_type)
-    rng = np.random.default_rng(np.random.SeedSequence(1))
-    number = round(float(times.count.sum()))
-    means = []
-    for _ in range(_DRAWS):
-        count = rng.multinomial(number, times.count / times.count.sum()).astype(np.float64)
-        kept = count > 0
-        if (times.ended & kept).any():
-            means.append(fit(Times(times.value_s[kept], count[kept], times.ended[kept])).mean_s)
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(means, [tail, 1.0 - tail])
-    return float(low), float(high)
+def _wide_interval(times: Times, law: Law, level: float) -> tuple[float, float]:
+    """An interval for the mean where the likelihood has no clear top: by the variance of the law that was found.
+
+    As if only the times that ended had been seen, so that it is rather too wide than too narrow.
+    """
+    value = times.value_s[times.ended]
+    count = times.count[times.ended]
+    mean = float(count @ value) / times.ends
+    spread = max(float(count @ (value - mean) ** 2) / times.ends / mean**2, 1.0)
+    reach = float(norm.ppf(0.5 + level / 2.0)) * math.sqrt(spread / times.ends)
+    return law.mean_s * math.exp(-reach), law.mean_s * math.exp(reach)

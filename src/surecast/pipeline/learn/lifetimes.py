@@ -207,8 +207,8 @@ def fit_lognormal(times: Times) -> Law:
             return 1e300
         return -_likelihood(times, np.array([q[0] + math.exp(2.0 * q[1]) / 2.0, q[1]]), density, survival)
 
-    options = {"xatol": 1e-9, "fatol": 1e-9, "maxiter": 2000}
-    found = minimize(cost, np.array([mu, math.log(sigma)]), method="Nelder-Mead", options=options).x
+    start = np.array([mu, math.log(sigma)])
+    found = minimize(cost, start, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 2000}).x
     at = np.array([found[0] + math.exp(2.0 * found[1]) / 2.0, found[1]])
 
     def spec(p: Array) -> dict[str, Any]:

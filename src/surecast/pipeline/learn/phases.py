@@ -12,19 +12,22 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import gammaincc, gammaln, logsumexp
 
 from surecast.errors import AssumptionError
 from surecast.pipeline.learn.lifetimes import Law
 from surecast.pipeline.learn.samples import Times
 
-__all__ = ["STAGES", "fit_erlang_mixture", "fit_phase_type"]
+__all__ = ["STEADY", "VARIABLE", "fit_erlang_mixture", "fit_phase_type"]
 
 Array = NDArray[np.float64]
-STAGES: Final = ((2,), (3,), (4,), (1, 1), (1, 2), (1, 3), (2, 2))
-"""Stages of each branch, of the mixtures that are tried. Three branches are hardly ever told apart by a log."""
-_ROUNDS_MAX = 2000
-_GAIN_MIN = 1e-9
+STEADY: Final = ((2,), (3,), (4,), (1, 2), (2, 2))
+VARIABLE: Final = ((1, 1), (1, 2), (1, 3))
+"""Stages of each branch, of the mixtures that are tried for times less and more variable than exponential ones. Three
+branches are hardly ever told apart by a log."""
+_ROUNDS_MAX = 150
+_GAIN_MIN = 1e-8
 _SHARE_MIN = 1e-6
 
 
@@ -113,16 +116,31 @@ def fit_erlang_mixture(times: Times, stages: tuple[int, ...]) -> Law:
         if likelihood - before < _GAIN_MIN * max(1.0, abs(likelihood)):
             break
         before = likelihood
-    at = mixture.parameters(shares, rates)
+    at = _polished(times, mixture, mixture.parameters(shares, rates))
     name = "erlang" if len(stages) == 1 else "hyperexponential" if set(stages) == {1} else "phase-type"
     law = Law(name, at, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
     found = law.likelihood(times, at)
     return Law(name, at, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, found)
 
 
-def fit_phase_type(times: Times) -> Law:
-    """The best of the mixtures, by Akaike's criterion."""
-    return min((fit_erlang_mixture(times, stages) for stages in STAGES), key=lambda law: law.aic)
+def _polished(times: Times, mixture: _Mixture, at: Array) -> Array:
+    """The last steps to the top of the likelihood, which expectation maximisation takes slowly where it is flat."""
+    if len(mixture.stages) == 1:
+        return at
+    law = Law("", at, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
+    bounds = [(float(value) - 3.0, float(value) + 3.0) for value in at]
+
+    def cost(p: Array) -> float:
+        return -law.likelihood(times, p)
+
+    found = minimize(cost, at, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    return np.asarray(found.x) if -float(found.fun) > law.likelihood(times, at) else at
+
+
+def fit_phase_type(times: Times, variable: bool) -> Law:
+    """The best of the mixtures by Akaike's criterion, for times more or less `variable` than exponential ones."""
+    tried = VARIABLE if variable else STEADY
+    return min((fit_erlang_mixture(times, stages) for stages in tried), key=lambda law: law.aic)
 
 
 def _start(times: Times, stages: Array) -> tuple[Array, Array]:

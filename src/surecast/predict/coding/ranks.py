@@ -77,7 +77,7 @@ def full_rank_probability(vectors: int, dimension: int, field_bits: int) -> floa
     first = vectors - dimension + 1
     # Terms from q^-60 on change nothing that a float can hold.
     last = min(vectors, first + math.ceil(60 / math.log2(q)))
-    return math.prod(1.0 - q**-i for i in range(first, last + 1))
+    return math.prod((1.0 - q**-i for i in range(first, last + 1)), start=1.0)
 
 
 def decode_probability(received: int, packets: int, field_bits: int) -> float:

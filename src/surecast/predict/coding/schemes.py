@@ -15,7 +15,7 @@ from surecast.predict.coding.delivery import (
     gossip_outcome,
     path_arrivals,
 )
-from surecast.predict.coding.network import Audience, Channel, Peers, path_set, peers_of
+from surecast.predict.coding.network import Audience, Channel, PathSet, Peers, path_set, peers_of
 from surecast.predict.coding.trees import retransmission_outcome, tree_outcome
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding, Gossip
@@ -112,7 +112,6 @@ class Forecaster:
     def coded(self, audience: Audience, kind: PathKind, coded: int, gossip: Gossip | None) -> Outcome:
         """Coding with so many coded packets over paths of a kind, and gossip or none."""
         arrivals = self.arrivals(audience, kind, coded)
-        self._must_keep_up(audience, arrivals)
         return coded_outcome(audience, arrivals, self.peers(audience), gossip)
 
     def arrivals(self, audience: Audience, kind: PathKind, coded: int) -> Arrivals:
@@ -120,6 +119,7 @@ class Forecaster:
         if key not in self._arrivals:
             event = self.event(coded)
             paths = path_set(self.system.overlay, audience, kind, event.sent, self.channel)
+            self._must_keep_up(audience, paths)
             self._arrivals[key] = path_arrivals(audience, paths, event, self.channel, self.samples, self.system.seed)
         return self._arrivals[key]
 
@@ -129,14 +129,14 @@ class Forecaster:
             self._peers[key] = peers_of(self.system.overlay, audience, self.channel, with_source)
         return self._peers[key]
 
-    def _must_keep_up(self, audience: Audience, arrivals: Arrivals) -> None:
+    def _must_keep_up(self, audience: Audience, paths: PathSet) -> None:
         """Events that come faster than their paths carry them queue without end: the delays would be wrong."""
-        wanted_per_s = audience.rate_per_s * arrivals.event.sent
-        if wanted_per_s > arrivals.paths.rate_per_s:
+        wanted_per_s = audience.rate_per_s * paths.packets
+        if wanted_per_s > paths.rate_per_s:
             broker = self.system.overlay.brokers[audience.source].name
             raise AssumptionError(
-                f"broker {broker}: {wanted_per_s:.4g} packets/s are sent over {arrivals.paths.kind} paths that carry "
-                f"{arrivals.paths.rate_per_s:.4g}/s; lower the rate, the packets or the redundancy, or raise capacities"
+                f"broker {broker}: {wanted_per_s:.4g} packets/s are sent over {paths.kind} paths that carry "
+                f"{paths.rate_per_s:.4g}/s; lower the rate, the packets or the redundancy, or raise capacities"
             )
 
 

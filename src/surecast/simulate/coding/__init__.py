@@ -1,7 +1,23 @@
 """Coded delivery and its alternatives in virtual time."""
 
-from surecast.simulate.coding.network import Channel
+from surecast.simulate.coding.answer import simulate_alternative, simulate_coding
+from surecast.simulate.coding.network import Audience, Channel, audiences_of
 from surecast.simulate.coding.outcomes import Outcomes
 from surecast.simulate.coding.run import Alternative, Caster, alternatives, settings_for
+from surecast.simulate.coding.sweep import LossPoint, LossSweep, sweep_loss
 
-__all__ = ["Alternative", "Caster", "Channel", "Outcomes", "alternatives", "settings_for"]
+__all__ = [
+    "Alternative",
+    "Audience",
+    "Caster",
+    "Channel",
+    "LossPoint",
+    "LossSweep",
+    "Outcomes",
+    "alternatives",
+    "audiences_of",
+    "settings_for",
+    "simulate_alternative",
+    "simulate_coding",
+    "sweep_loss",
+]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numba.core import types
-from numba.typed import Dict
 
 from surecast.protocol.coding.kernels import draw
 from surecast.simulate.coding.kernel_nodes import (
@@ -103,7 +101,7 @@ def _publish(net, rules, scheme, s):
 
 
 @njit(cache=True)
-def _deliver(net, rules, scheme, s, answered, slot):
+def _deliver(net, rules, scheme, s, slot):
     """A message arrives."""
     kind, node, sender, number = s.kind[slot], s.to[slot], s.sender[slot], s.number[slot]
     vector = s.vector[slot].copy()
@@ -123,7 +121,7 @@ def _deliver(net, rules, scheme, s, answered, slot):
         announced(net, rules, scheme, s, node, sender)
     elif kind == REQUEST:
         i = node - rules.brokers if node >= rules.brokers else rules.subscribers
-        asked(net, rules, s, answered, node, i, sender, number, vector)
+        asked(net, rules, s, node, i, sender, number, vector)
     else:
         subscriber_packet(net, rules, scheme, s, node, number, form, vector, True)
 
@@ -162,7 +160,6 @@ def run_events(network, rules, branches, state, first, count, done_s, recovered,
     slots = np.empty(_TIMERS_MAX, np.int64)
     for k in range(count):
         relay, gossip, trips = s.relay_draws.copy(), s.gossip_draws.copy(), s.trips.copy()
-        answered = Dict.empty(types.int64, types.int64)
         _begin(rules, s, first + k)
         _publish(net, rules, scheme, s)
         while s.numbers[0] > 0 and s.numbers[3] == 0:
@@ -170,7 +167,7 @@ def run_events(network, rules, branches, state, first, count, done_s, recovered,
             if s.now[0] >= rules.deadline_s:
                 break
             if key < TIMER:
-                _deliver(net, rules, scheme, s, answered, slot)
+                _deliver(net, rules, scheme, s, slot)
             else:
                 _timers(net, rules, scheme, s, key, slot, keys, slots)
         if s.numbers[3]:

@@ -172,6 +172,7 @@ def subscriber_packet(net, rules, scheme, s, node, number, form, vector, by_peer
 def offer(net, rules, scheme, s, node, i):
     """From now on others may have the event from here."""
     s.rounds_left[i] = rules.rounds
+    s.answered[i] = 0
     if rules.gossip != PULL:
         s.round_at[i] = s.now[0]
         hold_round(net, rules, scheme, s, node, i)
@@ -292,15 +293,13 @@ def _ask(net, rules, s, node, i):
 
 
 @njit(cache=True)
-def asked(net, rules, s, answered, node, i, sender, missing, wanted):
+def asked(net, rules, s, node, i, sender, missing, wanted):
     """A peer misses packets, and gets as many as it may have."""
     if s.rounds_left[i] == NONE:
         return
-    key = np.int64(i) << np.int64(32) | np.int64(sender)
-    had = answered.get(key, np.int64(0))
-    budget = _ANSWERS * rules.packets - had
+    budget = _ANSWERS * rules.packets - s.answered[i, sender - rules.brokers]
     count = min(missing, budget)
-    answered[key] = had + count
+    s.answered[i, sender - rules.brokers] += count
     if rules.coded_gossip:
         for _ in range(count):
             _give(net, rules, s, REPLY, node, i, sender)

@@ -171,6 +171,8 @@ class State(NamedTuple):
     """-1 where nothing is asked for."""
     sources: Ints
     source_count: Ints
+    answered: NDArray[np.int32]
+    """Packets that each node has given to each other."""
     # outcome of the event
     done_s: Floats
     recovered: Flags
@@ -236,6 +238,7 @@ def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, 
         ints(gossiping),
         ints(gossiping, gossiping if rules.gossip else 1),
         ints(gossiping),
+        np.zeros((gossiping, rules.subscribers if rules.gossip else 1), dtype=np.int32),
         np.full(rules.subscribers, np.inf),
         np.zeros(rules.subscribers, dtype=np.bool_),
         ints(COUNTS),

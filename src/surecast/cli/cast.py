@@ -1,0 +1,278 @@
+"""`surecast cast`: events as packets over lossy links, on real sockets and compared in virtual time."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surecast.cli.answers import check_writable, progress_bar
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.broker.cast import CastResult
+    from surecast.simulate.coding import LossSweep
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Events as packets over links that lose some.", no_args_is_help=True)
+BYTES_MAX = 1 << 26
+
+
+@app.command()
+def publish(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What to publish, as a stream of events.")],
+    subscribers: Annotated[int, typer.Option(min=1, max=500, help="Subscribers, each with a UDP socket.")] = 20,
+    brokers: Annotated[int, typer.Option(min=1, max=500, help="Brokers, in a ring with chords.")] = 6,
+    loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of all datagrams that are lost.")] = 0.1,
+    delay: Annotated[str, typer.Option(metavar="TIME", help="Time that a datagram takes.")] = "2ms",
+    scheme: Annotated[
+        str, typer.Option(help="tree, tree-retransmission, gossip, coding or coding-gossip.")
+    ] = "coding-gossip",
+    packets: Annotated[int, typer.Option(min=1, max=1000, help="Packets of an event.")] = 32,
+    redundancy: Annotated[float, typer.Option(min=0.0, max=10.0, help="Coded packets beside the plain ones.")] = 0.25,
+    deadline: Annotated[str, typer.Option(metavar="TIME", help="Time that an event has to arrive.")] = "3s",
+    rate: Annotated[
+        float | None, typer.Option(min=1.0, help="Packets that a link carries a second; by default what fits.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of gossip for an event.")] = 8,
+    fan_out: Annotated[int, typer.Option(min=1, help="Peers told in a round.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of losses and choices.")] = 1,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the files that were received.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Publish a file to many subscribers over UDP on this machine, and show what arrived when.
+
+    Every node has a socket of its own; a relay between them loses datagrams, by its seed. Exit code 3: not all
+    subscribers have the whole file.
+    """
+    from surecast.broker.cast import CastOptions, run_cast
+    from surecast.cli.output import print_json
+    from surecast.protocol.gossip import GossipSettings
+
+    if out is not None and not out.is_dir():
+        raise ConfigurationError(f"--out {out}: there is no such folder; create it first")
+    options = CastOptions(
+        subscribers,
+        brokers,
+        loss,
+        _seconds("--delay", delay),
+        scheme,
+        packets=packets,
+        redundancy=redundancy,
+        gossip=GossipSettings(fan_out=fan_out, rounds=rounds, patience_s=0.1),
+        deadline_s=_seconds("--deadline", deadline),
+        rate_per_s=rate,
+        seed=seed,
+    )
+    with progress_bar("arrived") as progress:
+        result = run_cast(options, _read(file), progress)
+    if out is not None:
+        for number, mine in result.received.items():
+            if mine.is_whole:
+                parts = (mine.parts[i] for i in range(result.events))
+                (out / f"{number - brokers + 1}-{file.name}").write_bytes(b"".join(parts))
+    if json:
+        print_json(_result_data(result))
+    else:
+        _print_result(result, file, out)
+    if not all(mine.is_whole for mine in result.received.values()):
+        raise typer.Exit(3)
+
+
+@app.command()
+def compare(
+    file: ScenarioFile,
+    loss: Annotated[
+        list[float] | None, typer.Option(min=0.0, max=0.9, help="A loss of all links. May be repeated.")
+    ] = None,
+    scheme: Annotated[
+        list[str] | None, typer.Option(help="A scheme of packets. May be repeated; all by default.")
+    ] = None,
+    half_width: Annotated[float, typer.Option(min=0.001, max=0.5, help="Half-width of the shares, 95 %.")] = 0.01,
+    events_max: Annotated[int, typer.Option(min=100, help="Events of a point at most.")] = 20_000,
+    burst: Annotated[
+        float | None, typer.Option(min=1.0, help="Mean packets lost in a row; by default each on its own.")
+    ] = None,
+    access_loss: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Loss between a home broker and its subscribers.")
+    ] = 0.0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; by default the scenario's.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write a page with pictures and numbers to an .html file.")] = None,
+    overrides: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
+    from surecast.cli.output import console, print_json
+    from surecast.scenario import load_system
+    from surecast.simulate.coding import Channel, sweep_loss
+
+    if page is not None:
+        if page.suffix.lower() != ".html":
+            raise ConfigurationError(f"--page {page}: end its name in .html")
+        check_writable(page, f"--page {page}")
+    _, system = load_system(file, parse_overrides(overrides))
+    losses = sorted(set(loss or [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]))
+    with progress_bar("simulating") as progress:
+        found = sweep_loss(
+            system,
+            losses,
+            scheme,
+            half_width=half_width,
+            events_max=events_max,
+            seed=system.seed if seed is None else seed,
+            channel=Channel(access_loss=access_loss, burst_mean=burst),
+            progress=progress,
+        )
+    if page is not None:
+        from surecast.studio.cast_page import write_loss_page
+
+        write_loss_page(found, page)
+    if json:
+        print_json(_sweep_data(found))
+        return
+    _print_sweep(found)
+    if page is not None:
+        console.print(f"saved {page}", markup=False, soft_wrap=True)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from None
+    if len(data) > BYTES_MAX:
+        raise ConfigurationError(f"{file} has {len(data):,} bytes; at most {BYTES_MAX:,} are published at a time")
+    return data
+
+
+def _seconds(option: str, text: str) -> float:
+    from surecast.scenario.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+
+
+def _print_result(result: CastResult, file: Path, out: Path | None) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    options = result.options
+    table = Table(title=f"{file.name} to {options.subscribers} subscribers, {options.scheme}", box=SIMPLE_HEAD)
+    for name in ("subscriber", "events", "whole", "first ms", "median ms", "last ms", "from peers", "given up"):
+        table.add_column(name, justify="left" if name == "subscriber" else "right", no_wrap=True)
+    for number, mine in result.received.items():
+        delays = sorted(1000.0 * delay for delay in mine.delays_s.values())
+        times = [f"{delays[i]:.0f}" for i in (0, len(delays) // 2, -1)] if delays else ["-"] * 3
+        whole = "yes" if mine.is_whole else "no"
+        count = f"{len(mine.parts)}/{result.events}"
+        table.add_row(
+            str(number - options.brokers + 1), count, whole, *times, str(mine.recovered), str(mine.given_up)
+        )
+    console.print(table)
+    total = result.events * options.subscribers
+    lost = result.relay["lost"] / max(1, result.relay["taken"])
+    carried = sum(result.sent[kind] for kind in ("Data", "Push", "Reply"))
+    console.print(
+        f"{result.in_time:,} of {total:,} deliveries in time ({options.deadline_s:g} s), {result.seconds:.1f} s in all; "
+        f"{result.relay['taken']:,} datagrams, {100 * lost:.1f} % lost; {carried:,} packets sent, and nobody can do "
+        f"with fewer than {result.packets_minimum:,.0f}; SHA-256 {result.sha256[:16]}…, seed {options.seed}",
+        soft_wrap=True,
+        markup=False,
+    )
+    if out is not None:
+        console.print(f"saved what arrived whole to {out}", soft_wrap=True, markup=False)
+
+
+def _result_data(result: CastResult) -> dict[str, Any]:
+    options = result.options
+    return {
+        "bytes": result.size,
+        "sha256": result.sha256,
+        "events": result.events,
+        "scheme": options.scheme,
+        "loss": options.loss,
+        "deadline_s": options.deadline_s,
+        "seed": options.seed,
+        "seconds": result.seconds,
+        "deliveries_in_time": result.in_time,
+        "deliveries": result.events * options.subscribers,
+        "messages": dict(result.sent),
+        "message_bytes": dict(result.sent_bytes),
+        "packets_minimum": result.packets_minimum,
+        "refused": dict(result.refused),
+        "datagrams": dict(result.relay),
+        "subscribers": [
+            {
+                "subscriber": number - options.brokers + 1,
+                "events": len(mine.parts),
+                "whole": mine.is_whole,
+                "recovered": mine.recovered,
+                "given_up": mine.given_up,
+                "delays_s": [mine.delays_s.get(i) for i in range(result.events)],
+            }
+            for number, mine in result.received.items()
+        ],
+    }
+
+
+def _print_sweep(found: LossSweep) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from surecast.cli.output import console
+
+    table = Table(title=f"Events in time at every subscriber in %, deadline {found.deadline_s:g} s", box=SIMPLE_HEAD)
+    table.add_column("scheme", no_wrap=True)
+    for loss in found.losses:
+        table.add_column(f"loss {100 * loss:g} %", justify="right")
+    for name in found.alternatives:
+        points = found.of(name)
+        cells = []
+        for p in points:
+            delay = "" if math.isnan(p.delay_mean_s[0]) else f"\n{1000 * p.delay_mean_s[0]:.0f} ms"
+            cells.append(f"{100 * p.all_on_time[0]:.1f}{delay}\n{p.messages[0]:,.0f}")
+        table.add_row(name, *cells)
+    console.print(table)
+    console.print(
+        "Below each share: mean delivery time of what arrived, and messages for an event; at least "
+        + ", ".join(f"{found.of(found.alternatives[0])[i].messages_minimum:,.0f}" for i in range(len(found.losses)))
+        + f" packets are needed. Shares ± {100 * found.half_width:g} % (95 %), seed {found.seed}.",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _sweep_data(found: LossSweep) -> dict[str, Any]:
+    def known(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return {
+        "scenario": found.name,
+        "deadline_s": found.deadline_s,
+        "seed": found.seed,
+        "points": [
+            {
+                "scheme": p.alternative,
+                "loss": p.loss,
+                "events": p.events,
+                "all_on_time_share": p.all_on_time[0],
+                "all_on_time_half_width": p.all_on_time[1],
+                "reliability": p.on_time[0],
+                "reliability_half_width": p.on_time[1],
+                "delay_mean_s": known(p.delay_mean_s[0]),
+                "delay_p99_s": known(p.delay_p99_s),
+                "messages_per_event": p.messages[0],
+                "bytes_per_event": 1e6 * p.megabytes,
+                "messages_minimum_per_event": p.messages_minimum,
+            }
+            for p in found.points
+        ],
+    }

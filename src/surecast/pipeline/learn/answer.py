@@ -1,0 +1,160 @@
+"""What was learned: values with their intervals and verdicts, and what the logs do not tell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import yaml
+
+from surecast.scenario.source import FieldPath, field_name
+
+__all__ = ["Estimate", "Learned", "Missing", "yaml_text"]
+
+_BLOCK_DEPTH = 3
+"""Mappings down to here are written over several lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One value: the field of the scenario it stands in, its interval, from how many observations, and how it fits."""
+
+    field: str
+    what: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    n: int
+    verdict: str
+
+    def comment(self) -> str:
+        """As a comment of the scenario file has it."""
+        unit = f" {self.unit}" if self.unit else ""
+        high = "no upper limit" if math.isinf(self.high) else f"{self.high:.4g}"
+        return f"{self.what}: {self.value:.4g}{unit}, 95 % [{self.low:.4g}, {high}], n = {self.n}; {self.verdict}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it; what has no upper limit has none."""
+        return {**asdict(self), "high": None if math.isinf(self.high) else self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something the models can use and the tables do not tell; `to_log` says what would."""
+
+    what: str
+    why: str
+    to_log: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}; {self.to_log}"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A scenario as plain data, with where each of its values comes from."""
+
+    data: dict[str, Any]
+    paths: tuple[tuple[FieldPath, Estimate], ...]
+    missing: tuple[Missing, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        return tuple(estimate for _, estimate in self.paths)
+
+    def to_yaml(self) -> str:
+        """The scenario file: each value under a comment that says where it comes from."""
+        comments: dict[FieldPath, list[str]] = {}
+        for path, estimate in self.paths:
+            comments.setdefault(path, []).append(estimate.comment())
+        head = [f"# {_line(note)}" for note in self.notes]
+        workload = self.data.get("workload", {})
+        beside = [each for path, each in self.paths if path[0] == "workload" and path[1] not in workload]
+        if beside:
+            head += ["# Estimated too, and not in this scenario:", *[f"# - {_line(each.comment())}" for each in beside]]
+        if self.missing:
+            head += ["# Not estimated:", *[f"# - {_line(str(each))}" for each in self.missing]]
+        return "\n".join([*head, yaml_text(self.data, comments)])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "scenario": self.data,
+            "estimates": [estimate.as_dict() for estimate in self.estimates],
+            "missing": [asdict(each) for each in self.missing],
+            "notes": list(self.notes),
+        }
+
+
+def yaml_text(data: dict[str, Any], comments: dict[FieldPath, list[str]]) -> str:
+    """YAML with comments above the fields they belong to; what has no line of its own has its comment above its entry.
+
+    >>> print(yaml_text({"a": {"b": 1}}, {("a", "b"): ["one"]}), end="")
+    a:
+      # one
+      b: 1
+    """
+    lines: list[str] = []
+    _write(data, (), comments, lines)
+    return "\n".join(lines) + "\n"
+
+
+def _write(data: dict[str, Any], path: FieldPath, comments: dict[FieldPath, list[str]], lines: list[str]) -> None:
+    indent = "  " * len(path)
+    for name, value in data.items():
+        here = (*path, name)
+        key = f"{indent}{_flow(name)}:"
+        if isinstance(value, dict) and value and len(here) <= _BLOCK_DEPTH - 1:
+            lines += _remarks(comments, here, indent, inside=False)
+            lines.append(key)
+            _write(value, here, comments, lines)
+        elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+            lines += [f"{indent}# {_line(text)}" for text in _of_list(comments, here)]
+            lines.append(key)
+            for i, each in enumerate(value):
+                lines += _remarks(comments, (*here, i), indent + "  ", inside=True)
+                lines.append(f"{indent}  - {_flow(each)}")
+        else:
+            lines += _remarks(comments, here, indent, inside=True)
+            lines.append(f"{key} {_flow(value)}")
+
+
+def _remarks(comments: dict[FieldPath, list[str]], path: FieldPath, indent: str, inside: bool) -> list[str]:
+    """Comments of a field, and with `inside` of all that stands in it."""
+    found = [
+        text
+        for place, texts in comments.items()
+        if place == path or (inside and place[: len(path)] == path)
+        for text in texts
+    ]
+    return [f"{indent}# {_line(text)}" for text in found]
+
+
+def _of_list(comments: dict[FieldPath, list[str]], path: FieldPath) -> list[str]:
+    """Comments of a list as a whole, and not of one of its entries."""
+    size = len(path)
+    return [
+        text
+        for place, texts in comments.items()
+        if place[:size] == path and not isinstance(place[size : size + 1] and place[size], int)
+        for text in texts
+    ]
+
+
+def _line(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+    return text.strip()[1:-1]
+
+
+def estimate_at(
+    path: FieldPath, what: str, numbers: tuple[float, float, float], unit: str, n: int, verdict: str
+) -> tuple[FieldPath, Estimate]:
+    """An estimate with the place of its field; `numbers` are value, low and high."""
+    return path, Estimate(field_name(path), what, *numbers, unit, n, verdict)

@@ -1,0 +1,136 @@
+"""How brokers, links and connections fail and come back, from lives in logs and intervals in traces."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from surecast.pipeline.learn.answer import Estimate, estimate_at
+from surecast.pipeline.learn.goodness import LifetimeFit, choose_lifetime
+from surecast.pipeline.learn.lifetimes import exponential_interval
+from surecast.pipeline.learn.samples import Period, Times, periods_of
+from surecast.pipeline.learn.statistics import Interval, Life, Statistics
+from surecast.scenario.source import FieldPath
+from surecast.scenario.units import format_duration
+
+__all__ = ["Component", "UpDown", "broker_periods", "duration", "find_components", "fit_pair", "law_fields"]
+
+CLIENT_SOURCES: Final = ("activity", "bandwidth")
+"""Traces of users and of connections; all others are of machines, services and links."""
+_GAPS: Final[dict[str, bool | None]] = {"avt": False, "activity": False, "outages": True, "lanl": True}
+"""The state between the intervals of a trace, where it is known."""
+
+Pathed = tuple[FieldPath, Estimate]
+
+
+@dataclass(frozen=True, eq=False)
+class UpDown:
+    """Times up and times down of one component."""
+
+    up: Times
+    down: Times
+
+    @classmethod
+    def of(cls, periods: Iterable[Period]) -> UpDown:
+        each = list(periods)
+        return cls(Times.of_periods(p for p in each if p.up), Times.of_periods(p for p in each if not p.up))
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """A broker, a link (`a--b`) or a connection, and when it was up."""
+
+    name: str
+    kind: str
+    times: UpDown
+
+
+def broker_periods(lives: Iterable[Life], alive_s: float) -> list[Period]:
+    """The periods of one broker.
+
+    It crashed after its last record and at most `alive_s` later, so half of that later, and before it started again.
+    What comes after it was stopped for the last time was not observed.
+
+    >>> lives = [Life("b", 0.0, 90.0, "crash", True), Life("b", 120.0, 200.0, "open", True)]
+    >>> [(p.up, p.length_s, p.end_seen) for p in broker_periods(lives, 20.0)]
+    [(True, 100.0, True), (False, 20.0, True), (True, 80.0, False)]
+    """
+    ordered = sorted(lives, key=lambda life: life.up_from_s)
+    periods = []
+    for life, following in itertools.zip_longest(ordered, ordered[1:]):
+        end_s = life.up_to_s
+        if life.ended_by == "crash" and following is not None:
+            end_s += min(alive_s, following.up_from_s - life.up_to_s) / 2.0
+        periods.append(Period(True, life.up_from_s, end_s, life.seen_start, life.ended_by != "open"))
+        if following is not None and life.ended_by != "open":
+            periods.append(Period(False, end_s, following.up_from_s))
+    return periods
+
+
+def find_components(statistics: Statistics) -> list[Component]:
+    """All brokers, links and connections that logs or traces tell of. A broker's own log goes before a trace."""
+    found: dict[str, Component] = {}
+    by_broker: dict[str, list[Life]] = defaultdict(list)
+    for life in statistics.lives:
+        by_broker[life.broker].append(life)
+    for name, lives in sorted(by_broker.items()):
+        periods = broker_periods(lives, statistics.alive_s.get(name, 0.0))
+        found[name] = Component(name, "broker", UpDown.of(periods))
+    by_trace: dict[tuple[str, str], list[Interval]] = defaultdict(list)
+    for row in statistics.intervals:
+        by_trace[row.source, row.trace].append(row)
+    for (source, _), rows in sorted(by_trace.items()):
+        for name, periods in _trace_periods(source, rows).items():
+            kind = "connection" if source in CLIENT_SOURCES else "link" if "--" in name else "broker"
+            times = UpDown.of(periods)
+            known = found.get(name)
+            if known is None:
+                found[name] = Component(name, kind, times)
+            elif name not in by_broker:
+                both = UpDown(known.times.up.joined(times.up), known.times.down.joined(times.down))
+                found[name] = Component(name, known.kind, both)
+    return list(found.values())
+
+
+def _trace_periods(source: str, rows: list[Interval]) -> dict[str, list[Period]]:
+    by_component: dict[str, list[tuple[bool, float, float]]] = defaultdict(list)
+    for row in rows:
+        by_component[row.component].append((row.up, row.start_s, row.end_s))
+    gaps = _GAPS.get(source)
+    # Who lists times up was watching from the first to the last of all; who lists outages, only between them.
+    window = (min(row.start_s for row in rows), max(row.end_s for row in rows)) if gaps is False else None
+    return {name: periods_of(each, gaps, window) for name, each in by_component.items()}
+
+
+def fit_pair(up: Times, down: Times) -> tuple[LifetimeFit, LifetimeFit] | str:
+    """Both fits; or, where one cannot be had, why."""
+    if up.ends + up.residual_ends <= 0:
+        seen_s = up.total_s + up.residual_s
+        least = exponential_interval(0, seen_s)[0] if seen_s > 0 else 0.0
+        return f"none ended in {duration(seen_s)}, so its mean is above {duration(least)} (95 %)"
+    if down.ends + down.residual_ends <= 0:
+        return "none of those in between ended while it was observed"
+    return choose_lifetime(up), choose_lifetime(down)
+
+
+def law_fields(fit: LifetimeFit, mean: str, shape: str) -> dict[str, Any]:
+    """A fit as two fields of a scenario: its mean, and its shape unless exponential; or a shape with its own scale."""
+    spec = fit.spec()
+    if "means" in spec or "rates" in spec:
+        return {shape: spec}
+    fields: dict[str, Any] = {mean: duration(fit.mean_s)}
+    return fields if spec["distribution"] == "exponential" else {**fields, shape: spec}
+
+
+def fit_estimate(path: FieldPath, what: str, fit: LifetimeFit) -> Pathed:
+    """The estimate of a mean time."""
+    cut = f"{fit.verdict}; {fit.cut_off} cut off" if fit.cut_off else fit.verdict
+    return estimate_at(path, what, (fit.mean_s, fit.low_s, fit.high_s), "s", fit.ends, cut)
+
+
+def duration(seconds: float) -> str:
+    """A duration of six digits, with its unit."""
+    return format_duration(float(f"{seconds:.6g}"))

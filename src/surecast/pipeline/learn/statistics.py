@@ -1,0 +1,115 @@
+"""What estimation needs to know of the tables: counts, lives, and times in bins. It holds no record of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from surecast.pipeline.learn.samples import Times
+
+__all__ = ["BINS_PER_E", "Client", "Deadline", "Interval", "Life", "Published", "Statistics", "Subscription", "binned"]
+
+BINS_PER_E = 500.0
+"""Times that differ by less than a five-hundredth of themselves are counted together, with their mean."""
+
+Client = tuple[str, str]
+"""A broker's name, and that of a client of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A row of `broker_uptime`."""
+
+    broker: str
+    up_from_s: float
+    up_to_s: float
+    ended_by: str
+    seen_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A row of `availability`."""
+
+    source: str
+    trace: str
+    component: str
+    up: bool
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Messages that a client published on a topic."""
+
+    broker: str
+    client: str
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A topic filter that a client subscribed to; `held` if it still did when the log ended."""
+
+    broker: str
+    client: str
+    filter: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The deadline that most messages of a publisher had, and how many of all."""
+
+    deadline_s: float
+    messages: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """All of it. `windows` has the messages of each publisher by number of the window of `window_s` since `start_s`."""
+
+    lives: tuple[Life, ...] = ()
+    alive_s: Mapping[str, float] = field(default_factory=dict)
+    """Time between two signs of life of each broker: what the time of a crash is known to."""
+    intervals: tuple[Interval, ...] = ()
+    on: Mapping[Client, Times] = field(default_factory=dict)
+    off: Mapping[Client, Times] = field(default_factory=dict)
+    published: tuple[Published, ...] = ()
+    deadlines: Mapping[Client, Deadline] = field(default_factory=dict)
+    windows: Mapping[Client, Mapping[int, int]] = field(default_factory=dict)
+    start_s: float = 0.0
+    window_s: float = 60.0
+    gap_variation: Mapping[Client, float] = field(default_factory=dict)
+    subscriptions: tuple[Subscription, ...] = ()
+    arrivals: int = 0
+    """Subscriptions that were made while the log was written."""
+    lifetimes: Times | None = None
+    """Of subscriptions."""
+    service: Mapping[Client, Times] = field(default_factory=dict)
+    """Between two deliveries to a subscriber for whom more was waiting."""
+
+
+def binned(rows: Iterable[tuple[bool, int, float]]) -> Times:
+    """Times from rows (ended, count, sum) of bins.
+
+    >>> binned([(True, 2, 6.0), (False, 1, 5.0)]).ends
+    2.0
+    """
+    kept = [(ended, count, total / count) for ended, count, total in rows if count and total > 0]
+    return Times(
+        np.array([mean for _, _, mean in kept], dtype=np.float64),
+        np.array([count for _, count, _ in kept], dtype=np.float64),
+        np.array([ended for ended, _, _ in kept], dtype=np.bool_),
+    )
+
+
+def bin_of(length_s: float) -> int:
+    """The bin of a time."""
+    return math.floor(math.log(length_s) * BINS_PER_E)

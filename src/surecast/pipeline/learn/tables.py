@@ -1,0 +1,220 @@
+"""Reduces the tables of the pipeline to statistics: the only part of estimation that knows Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from surecast.errors import ConfigurationError
+from surecast.pipeline.learn.samples import Times
+from surecast.pipeline.learn.statistics import (
+    BINS_PER_E,
+    Client,
+    Deadline,
+    Interval,
+    Life,
+    Published,
+    Statistics,
+    Subscription,
+    binned,
+)
+
+__all__ = ["read_statistics"]
+
+WINDOWS: Final = 64
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "broker_events": (
+        "log", "offset", "time", "type", "broker", "client", "filter", "topic", "queue_length", "deadline_s", "reason",
+    ),
+    "broker_uptime": ("broker", "up_from_s", "up_to_s", "ended_by", "seen_start"),
+    "availability": ("source", "trace", "component", "up", "start_s", "end_s"),
+    "publisher_rates": ("broker", "client", "gap_variation_squared"),
+}  # fmt: skip
+_FATES: Final = ("delivered", "dropped", "expired")
+_BY_BROKER: Final = "server shutting down"
+
+
+def read_statistics(spark: SparkSession, database: str = "default") -> Statistics:
+    """All statistics that the tables of a database give."""
+    tables = {name: _table(spark, database, name, columns) for name, columns in _NEEDED.items()}
+    lives = tuple(Life(*row) for row in tables["broker_uptime"].collect())
+    intervals = tuple(Interval(*row) for row in tables["availability"].collect())
+    start_s = min((life.up_from_s for life in lives), default=0.0)
+    window_s = max((max((life.up_to_s for life in lives), default=0.0) - start_s) / WINDOWS, 1e-3)
+    if not lives:
+        return Statistics(intervals=intervals)
+    # Every event is read several times, and names and lives need a sort: it is done once.
+    events = _events(tables["broker_events"]).cache()
+    try:
+        return Statistics(
+            lives=lives,
+            alive_s=_alive(events),
+            intervals=intervals,
+            **_connections(events),
+            **_publications(events, start_s, window_s),
+            start_s=start_s,
+            window_s=window_s,
+            gap_variation=_gap_variation(tables["publisher_rates"]),
+            **_subscriptions(events),
+            service=_service(events),
+        )
+    finally:
+        events.unpersist()
+
+
+def _table(spark: SparkSession, database: str, name: str, columns: tuple[str, ...]) -> DataFrame:
+    if not spark.catalog.tableExists(f"{database}.{name}"):
+        raise ConfigurationError(f"the table {name} is not in the database {database}; run surecast pipeline run first")
+    table = spark.read.table(f"{database}.{name}")
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise ConfigurationError(
+            f"the table {name} has no column {', '.join(missing)}; make it anew with "
+            "surecast pipeline run --full-refresh"
+        )
+    return table.select(*columns)
+
+
+def _events(table: DataFrame) -> DataFrame:
+    """Events with the name of their broker, the number of its life, and when that life was last in sight."""
+    names = table.where("broker IS NOT NULL").groupBy("log").agg(F.max_by("broker", "offset").alias("name"))
+    named = table.join(F.broadcast(names), "log", "left").withColumn("broker", F.coalesce("name", "log"))
+    of_log = Window.partitionBy("log").orderBy("offset")
+    life = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
+    lived = named.withColumn("life", life)
+    return lived.withColumn("until_s", F.max("time").over(Window.partitionBy("log", "life")))
+
+
+def _alive(events: DataFrame) -> dict[str, float]:
+    by_life = Window.partitionBy("log", "life").orderBy("offset")
+    signs = events.where("type = 'alive'").withColumn("gap_s", F.col("time") - F.lag("time").over(by_life))
+    found = signs.groupBy("broker").agg(F.percentile_approx("gap_s", 0.5).alias("gap_s"))
+    return {row["broker"]: row["gap_s"] for row in found.collect() if row["gap_s"] is not None}
+
+
+def _connections(events: DataFrame) -> dict[str, Any]:
+    """Connected and disconnected periods of subscribers; a life of the broker that ends cuts them off."""
+    subscribers = events.where("type = 'subscribed'").select("broker", "client").distinct()
+    ends = (F.col("type") == "unsubscribed") & (F.col("reason") == "session")
+    marks = (
+        events.where(F.col("type").isin("connected", "disconnected") | ends)
+        .join(F.broadcast(subscribers), ["broker", "client"], "left_semi")
+        .withColumn("kind", F.when(ends, F.lit("gone")).otherwise(F.col("type")))
+    )
+    of_client = Window.partitionBy("log", "life", "client").orderBy("offset")
+    before = F.lag("kind").over(of_client)
+    turns = marks.withColumn("before", before).where(
+        F.when(F.col("kind") == "gone", F.col("before") == "disconnected").otherwise(
+            F.col("before").isNull() | (F.col("before") != F.col("kind"))
+        )
+    )
+    after, after_s = F.lead("kind").over(of_client), F.lead("time").over(of_client)
+    by_broker = F.lead("reason").over(of_client) == _BY_BROKER
+    periods = (
+        turns.withColumn("after", after)
+        .withColumn("after_s", F.coalesce(after_s, F.col("until_s")))
+        .withColumn("by_broker", F.coalesce(by_broker, F.lit(False)))
+        .where("kind <> 'gone'")
+        .select(
+            "broker",
+            "client",
+            (F.col("kind") == "connected").alias("on"),
+            F.coalesce(
+                F.when(
+                    F.col("kind") == "connected", (F.col("after") == "disconnected") & ~F.col("by_broker")
+                ).otherwise(F.col("after") == "connected"),
+                F.lit(False),
+            ).alias("ended"),
+            (F.col("after_s") - F.col("time")).alias("length_s"),
+        )
+    )
+    found = _in_bins(periods, "broker", "client", "on")
+    return {
+        "on": _by_client(row for row in found if row["on"]),
+        "off": _by_client(row for row in found if not row["on"]),
+    }
+
+
+def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[str, Any]:
+    published = events.where("type = 'published'")
+    counts = published.groupBy("broker", "client", "topic").count().collect()
+    given = published.groupBy("broker", "client").agg(
+        F.mode("deadline_s").alias("deadline_s"), F.count("*").alias("of")
+    )
+    usual = published.join(given, ["broker", "client"]).where(published["deadline_s"] == given["deadline_s"])
+    deadlines = usual.groupBy("broker", "client", given["deadline_s"], "of").count().collect()
+    number = F.floor((F.col("time") - F.lit(start_s)) / F.lit(window_s)).alias("window")
+    windows: dict[Client, dict[int, int]] = defaultdict(dict)
+    for row in published.groupBy("broker", "client", number).count().collect():
+        windows[row["broker"], row["client"]][row["window"]] = row["count"]
+    return {
+        "published": tuple(Published(*row) for row in counts),
+        "deadlines": {
+            (row["broker"], row["client"]): Deadline(row["deadline_s"], row["count"], row["of"]) for row in deadlines
+        },
+        "windows": dict(windows),
+    }
+
+
+def _gap_variation(table: DataFrame) -> dict[Client, float]:
+    return {
+        (row["broker"], row["client"]): row["gap_variation_squared"]
+        for row in table.collect()
+        if row["gap_variation_squared"] is not None
+    }
+
+
+def _subscriptions(events: DataFrame) -> dict[str, Any]:
+    """Filters that were subscribed to, and how long subscriptions lasted; they outlive a restart of the broker."""
+    of_filter = Window.partitionBy("log", "client", "filter").orderBy("offset")
+    marks = events.where(F.col("type").isin("subscribed", "unsubscribed"))
+    turns = marks.withColumn("before", F.lag("type").over(of_filter)).where(
+        F.coalesce(F.col("before"), F.lit("unsubscribed")) != F.col("type")
+    )
+    ends = events.groupBy("log").agg(F.max("time").alias("log_end_s"))
+    made = (
+        turns.withColumn("after_s", F.lead("time").over(of_filter))
+        .where("type = 'subscribed'")
+        .join(F.broadcast(ends), "log")
+        .withColumn("ended", F.col("after_s").isNotNull())
+        .withColumn("length_s", F.coalesce("after_s", "log_end_s") - F.col("time"))
+    )
+    filters = made.groupBy("broker", "client", "filter").agg(F.max(~F.col("ended")).alias("held"))
+    lengths = _in_bins(made.select("ended", "length_s"))
+    return {
+        "subscriptions": tuple(Subscription(*row) for row in filters.collect()),
+        "arrivals": made.count(),
+        "lifetimes": binned((row["ended"], row["count"], row["total"]) for row in lengths),
+    }
+
+
+def _service(events: DataFrame) -> dict[Client, Times]:
+    """Times between two deliveries to a client for whom more was waiting after the first, and nothing else happened."""
+    marks = events.where(F.col("type").isin("connected", "disconnected", *_FATES))
+    of_client = Window.partitionBy("log", "life", "client").orderBy("offset")
+    waited = (F.lag("type").over(of_client) == "delivered") & (F.lag("queue_length").over(of_client) > 0)
+    gaps = (
+        marks.withColumn("waited", waited)
+        .withColumn("length_s", F.col("time") - F.lag("time").over(of_client))
+        .where("type = 'delivered' AND waited")
+        .select("broker", "client", F.lit(True).alias("ended"), "length_s")
+    )
+    return _by_client(_in_bins(gaps, "broker", "client"))
+
+
+def _in_bins(periods: DataFrame, *keys: str) -> list[Any]:
+    """Counts and sums of times above 0 that are nearly equal."""
+    number: Column = F.floor(F.log("length_s") * F.lit(BINS_PER_E)).alias("bin")
+    kept = periods.where("length_s > 0").groupBy(*keys, "ended", number)
+    return kept.agg(F.count("*").alias("count"), F.sum("length_s").alias("total")).collect()
+
+
+def _by_client(rows: Iterable[Any]) -> dict[Client, Times]:
+    found: dict[Client, list[tuple[bool, int, float]]] = defaultdict(list)
+    for row in rows:
+        found[row["broker"], row["client"]].append((row["ended"], row["count"], row["total"]))
+    return {client: binned(each) for client, each in found.items()}

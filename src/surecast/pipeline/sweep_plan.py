@@ -1,0 +1,189 @@
+"""A plan of placements on Spark: every case is a row of Parquet, and the best answers are those of `plan_placement`.
+
+A task judges its placements as a small plan of its own and marks those that could be an answer: its best, its front,
+and what comes closest where nothing fits. The best of all is among the best of the parts, and the front of all within
+their fronts, so only marked placements come back, and the plan is made from these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.pipeline.sweep import Sweep, run_blocks
+from surecast.plan.placement import FRONT, Constraints, PlacementPlan, PlacementProblem, PlacementReliability, misses
+from surecast.plan.placement.evaluate import as_evaluation, checked_algorithms, figures_of
+from surecast.plan.placement.exhaustive import count_placements
+from surecast.plan.placement.goals import checked_objectives, violations
+from surecast.plan.placement.plan import judged, needs_headroom
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["PLACEMENTS_PER_BLOCK", "SweptPlan", "plan_on_spark", "unrank"]
+
+Masks = NDArray[np.bool_]
+PLACEMENTS_PER_BLOCK: Final = 1 << 14
+PLACEMENTS_MAX: Final = 1 << 40
+SCHEMA: Final = (
+    "number BIGINT, marked BOOLEAN, placement STRING, algorithm STRING, brokers BIGINT, cost DOUBLE, feasible BOOLEAN, "
+    "overloaded BOOLEAN, notification_delay_worst_s DOUBLE, subscription_delay_worst_s DOUBLE, "
+    "notification_delay_mean_s DOUBLE, notification_rate_per_s DOUBLE, control_rate_per_s DOUBLE, "
+    "message_rate_per_s DOUBLE, utilisation DOUBLE, headroom_factor DOUBLE, table_entries DOUBLE, "
+    "utilisation_at STRING, headroom_at STRING, reliability DOUBLE"
+)
+"""The columns of `PlacementPlan.table`, with the number of the placement and whether it may be an answer."""
+
+
+@dataclass(frozen=True)
+class SweptPlan(PlacementPlan):
+    """The plan of the marked placements; `evaluations` and `feasible_count` are those of all."""
+
+    feasible_total: int = 0
+
+    @property
+    def feasible_count(self) -> int:
+        return self.feasible_total
+
+
+@dataclass(frozen=True)
+class _Task:
+    """All that the evaluation of placements needs, as it is sent to the workers."""
+
+    problem: PlacementProblem
+    objective: str
+    limits: Constraints
+    algorithms: tuple[str, ...]
+    front: tuple[str, ...]
+    reliability: PlacementReliability | None
+
+    def plan(self, masks: Masks) -> PlacementPlan:
+        headroom = needs_headroom(self.objective, self.limits, self.front)
+        figures = figures_of(self.problem, masks, self.algorithms, headroom)
+        evaluation = as_evaluation(self.problem, masks, self.algorithms, figures)
+        return judged(self.problem, evaluation, self.objective, self.limits, self.front, self.reliability, exact=True)
+
+    def masks(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Masks]:
+        """The placements of numbers, without those that cost too much."""
+        masks = unrank(numbers, len(self.problem.candidates))
+        if self.limits.max_cost is not None:
+            kept = masks @ self.problem.costs <= self.limits.max_cost
+            numbers, masks = numbers[kept], np.ascontiguousarray(masks[kept])
+        return numbers, masks
+
+    def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
+        numbers, masks = self.masks(numbers)
+        schema = _arrow_schema()
+        if not len(numbers):
+            return schema.empty_table()
+        plan = self.plan(masks)
+        marked = _marked(plan)
+        algorithms = len(self.algorithms)
+        table = plan.table()
+        table = table.add_column(0, "number", pa.array(np.repeat(numbers, algorithms)))
+        table = table.add_column(1, "marked", pa.array(np.repeat(marked, algorithms)))
+        return table.cast(schema)
+
+
+def plan_on_spark(
+    spark: SparkSession,
+    problem: PlacementProblem,
+    storage: str,
+    *,
+    objective: str = "worst-delay",
+    constraints: Constraints | None = None,
+    algorithms: Sequence[str] | None = None,
+    front: Sequence[str] = FRONT,
+    reliability: PlacementReliability | None = None,
+    block: int = PLACEMENTS_PER_BLOCK,
+    resume: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> SweptPlan:
+    """As `plan_placement`, with as many cases as the cluster has time for; every case is a row in `storage`.
+
+    A plan that was interrupted goes on from the last block of placements that was done.
+    """
+    limits = Constraints() if constraints is None else constraints
+    checked_objectives([objective])
+    fronts, chosen = checked_objectives(front), checked_algorithms(algorithms)
+    if limits.min_reliability is not None and reliability is None:
+        raise ConfigurationError("min_reliability needs reliability=PlacementReliability(problem, system, scenario)")
+    count = count_placements(problem, limits)
+    if not 0 < count <= PLACEMENTS_MAX:
+        raise AssumptionError(
+            f"{len(problem.candidates)} candidates have {count:,} placements within the limits; a sweep takes 1 to "
+            f"{PLACEMENTS_MAX:,}: give max_brokers, or use search_placement"
+        )
+    task = _Task(problem, objective, limits, chosen, fronts, reliability)
+    sweep = Sweep(storage, _fingerprint(task), count, block, SCHEMA)
+    rows = run_blocks(spark, sweep, task, resume=resume, progress=progress)
+    found = rows.where("marked").select("number").distinct().toArrow().column(0).to_numpy()
+    totals = rows.selectExpr("count_if(feasible) AS feasible", "count(*) AS cases").first()
+    assert totals is not None
+    if not len(found):
+        raise AssumptionError("no placement is within max_cost and max_brokers; even one broker costs more")
+    _, masks = task.masks(np.sort(found))
+    plan = replace(task.plan(masks), evaluations=totals["cases"] // len(chosen))
+    return SweptPlan(**vars(plan), feasible_total=totals["feasible"])
+
+
+def unrank(numbers: NDArray[np.int64], candidates: int) -> Masks:
+    """Placements by number: those of one broker first, then of two, each in the order of the candidates.
+
+    >>> unrank(np.array([0, 2, 3, 6]), 3).astype(int).tolist()
+    [[1, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]]
+    """
+    ends = np.cumsum([math.comb(candidates, size) for size in range(1, candidates + 1)])
+    size = np.searchsorted(ends, numbers, side="right") + 1
+    left = numbers - np.concatenate([[0], ends])[size - 1]
+    ways = np.array([[math.comb(n, k) for k in range(candidates + 1)] for n in range(candidates + 1)])
+    masks = np.zeros((len(numbers), candidates), dtype=np.bool_)
+    wanted = size.copy()
+    for i in range(candidates):
+        # So many placements of the rest follow with candidate i; the others come after them.
+        with_it = np.where(wanted > 0, ways[candidates - i - 1, np.maximum(wanted - 1, 0)], 0)
+        takes = left < with_it
+        masks[:, i] = takes
+        left = np.where(takes, left, left - with_it)
+        wanted = wanted - takes
+    return masks
+
+
+def _marked(plan: PlacementPlan) -> NDArray[np.bool_]:
+    """Placements that may be an answer of the whole: the best, the front, and what comes closest."""
+    rows = {tuple(case.brokers) for case in plan.front}
+    rows |= {case.brokers for case in (plan.best, *plan.best_by_algorithm.values()) if case is not None}
+    rows |= {miss.case.brokers for miss in misses(plan)}
+    evaluation = plan.evaluation
+    marked = np.zeros(len(evaluation.placements), dtype=np.bool_)
+    places = {name: i for i, name in enumerate(plan.problem.candidates)}
+    wanted = np.zeros((len(rows), len(places)), dtype=np.bool_)
+    for i, names in enumerate(rows):
+        wanted[i, [places[name] for name in names]] = True
+    if len(rows):
+        keys = {mask.tobytes() for mask in wanted}
+        marked |= np.array([mask.tobytes() in keys for mask in evaluation.placements])
+    # Whether an algorithm is ever without overload, and which case misses all limits together by least.
+    marked[np.argmin(evaluation.utilisation, axis=0)] = True
+    missed = np.where(evaluation.overloaded, np.inf, violations(evaluation, plan.constraints))
+    marked[np.unravel_index(int(np.argmin(missed)), missed.shape)[0]] = True
+    return marked
+
+
+def _arrow_schema() -> pa.Schema:
+    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string(), "BOOLEAN": pa.bool_()}
+    return pa.schema([(name, kinds[kind]) for name, kind in (part.split() for part in SCHEMA.split(", "))])
+
+
+def _fingerprint(task: _Task) -> str:
+    """Everything that rows depend on, the marks among it."""
+    told = (task.algorithms, task.objective, task.front, task.limits)
+    return hashlib.sha256(f"{task.problem.fingerprint} {told!r}".encode()).hexdigest()

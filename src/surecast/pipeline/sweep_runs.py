@@ -1,0 +1,104 @@
+"""Runs of a simulation on Spark: each run is what `simulate_reliability` does, and so is the report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from surecast.errors import ConfigurationError
+from surecast.pipeline.sweep import Sweep, run_blocks
+from surecast.report import QoSReport
+from surecast.scenario import System
+from surecast.simulate.walk.engine import _builder, _prepare
+from surecast.simulate.walk.figures import build_report
+from surecast.simulate.walk.intervals import Intervals
+from surecast.simulate.walk.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
+from surecast.simulate.walk.plan import Plan
+from surecast.simulate.walk.run import simulate_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["RUNS_PER_BLOCK", "simulate_on_spark"]
+
+RUNS_PER_BLOCK: Final = 64
+SCHEMA: Final = "run BIGINT, scheme STRING, published BIGINT, outcomes ARRAY<BIGINT>, delay_s ARRAY<DOUBLE>, " + (
+    "messages ARRAY<BIGINT>"
+)
+"""One row for each run and scheme. `outcomes` has, interest by interest, the counts of `OUTCOMES`; `delay_s` the sum of
+delays of each interest; `messages` the counts of `KINDS`."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """All that a run needs, as it is sent to the workers."""
+
+    plan: Plan
+    settings: Settings
+    given: Mapping[str, Intervals]
+
+    def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
+        rows = []
+        for run in numbers.tolist():
+            result = simulate_run(self.plan, self.settings, run, self.given)
+            rows += [
+                {
+                    "run": run,
+                    "scheme": scheme,
+                    "published": result.published,
+                    "outcomes": books.outcomes.ravel().tolist(),
+                    "delay_s": books.delay_s.tolist(),
+                    "messages": books.messages.tolist(),
+                }
+                for scheme, books in result.books.items()
+            ]
+        whole, many, real = pa.int64(), pa.list_(pa.int64()), pa.list_(pa.float64())
+        fields = [("run", whole), ("scheme", pa.string()), ("published", whole)]
+        return pa.Table.from_pylist(
+            rows, schema=pa.schema([*fields, ("outcomes", many), ("delay_s", real), ("messages", many)])
+        )
+
+
+def simulate_on_spark(
+    spark: SparkSession,
+    system: System,
+    storage: str,
+    schemes: Sequence[str] | None = None,
+    *,
+    runs: int,
+    duration_s: float,
+    seed: int,
+    warm_up_s: float = 0.0,
+    block: int = RUNS_PER_BLOCK,
+    resume: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> QoSReport:
+    """The report of `simulate_reliability`, its runs shared by the cores of a cluster and kept in `storage`."""
+    if runs < 1:
+        raise ConfigurationError(f"runs: {runs} must be 1 or more")
+    plan, settings, given = _prepare(system, schemes, duration_s, seed, warm_up_s, (None, None, None), None)
+    sweep = Sweep(storage, _fingerprint(system, settings), runs, block, SCHEMA)
+    rows = run_blocks(spark, sweep, _Task(plan, settings, given), resume=resume, progress=progress)
+    books: dict[int, dict[str, Books]] = {}
+    published: dict[int, int] = {}
+    for row in rows.toArrow().to_pylist():
+        outcomes = np.array(row["outcomes"], np.int64).reshape(-1, len(OUTCOMES))
+        messages = np.array(row["messages"], np.int64).reshape(len(KINDS))
+        books.setdefault(row["run"], {})[row["scheme"]] = Books(outcomes, np.array(row["delay_s"], float), messages)
+        published[row["run"]] = row["published"]
+    results = [
+        RunResult(published[run], {scheme: books[run][scheme] for scheme in settings.schemes}) for run in range(runs)
+    ]
+    return build_report(plan, settings, results, _builder(plan, settings, runs, []))
+
+
+def _fingerprint(system: System, settings: Settings) -> str:
+    # Filter classes have no part in these runs, and long arrays are not written out in full.
+    told = replace(system, class_workload=None)
+    return hashlib.sha256(f"{told!r} {asdict(settings)!r}".encode()).hexdigest()

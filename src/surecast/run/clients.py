@@ -1,0 +1,262 @@
+"""The clients of a run: links that publish, and subscribers that come and go and take their time."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from surecast.client import Client, ClientError, GroupClient
+from surecast.client.client import SessionMemory
+from surecast.client.group import split_address
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish
+from surecast.scenario.distributions import Distribution
+
+__all__ = ["DirectLink", "KeenLink", "Link", "Receiver", "pack_event"]
+
+_PAUSE_S: Final = 0.02
+_ANSWER_S: Final = 5.0
+_SESSION_S: Final = 7 * 86400
+_KEEP_ALIVE_S: Final = 10
+_BATCH: Final = 256
+_EVENT: Final = struct.Struct(">I")
+
+
+def pack_event(number: int, size: int = 16) -> bytes:
+    """The payload of an event: its number in the run, filled up.
+
+    >>> len(pack_event(7))
+    16
+    """
+    return _EVENT.pack(number).ljust(size, b"\0")
+
+
+class Link:
+    """A way to a broker for publications."""
+
+    async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
+        """Publishes; True once the broker has taken the event over, False where it is given up."""
+        raise NotImplementedError
+
+    async def connect(self) -> None:
+        """Connects, and stays connected as well as it can."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+
+class KeenLink(Link):
+    """Sends each event again, by whichever replica, until it is acknowledged or `patience_s` is over."""
+
+    def __init__(self, addresses: Sequence[str], client_id: str, patience_s: float):
+        self._client = GroupClient(
+            addresses, client_id=client_id, patience_s=patience_s, request_s=max(1.0, min(_ANSWER_S, patience_s))
+        )
+
+    async def connect(self) -> None:
+        """Connects."""
+        await self._client.connect()
+
+    async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
+        """Publishes, patiently."""
+        try:
+            await self._client.publish(topic, payload, 1, properties=properties)
+        except ClientError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        await self._client.close()
+
+
+class DirectLink(Link):
+    """Sends each event once: what finds no broker is lost, as the formulas have it. It connects again at once."""
+
+    def __init__(self, addresses: Sequence[str], client_id: str):
+        self._addresses = [split_address(each) for each in addresses]
+        self._client_id = client_id
+        self._client: Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    async def connect(self) -> None:
+        """Connects; where the broker goes away, again and again."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._stay())
+        await self._ready.wait()
+
+    async def _stay(self) -> None:
+        at = 0
+        while True:
+            client = Client(
+                *self._addresses[at], client_id=self._client_id, keep_alive_s=_KEEP_ALIVE_S, timeout_s=_ANSWER_S
+            )
+            try:
+                await client.connect()
+                self._client = client
+                self._ready.set()
+                await client.wait_ended()
+            except ClientError:
+                await asyncio.sleep(_PAUSE_S)
+            finally:
+                self._client = None
+                await client.disconnect()
+            at = (at + 1) % len(self._addresses)
+
+    async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
+        """Publishes once."""
+        client = self._client
+        if client is None:
+            return False
+        try:
+            await client.publish(topic, payload, 1, properties=properties)
+        except ClientError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+
+class _Taker(Client):
+    """A client that looks at a message before it takes, and so acknowledges, it."""
+
+    async def arrived(self) -> Publish:
+        """The next message, which stays unacknowledged; raises why the connection is over where none can come."""
+        while not self._waiting:
+            if self._ended is not None:
+                raise self._ended
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._waiting[0]
+
+
+@dataclass(slots=True)
+class Receiver:
+    """A subscriber: a session that outlives its connections, which come and go as it is told.
+
+    With a `service`, it takes one event at a time and acknowledges it when the time of its transmission is over; what
+    is left of that when it disconnects is made up for afterwards. `first` has the real time at which each event was
+    there for the first time, in the order of arrival.
+    """
+
+    client_id: str
+    topics: tuple[str, ...]
+    addresses: Sequence[str]
+    service: Distribution | None
+    rng: np.random.Generator
+    scale: float
+    first: dict[int, float] = field(default_factory=dict)
+    duplicates: int = 0
+    fail_overs: int = 0
+    last_at: float = 0.0
+    is_subscribed: asyncio.Event = field(default_factory=asyncio.Event)
+    _on: asyncio.Event = field(default_factory=asyncio.Event)
+    _client: _Taker | None = None
+    _hurries: bool = False
+    _left: tuple[int, float] = (-1, 0.0)
+    _drawn: list[float] = field(default_factory=list)
+
+    async def switch(self, is_on: bool) -> None:
+        """Connects it, or disconnects it now."""
+        if is_on:
+            self._on.set()
+        else:
+            self._on.clear()
+            if self._client is not None:
+                await self._client.disconnect()
+
+    async def hurry(self) -> None:
+        """From now on it stays connected, and takes what comes as fast as it can."""
+        self._hurries = True
+        if self._client is not None:
+            await self._client.disconnect()
+        self._on.set()
+
+    async def run(self) -> None:
+        """Does so until it is cancelled."""
+        at, memory = 0, SessionMemory()
+        hosts = [split_address(each) for each in self.addresses]
+        while True:
+            await self._on.wait()
+            slow = self.service is not None and not self._hurries
+            client = _Taker(
+                *hosts[at],
+                client_id=self.client_id,
+                keep_alive_s=_KEEP_ALIVE_S,
+                clean_start=False,
+                properties=Properties(session_expiry_s=_SESSION_S, receive_maximum=1 if slow else None),
+                timeout_s=_ANSWER_S,
+                memory=memory,
+            )
+            try:
+                await self._connect(client)
+                while True:
+                    await self._take(client, slow)
+            except ClientError:
+                if self._on.is_set():
+                    self.fail_overs += 1
+                    at = (at + 1) % len(hosts)
+                    await asyncio.sleep(_PAUSE_S)
+            finally:
+                self._client = None
+                await client.disconnect()
+                memory = client.memory()
+
+    async def _connect(self, client: _Taker) -> None:
+        self._client = client
+        await client.connect()
+        if not client.connack.session_present:
+            for topic in self.topics:
+                await client.subscribe(topic, qos=1, properties=NO_PROPERTIES)
+        self.is_subscribed.set()
+
+    async def _take(self, client: _Taker, slow: bool) -> None:
+        if slow:
+            (number,) = _EVENT.unpack_from((await client.arrived()).payload)
+            if self._left[0] != number:
+                self._left = (number, self._next_service_s())
+            await self._serve(client, number)
+        message = await client.message()
+        now = time.time()
+        self.last_at = now
+        (number,) = _EVENT.unpack_from(message.payload)
+        if number in self.first:
+            self.duplicates += 1
+        else:
+            self.first[number] = now
+
+    async def _serve(self, client: _Taker, number: int) -> None:
+        """Waits for the time of transmission; where the connection ends meanwhile, the rest is kept for later."""
+        begun = time.monotonic()
+        left_s = self._left[1]
+        try:
+            async with asyncio.timeout(left_s):
+                reason = await client.wait_ended()
+        except TimeoutError:
+            self._left = (-1, 0.0)
+            return
+        self._left = (number, max(0.0, left_s - (time.monotonic() - begun)))
+        raise reason
+
+    def _next_service_s(self) -> float:
+        """The next time of transmission, in real time."""
+        assert self.service is not None
+        if not self._drawn:
+            self._drawn = (self.service.sample(self.rng, _BATCH) / self.scale).tolist()
+        return self._drawn.pop()
+
+

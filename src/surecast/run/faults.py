@@ -1,0 +1,119 @@
+"""Failures of processes: killed and started again by the scenario's times up and down; and what clients see of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.protocol.mqtt import NO_PROPERTIES
+from surecast.run.clients import DirectLink
+from surecast.run.processes import Processes
+
+__all__ = ["PROBE_TOPIC", "Crash", "Outage", "Probe", "fail_and_repair", "find_outages"]
+
+Floats = NDArray[np.float64]
+
+PROBE_TOPIC: Final = "surecast-run/probe"
+_PROBE_S: Final = 0.05
+OUTAGE_LEAST_S: Final = 0.25
+"""Shorter pauses without any acknowledgement do not count as outages."""
+
+
+@dataclass(slots=True)
+class Crash:
+    """A process was killed: which, when (real time), whether it led with a majority left, and when it was up again."""
+
+    number: int
+    at: float
+    led: bool
+    up_at: float | None = None
+
+
+async def fail_and_repair(
+    processes: Processes, number: int, changes: Sequence[float], start_up_s: float, crashes: list[Crash], majority: int
+) -> None:
+    """Kills a process and starts it again, in turn, at the times of `changes`.
+
+    A process takes a while to start; it is started so much earlier, to be up when it is to be.
+    """
+    for index, at in enumerate(changes):
+        if index % 2 == 0:
+            await _until(at)
+            up = [n for n in processes.numbers if not any(c.number == n and c.up_at is None for c in crashes)]
+            led = await processes.leader() == number and len(up) - 1 >= majority
+            crash = Crash(number, time.time(), led)
+            crashes.append(crash)
+            await asyncio.to_thread(processes.kill, number)
+        else:
+            await _until(at - start_up_s)
+            await asyncio.to_thread(processes.begin, number)
+            await processes.wait_ready(number)
+            crashes[_last(crashes, number)].up_at = time.time()
+
+
+def _last(crashes: Sequence[Crash], number: int) -> int:
+    return max(i for i, crash in enumerate(crashes) if crash.number == number)
+
+
+async def _until(at: float) -> None:
+    await asyncio.sleep(max(0.0, at - time.time()))
+
+
+@dataclass(slots=True)
+class Probe:
+    """Publishes to one process again and again; `acknowledged` has the times at which it got an answer."""
+
+    address: str
+    client_id: str
+    acknowledged: list[float] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Does so until it is cancelled."""
+        link = DirectLink([self.address], self.client_id)
+        try:
+            await link.connect()
+            while True:
+                if await link.publish(PROBE_TOPIC, b"", NO_PROPERTIES):
+                    self.acknowledged.append(time.time())
+                await asyncio.sleep(_PROBE_S)
+        finally:
+            await link.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time without any acknowledgement; `failover` if it began when a leader was killed with a majority left."""
+
+    start: float
+    end: float
+    failover: bool
+
+    @property
+    def length_s(self) -> float:
+        """How long it was."""
+        return self.end - self.start
+
+
+def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
+    """The times between `begin` and `end` in which nobody got an acknowledgement, though somebody always asked.
+
+    One begins with the first crash in it, or else with the last acknowledgement before it.
+
+    >>> find_outages([0.0, 0.1, 0.2, 3.0, 3.1], [Crash(1, 0.21, True)], 0.0, 3.1)
+    [Outage(start=0.21, end=3.0, failover=True)]
+    """
+    inside = sorted(at for at in acknowledged if begin <= at <= end)
+    edges = np.array([begin, *inside, end])
+    found = []
+    for i in np.flatnonzero(np.diff(edges) > OUTAGE_LEAST_S).tolist():
+        left, right = float(edges[i]), float(edges[i + 1])
+        inner = [crash for crash in crashes if left <= crash.at < right]
+        start = min((crash.at for crash in inner), default=left)
+        found.append(Outage(start, right, any(crash.led for crash in inner) and right < end))
+    return found

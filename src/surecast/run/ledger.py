@@ -1,0 +1,98 @@
+"""What became of each event, by the event logs of all processes together.
+
+Every replica of a group logs what it carries out, and is silent while it is down; together they have everything. The
+log of a single broker has it by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from surecast.broker.event_log import read_from
+
+__all__ = ["Fate", "Ledger", "read_ledger", "stamp"]
+
+_STEP: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What a broker says of an event for one session: `delivered`, `expired` or a reason for a drop; and when."""
+
+    what: str
+    at: float
+
+
+@dataclass(slots=True)
+class Ledger:
+    """`taken` has when the broker took each event over, and `fates` what became of it by client and event.
+
+    `changes` has the times at which clients came (True) and went; `missing_records` counts what could not be logged.
+    """
+
+    taken: dict[int, float] = field(default_factory=dict)
+    fates: dict[str, dict[int, Fate]] = field(default_factory=dict)
+    changes: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
+    missing_records: int = 0
+
+    def of(self, client: str) -> Mapping[int, Fate]:
+        """The fates of the events for one client."""
+        return self.fates.get(client, {})
+
+    def was_connected(self, client: str, at: float) -> bool:
+        """Whether a client was there at a time.
+
+        >>> Ledger(changes={"c": [(1.0, True), (5.0, False)]}).was_connected("c", 3.0)
+        True
+        """
+        changes = self.changes.get(client, [])
+        before = bisect_right(changes, (at, True))
+        return before > 0 and changes[before - 1][1]
+
+
+def stamp(time_s: float) -> int:
+    """The key of an event: its publication time in whole microseconds, as logs have it.
+
+    >>> stamp(1700000000.0000012)
+    1700000000000001
+    """
+    return round(time_s * 1e6)
+
+
+def read_ledger(folders: Sequence[Path], events: Mapping[int, int]) -> Ledger:
+    """Reads the logs in these folders. `events` has the number of the event with a stamp; others do not count."""
+    ledger, starts = Ledger(), []
+    for folder in folders:
+        offset = 0
+        while folder.is_dir() and (records := read_from(folder, offset, _STEP)):
+            for record in records:
+                if record["type"] == "started":
+                    starts.append(record["time"])
+                _note(record, events, ledger)
+            offset = int(records[-1]["offset"]) + 1
+    for changes in ledger.changes.values():
+        if len(folders) == 1:
+            changes += [(at, False) for at in starts]  # a crash ends all connections
+        changes.sort()
+    return ledger
+
+
+def _note(record: dict[str, Any], events: Mapping[int, int], ledger: Ledger) -> None:
+    kind, client = record["type"], record.get("client", "")
+    if kind in ("connected", "disconnected"):
+        ledger.changes.setdefault(client, []).append((record["time"], kind == "connected"))
+    elif kind == "lost":
+        ledger.missing_records += int(record["records"])
+    elif kind in ("published", "delivered", "dropped", "expired"):
+        number = events.get(stamp(record.get("publication_time") or 0.0))
+        if number is None:
+            return
+        if kind == "published":
+            ledger.taken.setdefault(number, record["time"])
+        else:
+            what = record["reason"] if kind == "dropped" else kind
+            ledger.fates.setdefault(client, {}).setdefault(number, Fate(what, record["time"]))

@@ -1,0 +1,114 @@
+"""The page of delivery over lossy links: success and delivery time against loss, for all alternatives."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from surecast.studio.curves import Curve, CurveChart, Marks
+from surecast.studio.curves_page import curves_figure
+from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from surecast.simulate.coding import LossPoint, LossSweep
+
+__all__ = ["loss_chart", "write_loss_page"]
+
+_AXIS = "packets lost on each link (%)"
+
+
+def loss_chart(sweep: LossSweep, what: str) -> CurveChart:
+    """One of `all` (share of events at every subscriber in time), `each` (mean over subscribers), `delay`,
+    `overhead`."""
+    values: dict[str, tuple[str, str, Callable[[LossPoint], tuple[float, float]]]] = {
+        "all": ("events in time at every subscriber (%)", "success rate", lambda p: _percent(p.all_on_time)),
+        "each": ("events in time, mean over subscribers (%)", "success per subscriber", lambda p: _percent(p.on_time)),
+        "delay": ("mean delivery time (ms)", "delivery time", lambda p: _scaled(p.delay_mean_s, 1000.0)),
+        "overhead": ("messages over the least possible", "messages sent", _messages),
+    }
+    label, title, value = values[what]
+    curves = []
+    for i, name in enumerate(sweep.alternatives):
+        points = [(100.0 * p.loss, *value(p)) for p in sweep.of(name)]
+        known = [point for point in points if not math.isnan(point[1])]
+        if known:
+            x, y, half = ([point[k] for point in known] for k in range(3))
+            low = [max(0.0, a - b) for a, b in zip(y, half, strict=True)]
+            high = [a + b for a, b in zip(y, half, strict=True)]
+            if what in ("all", "each"):
+                high = [min(100.0, top) for top in high]
+            curves.append(Curve(name, x, y, Marks(x, y, low, high), colour=i, dashed=" " in name))
+    return CurveChart(
+        curves[:8],
+        title=f"{sweep.name}: {title} against loss",
+        x_label=_AXIS,
+        y_label=label,
+        caption="All points are simulated, with their 95 % intervals; lines join them. Dashed: other paths.",
+        x_from_zero=True,
+        y_from_zero=True,
+    )
+
+
+def write_loss_page(sweep: LossSweep, path: Path | str) -> Path:
+    """Writes the page of a sweep to an ``.html`` file and returns its path."""
+    table = _table(sweep)
+    sections: list[Section] = [
+        Bullets(_sentences(sweep)),
+        curves_figure(loss_chart(sweep, "all"), height_px_min=460),
+        curves_figure(loss_chart(sweep, "each"), height_px_min=460),
+        curves_figure(loss_chart(sweep, "delay"), height_px_min=460),
+        Paragraph("Delivery times are of what arrived in time: a scheme that delivers little looks fast."),
+        curves_figure(loss_chart(sweep, "overhead"), height_px_min=460),
+        Paragraph(
+            "The least possible is n / (1 - loss) packets for each home broker to be reached. Messages between peers "
+            "count once, whatever the links on their way; short ones such as digests and acknowledgements count like "
+            "packets here, and the table has the bytes."
+        ),
+        Heading("Numbers"),
+        table,
+        Downloads(table, f"{sweep.name}-loss"),
+    ]
+    return write_page(Page(f"{sweep.name}: delivery over lossy links", sections), path)
+
+
+def _percent(estimate: tuple[float, float]) -> tuple[float, float]:
+    return _scaled(estimate, 100.0)
+
+
+def _scaled(estimate: tuple[float, float], factor: float) -> tuple[float, float]:
+    return factor * estimate[0], factor * estimate[1]
+
+
+def _messages(point: LossPoint) -> tuple[float, float]:
+    return _scaled(point.messages, 1.0 / point.messages_minimum) if point.messages_minimum else (math.nan, 0.0)
+
+
+def _sentences(sweep: LossSweep) -> list[str]:
+    widest = max(max(p.on_time[1], p.all_on_time[1]) for p in sweep.points)
+    said = [
+        f"{sweep.subscribers} subscribers, events of {sweep.packets} packets, {100 * sweep.redundancy:g} % redundancy "
+        f"where coded, {sweep.deadline_s:g} s to the deadline; seed {sweep.seed}.",
+        f"Shares are known to ± {100 * widest:.2g} % at worst (95 %).",
+    ]
+    for loss in sweep.losses[1:]:
+        points = [p for p in sweep.points if p.loss == loss]
+        best = max(points, key=lambda p: (round(p.all_on_time[0], 3), -p.messages[0]))
+        said.append(
+            f"At {100 * loss:g} % loss {best.alternative} gets most events to everybody in time: "
+            f"{100 * best.all_on_time[0]:.1f} %, after {1000 * best.delay_mean_s[0]:.0f} ms on average."
+        )
+    return said
+
+
+def _table(sweep: LossSweep) -> Table:
+    names = ["Scheme", "Loss", "Events", "All in time", "±", "Each in time", "±", "Mean s", "p99 s", "Messages", "MB"]
+    rows: list[list[Cell]] = []
+    for p in sweep.points:
+        delays: list[Cell] = [None if math.isnan(v) else v for v in (p.delay_mean_s[0], p.delay_p99_s)]
+        rows.append(
+            [p.alternative, p.loss, p.events, *p.all_on_time, *p.on_time, *delays, round(p.messages[0], 1), p.megabytes]
+        )
+    return Table([*names, "Least messages"], [[*row, round(p.messages_minimum, 1)] for row, p in zip(rows, sweep.points, strict=True)], "All points")

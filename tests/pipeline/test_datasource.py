@@ -1,0 +1,203 @@
+"""The data source `surecast`: a real broker's log as a table and as a stream, and rows published to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pyarrow as pa
+import pytest
+from pyspark.testing import assertDataFrameEqual
+from tests.broker.conftest import Process
+from tests.pipeline.conftest import LEAN_RUN
+
+from surecast.broker.event_log import EventLog, OffsetAhead, OffsetGone, Started, Stopped, read_from
+from surecast.client import SyncGroupClient
+from surecast.errors import ConfigurationError
+from surecast.pipeline import run_tables
+from surecast.pipeline.datasource import LOG_SCHEMA, SurecastSource
+from surecast.pipeline.datasource_flow import TOKEN_VARIABLE
+from surecast.pipeline.datasource_log import LogError, LogTruncated, RemoteLog, ranges
+from surecast.pipeline.datasource_publish import Publisher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOKEN = "let-me-in"
+
+
+class LogServer(ThreadingHTTPServer):
+    """Answers GET /log as a broker does, from a folder; `truncated_to` is the first offset that is kept."""
+
+    folder: Path
+    truncated_to = 0
+    asked: list[int]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LogServer
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        offset, limit = int(query["offset"][0]), min(7, int(query["limit"][0]))
+        self.server.asked.append(offset)
+        status = 200
+        data: dict[str, Any] = {}
+        try:
+            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                status, data = 401, {"error": "no"}
+            elif offset < self.server.truncated_to:
+                raise OffsetGone(offset, self.server.truncated_to)
+            else:
+                records = read_from(self.server.folder, offset, limit)
+                data = {"records": records, "next_offset": offset + len(records)}
+        except OffsetGone as error:
+            status, data = 410, {"error": str(error), "first_available": error.first_available}
+        except OffsetAhead as error:
+            status, data = 416, {"error": str(error), "next_offset": error.next_offset}
+        body = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def log_server(tmp_path: Path) -> Iterator[LogServer]:
+    found = LogServer(("127.0.0.1", 0), _Handler)
+    found.folder, found.asked = tmp_path / "log", []
+    with EventLog(found.folder) as log:
+        for number in range(50):
+            log.append(Started(1700000000.0 + number, f"b{number}"))
+    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def log_of(server: LogServer, **options: Any) -> RemoteLog:
+    return RemoteLog(f"http://127.0.0.1:{server.server_port}", TOKEN, **options)
+
+
+def offsets(log: RemoteLog, start: int, end: int) -> list[int]:
+    return [record["offset"] for records in log.read(start, end) for record in records]
+
+
+def test_ranges_of_a_log_are_its_records_once(log_server: LogServer) -> None:
+    log = log_of(log_server)
+    assert (log.first(), log.end()) == (0, 50)
+    found = [offset for each in ranges(3, 50, 11) for offset in offsets(log, *each)]
+    assert found == list(range(3, 50))
+
+
+def test_a_truncated_log_says_so_or_leaves_a_mark(log_server: LogServer) -> None:
+    log_server.truncated_to = 30
+    assert log_of(log_server).first() == 30
+    with pytest.raises(LogTruncated, match=r"20 records from offset 10 on are gone, the first that is kept is 30"):
+        offsets(log_of(log_server), 10, 40)
+    whole = [record for part in log_of(log_server, keep_on=True).read(10, 40) for record in part]
+    assert (whole[0]["type"], whole[0]["records"], whole[0]["time"]) == ("lost", 20, 1700000030.0)
+    assert [record["offset"] for record in whole] == [10, *range(30, 40)]
+    gone = [record for part in log_of(log_server, keep_on=True).read(10, 20) for record in part]
+    assert [(record["type"], record["records"]) for record in gone] == [("lost", 10)]
+
+
+def test_what_cannot_be_read_is_said(log_server: LogServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surecast.pipeline.datasource_log._PAUSE_S", 0.001)
+    with pytest.raises(LogError, match="it wants the administrator's token"):
+        RemoteLog(log_of(log_server).url).end()
+    with pytest.raises(LogError, match="read up to offset 60, and now ends at 50"):
+        offsets(log_of(log_server), 40, 60)
+    with pytest.raises(LogError, match="no broker answers"):
+        RemoteLog("http://127.0.0.1:1").end()
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigurationError, match="option url: name the broker's HTTP listener"):
+        SurecastSource({}).reader(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="option recordsPerPartition is '0'"):
+        SurecastSource({"url": "http://b", "recordsPerPartition": "0"}).reader(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="there is no request; request is an identity of the row"):
+        Publisher.of({"brokers": "b"}, ["topic", "payload"])
+    with pytest.raises(ConfigurationError, match="there is also colour"):
+        Publisher.of({"brokers": "b"}, ["topic", "payload", "request", "colour"])
+    with pytest.raises(ConfigurationError, match="option brokers: name the brokers"):
+        Publisher.of({}, ["topic", "payload", "request"])
+
+
+def test_a_table_is_the_log_and_a_stream_goes_on_where_it_stopped(
+    spark: SparkSession, log_server: LogServer, tmp_path: Path
+) -> None:
+    """Without registering anything: sessions know the source. A second run reads what is new, and nothing twice."""
+    options = {"url": log_of(log_server).url, "token": TOKEN, "recordsPerPartition": "20"}
+    table = spark.read.format("surecast").options(**options).load()
+    rows = read_from(log_server.folder, 0)
+    expected = [{name: row.get(name) for name in table.columns} for row in rows]
+    assertDataFrameEqual(table, spark.createDataFrame(expected, LOG_SCHEMA))
+    part = spark.read.format("surecast").options(**options, startingOffset="5", endingOffset="9").load()
+    assert sorted(row["offset"] for row in part.collect()) == [5, 6, 7, 8]
+
+    def run() -> None:
+        stream = spark.readStream.format("surecast").options(**options, maxRecordsPerBatch="30").load()
+        query = stream.writeStream.option("checkpointLocation", str(tmp_path / "state"))
+        query.trigger(availableNow=True).toTable("log_stream").awaitTermination()
+
+    run()
+    with EventLog(log_server.folder) as log:
+        log.append(Stopped(1700001000.0, "b0"))
+    run()
+    run()
+    found = spark.read.table("log_stream").orderBy("offset").collect()
+    assert [row["offset"] for row in found] == list(range(51))
+    assert found[-1]["type"] == "stopped"
+
+
+def test_a_log_over_the_network_is_an_input_of_the_pipeline(
+    spark: SparkSession, log_server: LogServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    inputs = [log_of(log_server).url]
+    first = run_tables(spark, inputs, tmp_path, database="network", configuration=LEAN_RUN)
+    with EventLog(log_server.folder) as log:
+        log.append(Stopped(1700001000.0, "b0"))
+    second = run_tables(spark, inputs, tmp_path, database="network", configuration=LEAN_RUN)
+    assert (first.sound, second.sound, second.new_records, second.duplicates) == (50, 51, 1, 0)
+    table = spark.read.table("network.broker_events").select("offset", "time", "type", "broker")
+    expected = [(row["offset"], row["time"], row["type"], row["broker"]) for row in read_from(log_server.folder, 0)]
+    assertDataFrameEqual(table, spark.createDataFrame(expected, table.schema))
+
+
+def test_rows_are_published_once_however_often_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
+    broker = Process("--folder", tmp_path / "state")
+    try:
+        address = f"127.0.0.1:{broker.port}"
+        with SyncGroupClient([address], client_id="reader") as client:
+            client.subscribe("viewers/#")
+            rows = [(f"viewers/{i}", f"{i}", f"row {i}") for i in range(300)]
+            frame = spark.createDataFrame(rows, "topic STRING, payload STRING, request STRING")
+            for _ in range(2):
+                frame.write.format("surecast").option("brokers", address).mode("append").save()
+            found = [message.payload.decode() for message in client.messages(timeout_s=2.0)]
+        assert sorted(found, key=int) == [str(i) for i in range(300)]
+    finally:
+        broker.end()
+
+
+def test_a_lost_connection_is_made_again_at_the_next_broker(tmp_path: Path) -> None:
+    broker = Process("--folder", tmp_path / "state")
+    try:
+        publisher = Publisher((("127.0.0.1", 1), ("127.0.0.1", broker.port)))
+        rows = [{"topic": "a", "payload": b"x", "request": f"r{i}", "qos": 1} for i in range(3)]
+        assert publisher.publish(iter([pa.RecordBatch.from_pylist(rows)])) == 3
+    finally:
+        broker.end()
