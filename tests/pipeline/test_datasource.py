@@ -193,11 +193,13 @@ def test_rows_are_published_once_however_often_they_are_written(spark: SparkSess
         broker.end()
 
 
-def test_a_lost_connection_is_made_again_at_the_next_broker(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_answer_gives_way_to_the_next(tmp_path: Path) -> None:
     broker = Process("--folder", tmp_path / "state")
     try:
         publisher = Publisher((("127.0.0.1", 1), ("127.0.0.1", broker.port)))
         rows = [{"topic": "a", "payload": b"x", "request": f"r{i}", "qos": 1} for i in range(3)]
         assert publisher.publish(iter([pa.RecordBatch.from_pylist(rows)])) == 3
+        with pytest.raises(ConfigurationError, match="a row to publish has no topic or no request"):
+            publisher.publish(iter([pa.RecordBatch.from_pylist([*rows, {**rows[0], "request": None}])]))
     finally:
         broker.end()

@@ -39,7 +39,7 @@ def write_group(folder: Path, replicas: int, *, port: int = 0, options: Mapping[
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "group.yaml"
     if path.exists():
-        known = len(load_broker_group(path).replicas)
+        known = sum(not one.joins for one in load_broker_group(path).replicas)
         if known != replicas:
             raise ConfigurationError(
                 f"{path}: this group has {known} replicas, not {replicas}; take another folder or --replicas {known}"

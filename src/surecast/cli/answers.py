@@ -61,6 +61,8 @@ PolicyNames = Annotated[
     ),
 ]
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
+CODED_EVENTS_MIN, CODED_EVENTS_MAX, CODED_OBJECT_EVENTS = 200, 100_000, 100
+"""Events as packets: at least and at most so many for a scheme, and so many where the protocol's own objects run."""
 ROUTING_DURATION_S, ROUTING_WARM_UP_S = 60.0, 5.0
 Progress = Callable[[int, int], None]
 
@@ -86,7 +88,8 @@ class SimulationPlan:
         if not 0 < self.duration_s < math.inf:
             raise ConfigurationError("--duration must be above 0 and finite, such as 14d")
         self.runs = experiment.runs if runs is None else runs
-        if self.runs < 2:
+        # Coded delivery takes its intervals over batches of the events of one run.
+        if self.runs < 2 and system.delivery.coding is None:
             raise ConfigurationError("one run gives no confidence interval; use --runs 2 or more")
         self.seed = system.seed if seed is None else seed
         self.warm_up_s = ROUTING_WARM_UP_S if brief and not experiment.warm_up else experiment.warm_up
@@ -181,14 +184,18 @@ def simulate_system(
     """The report in virtual time, of the same parts as the prediction.
 
     Reliability comes from the fast walk or from running the protocol code, dropping from compiled queues, and routing
-    of filter classes from running the routing code; groups of replicas run the consensus code. Where dropping cannot be
-    simulated, as over several brokers, and no policy is asked for, a warning says so beside what remains.
+    of filter classes from running the routing code; groups of replicas run the consensus code; events as packets take
+    the steps of the dissemination code. Where dropping cannot be simulated, as over several brokers, and no policy is asked for, a warning says so beside what remains.
     """
     from surecast.simulate.replication import simulate_replication
     from surecast.simulate.routing import simulate_routing
 
+    schemes, coded = _of_packets(system, schemes, policies)
     failing, dropping = _divided(system, schemes, policies)
     reports, warnings = [], []
+    if coded is not None and failing is not None:
+        reports.append(_simulate_coding(failing, coded or None, plan, method, progress))
+        failing = failing if schemes or _fails(failing) else None
     if failing is not None:
         reports.append(_simulate_reliability(failing, schemes, plan, method, workers, progress))
     if dropping is not None:
@@ -317,6 +324,28 @@ def _joined(reports: Sequence[QoSReport], name: str, source: str, seed: int, war
     for report in reports:
         builder.add_report(report)
     return builder.build()
+
+
+def _simulate_coding(
+    system: System, schemes: list[str] | None, plan: SimulationPlan, method: Method, progress: Progress | None
+) -> QoSReport:
+    """Events as packets: as many as shares to one percent need, and no more than the experiment has."""
+    from surecast.simulate.coding import simulate_coding
+
+    rate_per_s = math.fsum(publisher.rate_per_s for publisher in system.publishers)
+    planned = max(CODED_EVENTS_MIN, min(round(plan.runs * plan.duration_s * rate_per_s), CODED_EVENTS_MAX))
+    if method == "protocol":
+        events = min(planned, CODED_OBJECT_EVENTS)
+        return simulate_coding(system, schemes, events=events, seed=plan.seed, how="objects", progress=progress)
+    return simulate_coding(
+        system,
+        schemes,
+        events=min(planned, CODED_EVENTS_MIN),
+        half_width=0.01,
+        events_max=planned,
+        seed=plan.seed,
+        progress=progress,
+    )
 
 
 def _simulate_reliability(

@@ -44,6 +44,10 @@ def run(
     ],
     output: Output,
     window: Annotated[str, typer.Option(metavar="TIME", help="Length of the windows of load over time.")] = "1min",
+    schedule: Annotated[
+        Path | None,
+        typer.Option(help="Programmes, for their reach: a .csv or .parquet file with channel, start, end, title."),
+    ] = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Forget the tables, and read everything again.")
     ] = False,
@@ -63,6 +67,8 @@ def run(
     """
     window_s = _seconds(window)
     settings = _settings(master, memory, remote, conf)
+    if schedule is not None and (schedule.suffix not in (".csv", ".parquet") or not schedule.exists()):
+        raise ConfigurationError(f"--schedule {schedule}: name a .csv or .parquet file that is there")
     from surecast.cli.output import print_json
     from surecast.pipeline import run_pipeline
 
@@ -76,6 +82,7 @@ def run(
             window_s=window_s,
             full_refresh=full_refresh,
             by_command=by_command,
+            configuration={"surecast.schedule": "" if schedule is None else str(schedule.absolute())},
             progress=progress,
         )
     if json:

@@ -253,8 +253,14 @@ class Client:
         self._room.set()
         if packet.qos and self._ended is None:
             answer = Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id)
-            with suppress(LostError):  # the broker sends it again to the next connection
+            try:
                 await self._send(answer)
+            except LostError:
+                pass  # the broker sends it again to the next connection
+            except asyncio.CancelledError:
+                self._waiting.appendleft(packet)  # nobody has it yet
+                self._arrived.set()
+                raise
         return Message(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties)
 
     async def messages(self) -> AsyncIterator[Message]:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -95,26 +96,27 @@ class Publisher:
 
     async def _publish_some(self, rows: list[dict[str, Any]], client: Client | None, at: int) -> tuple[Client, int]:
         """Publishes rows, all again after a failure: the broker knows those it has. The client, and where it is."""
-        trouble: ClientError | None = None
+        trouble: BaseException = ClientError("no broker was asked")
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(_PAUSE_S * 2**attempt)
             try:
-                if client is None:
-                    client = await self._connected(at)
-                async with asyncio.TaskGroup() as group:
-                    for row in rows:
-                        group.create_task(_publish_row(client, row))
-            except* RefusedError as refused:
-                raise refused.exceptions[0] from None
-            except* ClientError as failed:
-                trouble = _first(failed)
-                if client is not None:
-                    await client.disconnect()
-                client, at = None, at + 1
-            else:
+                client = client or await self._connected(at)
+            except ClientError as error:
+                trouble, at = error, at + 1
+                continue
+            calls = [_publish_row(client, row) for row in rows]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            failed = [each for each in answers if isinstance(each, BaseException)]
+            if not failed:
                 return client, at
-        assert trouble is not None
+            # What the broker refuses, or a row lacks, another attempt does not change.
+            trouble = next((each for each in failed if not _may_pass(each)), failed[0])
+            with suppress(ClientError):
+                await client.disconnect()
+            client, at = None, at + 1
+            if not _may_pass(trouble):
+                break
         raise trouble
 
     async def _connected(self, at: int) -> Client:
@@ -142,6 +144,5 @@ async def _publish_row(client: Client, row: Mapping[str, Any]) -> None:
     )
 
 
-def _first(failed: BaseExceptionGroup[ClientError]) -> ClientError:
-    found = failed.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, ClientError) and not isinstance(error, RefusedError)

@@ -313,8 +313,9 @@ class _Drive:
         for receiver, who in zip(self.receivers, self.plan.system.subscribers, strict=True):
             wanted = np.isin(topics[taken], [index[topic] for topic in who.topics])
             fates = ledger.of(receiver.client_id)
-            if any(n not in receiver.first and n not in fates for n in taken[wanted].tolist()):
-                return True
+            for number in taken[wanted].tolist():
+                if number not in receiver.first and (number not in fates or fates[number].what == "delivered"):
+                    return True
         return False
 
     async def close(self) -> None:

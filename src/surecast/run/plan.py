@@ -20,6 +20,7 @@ from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Publisher, Subscriber, System
+from surecast.scenario.units import format_duration
 from surecast.simulate.dropping.draws import Switches, draw_events, draw_switches
 from surecast.simulate.walk.traces import draw_trace
 
@@ -122,12 +123,12 @@ class RunPlan:
         return {
             **self.common_options(),
             "sync": "majority" if told.durable else "none",
-            "link_delay": told.delay if told.delay >= LINK_DELAY_LEAST_S else 0,
+            "link_delay": format_duration(told.delay if told.delay >= LINK_DELAY_LEAST_S else 0.0),
             "paxos": {
                 "variant": told.variant,
                 "alpha": told.window,
-                "suspect": told.suspect,
-                "heartbeat": self.group.heartbeat_s,
+                "suspect": format_duration(told.suspect),
+                "heartbeat": format_duration(self.group.heartbeat_s),
             },
         }
 
@@ -137,8 +138,8 @@ class RunPlan:
             **self.limits(),
             "event_log": {"folder": "events", "alive_interval": "1s"},
             "log": {"level": "warning"},
-            "system_interval": 0,
-            "drain": 0.5,
+            "system_interval": "0s",
+            "drain": "500ms",
         }
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-from surecast.broker.cluster import LocalGroup, write_group
 
 TOOLS = Path(__file__).parents[3] / "tools"
 
@@ -46,21 +44,3 @@ def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
         return asyncio.run(limited())
 
     return call
-
-
-@pytest.fixture
-def make_group(tmp_path: Path) -> Iterator[Callable[..., LocalGroup]]:
-    """Makes groups of this test, which are killed at its end."""
-    made: list[LocalGroup] = []
-
-    def make(replicas: int = 3, **options: Any) -> LocalGroup:
-        folder = tmp_path / f"group{len(made)}"
-        group = LocalGroup(write_group(folder, replicas, options=options))
-        made.append(group)
-        return group
-
-    yield make
-    for group in made:
-        for process in group.processes.values():
-            process.kill()
-            process.wait()

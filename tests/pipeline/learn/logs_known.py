@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -149,7 +148,7 @@ def statistics_of(records: list[Record], broker: str) -> Statistics:
     start_s, end_s = lives[0].up_from_s, lives[-1].up_to_s
     window_s = (end_s - start_s) / 64
     spans: dict[tuple[str, Client], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-    service: dict[Client, list[float]] = defaultdict(list)
+    service: dict[Client, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for i, first in enumerate(starts):
         last = starts[i + 1] if i + 1 < len(starts) else len(records)
         _connections(records[first:last], broker, lives[i].up_to_s, spans, service)
@@ -173,7 +172,7 @@ def statistics_of(records: list[Record], broker: str) -> Statistics:
         subscriptions=subscribed,
         arrivals=len(lengths) + len(cut),
         lifetimes=Times.of(lengths, cut),
-        service={client: Times.of(each) for client, each in service.items()},
+        service={client: Times.of(*each) for client, each in service.items()},
     )
 
 
@@ -182,20 +181,21 @@ def _connections(
     broker: str,
     until_s: float,
     spans: dict[tuple[str, Client], tuple[list[float], list[float]]],
-    service: dict[Client, list[float]],
+    service: dict[Client, tuple[list[float], list[float]]],
 ) -> None:
     state: dict[str, tuple[str, float]] = {}
     waiting: dict[str, float] = {}
     for each in records:
         if isinstance(each, Connected | Disconnected):
-            waiting.pop(each.client, None)
+            if each.client in waiting:
+                service[broker, each.client][1].append(each.time - waiting.pop(each.client))
             if each.client in state:
                 kind, since = state[each.client]
                 spans[kind, (broker, each.client)][0].append(each.time - since)
             state[each.client] = ("on" if isinstance(each, Connected) else "off", each.time)
         elif isinstance(each, Delivered):
             if each.client in waiting:
-                service[broker, each.client].append(each.time - waiting.pop(each.client))
+                service[broker, each.client][0].append(each.time - waiting.pop(each.client))
             if each.queue_length:
                 waiting[each.client] = each.time
     for client, (kind, since) in state.items():
@@ -216,7 +216,3 @@ def _subscriptions(
             lengths.append(each.time - held.pop((each.client, each.filter)))
     rows = tuple(Subscription(broker, *key, key in held) for key in sorted(ever))
     return rows, lengths, [end_s - since for since in held.values()]
-
-
-def row(record: Record) -> dict[str, Any]:
-    return record._asdict()

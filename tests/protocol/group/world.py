@@ -15,6 +15,7 @@ from surecast.protocol.mqtt import (
     Connect,
     Decoder,
     Disconnect,
+    Packet,
     Properties,
     Puback,
     Pubcomp,
@@ -197,7 +198,7 @@ class Client:
             self.site.edge.lost(self.connection, self.world.now)
         self.connection, self.ready = None, False
 
-    def say(self, *packets: object) -> None:
+    def say(self, *packets: Packet) -> None:
         assert self.site is not None
         assert self.connection is not None
         self.site.send(self.connection, b"".join(encode(p, V5) for p in packets))

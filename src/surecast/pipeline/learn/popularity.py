@@ -110,10 +110,13 @@ def _slope(exponent: float, topics: int, size: int, rng: np.random.Generator) ->
 
 
 def _solve(steep: float, topics: int, size: int, rng: np.random.Generator) -> float:
-    """The exponent whose samples are on average as steep as `steep`: steps by what the last one was too steep."""
+    """The exponent whose samples are on average as steep as `steep`: steps by what the last one was too steep, and the
+    mean of the last steps, which differ by chance alone."""
     exponent = steep
+    steps = []
     for _ in range(_ROUNDS):
         drawn = _samples(exponent, topics, size, _GRID_DRAWS, rng)
         off = float(np.mean([zipf_exponent(each) for each in drawn])) - steep
         exponent = float(np.clip(exponent - off, 0.0, EXPONENT_MAX))
-    return exponent
+        steps.append(exponent)
+    return float(np.mean(steps[_ROUNDS // 2 :]))

@@ -193,15 +193,16 @@ def _subscriptions(events: DataFrame) -> dict[str, Any]:
 
 
 def _service(events: DataFrame) -> dict[Client, Times]:
-    """Times between two deliveries to a client for whom more was waiting after the first, and nothing else happened."""
+    """Times between two deliveries to a client for whom more was waiting after the first; a connection that ends cuts
+    them off."""
     marks = events.where(F.col("type").isin("connected", "disconnected", *_FATES))
     of_client = Window.partitionBy("log", "life", "client").orderBy("offset")
     waited = (F.lag("type").over(of_client) == "delivered") & (F.lag("queue_length").over(of_client) > 0)
     gaps = (
         marks.withColumn("waited", waited)
         .withColumn("length_s", F.col("time") - F.lag("time").over(of_client))
-        .where("type = 'delivered' AND waited")
-        .select("broker", "client", F.lit(True).alias("ended"), "length_s")
+        .where("type IN ('delivered', 'disconnected') AND waited")
+        .select("broker", "client", (F.col("type") == "delivered").alias("ended"), "length_s")
     )
     return _by_client(_in_bins(gaps, "broker", "client"))
 

@@ -76,9 +76,11 @@ def choose_coding(
 ) -> Budget:
     """Searches redundancy, paths and rounds for the least cost at which the worst served subscriber gets the target.
 
-    Redundancy is searched exactly, packet by packet, below the first of a coarse grid that suffices; costs grow with it
-    there, as answers become few. Paths that share links rest on `samples` draws; left out, as many as show ten misses
-    at the target, and no more than 20,000, so that beyond 0.9995 the choice among such paths is rough.
+    For each kind of paths and number of rounds the least redundancy that suffices is found by bisection below the first
+    of a coarse grid that does. Without gossip that is the cheapest; with gossip more redundancy may save answers, and
+    only what was tried on the way is compared. Paths that share links rest on `samples` draws; left out, as many as
+    show ten misses at the target, and no more than 20,000, so that beyond 0.9995 the choice among such paths is rough.
+    Choice and forecast rest on the same draws, which flatters the choice.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''

@@ -1,0 +1,190 @@
+"""Logs with known parameters become a scenario that has them, and that answers as the original does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.pipeline.learn.logs_known import Truth, known_log, statistics_of
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.pipeline.learn import Learned, Statistics, learn_scenario, read_filter_samples
+from surecast.pipeline.learn.components import broker_periods, find_components
+from surecast.pipeline.learn.samples import Times
+from surecast.pipeline.learn.statistics import Interval, Life, Published, Subscription
+from surecast.predict import predict_dropping, predict_reliability
+from surecast.scenario import build, load_system, parse_text
+
+TRUTH = Truth()
+
+
+@pytest.fixture(scope="module")
+def learned() -> list[Learned]:
+    return [learn_scenario(statistics_of(known_log(TRUTH, seed), TRUTH.broker)) for seed in range(6)]
+
+
+def test_parameters_of_the_log_are_in_their_intervals(learned: list[Learned]) -> None:
+    truths = {"hub mtbf": TRUTH.up_s, "hub mttr": TRUTH.down_s}
+    truths |= {f"rate of {name}": rate for name, rate in TRUTH.rates.items()}
+    for i in range(TRUTH.subscribers):
+        truths |= {f"s{i} on": TRUTH.on_s, f"s{i} off": TRUTH.off_s, f"service time of s{i}": TRUTH.service_s}
+    inside = total = 0
+    for answer in learned:
+        found = {estimate.what: estimate for estimate in answer.estimates}
+        assert truths.keys() <= found.keys()
+        for what, truth in truths.items():
+            inside += found[what].low <= truth <= found[what].high
+            total += 1
+    assert inside >= 0.9 * total
+
+
+def test_the_file_says_where_each_value_comes_from(learned: list[Learned]) -> None:
+    text = learned[0].to_yaml()
+    scenario = parse_text(text)
+    assert scenario == parse_text(scenario.to_yaml())
+    for estimate in learned[0].estimates:
+        assert f"# {estimate.comment()}" in text or f"# - {estimate.comment()}" in text
+    for missing in learned[0].missing:
+        assert f"# - {missing}" in text
+    assert {each.what for each in learned[0].missing} >= {"workload.filters", "service time of brokers", "locality"}
+    json.dumps(learned[0].as_dict(), allow_nan=False)
+
+
+def original() -> str:
+    return f"""
+surecast: 1
+name: original
+overlay: {{brokers: [{{name: hub}}]}}
+availability: {{each: {{hub: {{mtbf: {TRUTH.up_s}s, mttr: {TRUTH.down_s}s}}}}}}
+workload:
+  topics: [plant/p1, plant/p2]
+  deadline: {TRUTH.deadline_s}s
+  publishers:
+    - {{name: p1, home: hub, topics: [plant/p1], rate: 1/s}}
+    - {{name: p2, home: hub, topics: [plant/p2], rate: 0.5/s}}
+  subscribers:
+    - {{name: s, count: 3, home: hub, topics: all, connectivity: {{on: 20s, off: 10s}}, service: 8/s}}
+"""
+
+
+def test_the_learned_scenario_predicts_what_the_original_does() -> None:
+    truth = replace(TRUTH, duration_s=6000.0)
+    answer = learn_scenario(statistics_of(known_log(truth, 11), truth.broker))
+    found, wanted = build(parse_text(answer.to_yaml())), build(parse_text(original()))
+    delays = [
+        sum(row.value for row in predict_dropping(system).select(metric="delay_mean_s", scope="subscriber").rows) / 3
+        for system in (found, wanted)
+    ]
+    assert delays[0] == pytest.approx(delays[1], rel=0.2)
+    shares = [
+        [row.value for row in predict_reliability(system, ["buffering"]).select(metric="reliability").rows]
+        for system in (found, wanted)
+    ]
+    assert max(shares[0]) == pytest.approx(max(shares[1]), abs=0.05)
+
+
+def test_crashes_are_known_to_half_a_sign_of_life() -> None:
+    lives = [Life("b", 0.0, 100.0, "crash", False), Life("b", 104.0, 150.0, "stopped", True)]
+    periods = broker_periods(lives, 60.0)
+    assert [(p.up, p.start_s, p.end_s, p.start_seen, p.end_seen) for p in periods] == [
+        (True, 0.0, 102.0, False, True),
+        (False, 102.0, 104.0, True, True),
+        (True, 104.0, 150.0, True, True),
+    ]
+
+
+def test_links_and_machines_of_traces() -> None:
+    rows = []
+    for name in ("a--b", "b--c"):
+        rows += [Interval("avt", "t", name, True, 100.0 * i, 100.0 * i + 90.0) for i in range(30)]
+    components = {each.name: each for each in find_components(Statistics(intervals=tuple(rows)))}
+    assert components["a--b"].kind == "link"
+    assert components["a--b"].times.down.ends == 29
+    answer = learn_scenario(Statistics(intervals=tuple(rows)))
+    system = build(parse_text(answer.to_yaml()))
+    assert [broker.name for broker in system.overlay.brokers] == ["a", "b", "c"]
+    failures = system.overlay.links[0].failures
+    assert failures is not None
+    assert failures.mttr_s == pytest.approx(10.0, rel=1e-3)
+    # Times that are always the same are no exponential ones, and nothing that is fitted is as steady.
+    assert all("exponential rejected" in each.verdict for each in answer.estimates if "mttr" in each.what)
+
+
+def test_a_component_that_never_failed_is_named_with_its_limit() -> None:
+    answer = learn_scenario(Statistics(lives=(Life("b", 0.0, 3600.0, "open", True),)))
+    assert "availability" not in answer.data
+    (missing,) = [each for each in answer.missing if each.what == "availability of broker b"]
+    assert "above 975.9" in missing.why
+
+
+def two_brokers() -> Statistics:
+    lives = tuple(Life(name, 0.0, 640.0, "open", True) for name in ("east", "west"))
+    windows = {("east", "p"): dict.fromkeys(range(64), 10), ("west", "q"): dict.fromkeys(range(64), 5)}
+    return Statistics(
+        lives=lives,
+        published=(
+            Published("east", "p", "news", 600),
+            Published("east", "p", "rain", 40),
+            Published("west", "q", "rain", 320),
+        ),
+        windows=windows,
+        window_s=10.0,
+        subscriptions=(Subscription("east", "s", "#", True), Subscription("west", "t", "$share/g/rain", False)),
+        arrivals=50,
+        lifetimes=Times.of([5.0, 9.0, 2.0, 4.0, 6.0] * 9, [3.0]),
+    )
+
+
+def test_uneven_publishers_are_divided_by_topic() -> None:
+    answer = learn_scenario(two_brokers())
+    publishers = {each["name"]: each for each in answer.data["workload"]["publishers"]}
+    assert publishers.keys() == {"p: news", "p: rain", "q"}
+    assert publishers["p: news"]["rate"] == "0.9375/s"
+    subscribers = {each["name"]: each["topics"] for each in answer.data["workload"]["subscribers"]}
+    assert subscribers == {"s": ["news", "rain"], "t": ["rain"]}
+    assert any(each.what == "overlay.links" for each in answer.missing)
+
+
+def test_classes_have_hot_spots_filters_and_lifetimes(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    lines = [f'{{"attributes": {{"price": {i % 50}}}}}' for i in range(200)]
+    path.write_text("\n".join([*lines, *['{"filter": "price in [10, 30]"}'] * 20]))
+    answer = learn_scenario(two_brokers(), workload="classes", samples=read_filter_samples(path))
+    system = build(parse_text(answer.to_yaml()))
+    workload = system.class_workload
+    assert workload is not None
+    assert {each.name: each.hot_spot for each in workload.classes} == {"news": "east", "rain": "west"}
+    assert workload.publication_rate_per_s.sum() == pytest.approx(1.5, rel=1e-5)
+    assert workload.subscription_rate_per_s.sum() == pytest.approx(50 / 640, rel=1e-5)
+    local = {each.what: each for each in answer.estimates if each.what.startswith("locality")}
+    assert local["locality of rain"].value == pytest.approx(320 / 360)
+    statistics = workload.classes[0].filters
+    assert statistics is not None
+    assert statistics[0].width is not None
+    assert statistics[0].width.points == (20.0,)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(AssumptionError, match="broker_events, broker_uptime and availability are empty"):
+        learn_scenario(Statistics())
+    with pytest.raises(ConfigurationError, match="write topics or classes"):
+        learn_scenario(two_brokers(), workload="both")
+    with pytest.raises(AssumptionError, match="no subscription that ended"):
+        learn_scenario(Statistics(lives=(Life("b", 0.0, 9.0, "open", True),)), workload="classes")
+
+
+def test_a_base_keeps_its_overlay_and_delivery(tmp_path: Path) -> None:
+    path = tmp_path / "base.yaml"
+    path.write_text(
+        "surecast: 1\nname: base\noverlay:\n  brokers: [{name: east}, {name: mid, capacity: 90/s}, {name: west}]\n"
+        "  links: [[east, mid], [mid, west]]\ndelivery: {fault_tolerance: {scheme: bypass}}\n"
+    )
+    answer = learn_scenario(two_brokers(), base=load_system(path))
+    scenario = parse_text(answer.to_yaml())
+    assert scenario.delivery.fault_tolerance.scheme == "bypass"
+    assert len(build(scenario).overlay.links) == 2
+    path.write_text("surecast: 1\nname: base\noverlay: {brokers: [{name: east}]}\n")
+    with pytest.raises(ConfigurationError, match="west is no broker of the scenario base; it has east"):
+        learn_scenario(two_brokers(), base=load_system(path))
