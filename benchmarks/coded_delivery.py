@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from surecast.predict.coding.answer import predict_coding
+from surecast.protocol.dissemination import SCHEMES
+from surecast.report import QoSReport
 from surecast.scenario import load_system
 from surecast.simulate.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
 from surecast.simulate.coding.answer import messages_minimum
@@ -46,8 +48,10 @@ def done(events: int, rounds: int, access_loss: float) -> None:
     sent = {kind: float(counts.mean()) for kind, counts in found.messages().items()}
     volume = {kind: float(size.mean()) for kind, size in found.bytes_sent(settings.coding, 1000).items()}
     late = int((~found.on_time.all(axis=1)).sum())
-    print(f"{events} events x {len(homes)} subscribers, {rounds} rounds, access loss {access_loss:g}, seed {system.seed}")
-    print(f"  not at every subscriber within {audience.deadline_s:g} s: {late} events, {int((~found.on_time).sum())} pairs")
+    where = f"{rounds} rounds, access loss {access_loss:g}, seed {system.seed}"
+    pairs = int((~found.on_time).sum())
+    print(f"{events} events x {len(homes)} subscribers, {where}")
+    print(f"  not at every subscriber within {audience.deadline_s:g} s: {late} events, {pairs} pairs")
     print(f"  last delivery after {found.done_s[found.on_time].max():.3f} s, quantiles 50/99/99.9 %: ", end="")
     print(np.quantile(found.done_s[found.on_time], [0.5, 0.99, 0.999]).round(3))
     print(f"  recovered by gossip: {found.recovered.mean():.2%}")
@@ -55,45 +59,46 @@ def done(events: int, rounds: int, access_loss: float) -> None:
     print(f"  {seconds:.1f} s ({cpu:.1f} s of processor), {1000 * cpu / events:.2f} ms an event")
 
 
-def compare(losses: list[float], events: int, channel: Channel | None = None, predicted: bool = True) -> None:
-    """A table of predicted and simulated figures."""
+def compare(losses: list[float], half_width: float, channel: Channel | None = None, predicted: bool = True) -> None:
+    """A table of predicted and simulated figures; the latter with their half-widths."""
+    print("| loss | scheme | " + " | ".join(METRICS) + " |")
     for loss in losses:
         _, system = load_system(SCENARIO, {"overlay.links.loss": str(loss)})
-        simulated = simulate_coding(
-            system, events=events, half_width=0.01, seed=system.seed, channel=channel, quantiles=()
-        )
         forecast = predict_coding(system, quantiles=()) if predicted else None
-        for variant in simulated.variants:
-            cells = []
-            for metric in METRICS:
-                figure = simulated.select(scope="system", metric=metric, detail="", variant=variant)
-                try:
-                    value = figure.value(metric, variant=variant, scope="system", detail="")
-                except Exception:
-                    continue
-                said = f"{value:.4g}"
-                if forecast is not None and variant in forecast.variants:
-                    try:
-                        said = f"{forecast.value(metric, variant=variant, scope='system', detail=''):.4g} / {said}"
-                    except Exception:
-                        said = f"- / {said}"
-                cells.append(said)
-            print(f"| {loss:g} | {variant} | " + " | ".join(cells) + " |", flush=True)
+        for scheme in SCHEMES:
+            simulated = simulate_coding(
+                system, [scheme], events=200, half_width=half_width, seed=system.seed, channel=channel, quantiles=()
+            )
+            for variant in simulated.variants:
+                cells = [_cell(forecast, simulated, metric, variant) for metric in METRICS]
+                print(f"| {loss:g} | {variant} | " + " | ".join(cells) + " |", flush=True)
+
+
+def _cell(forecast: QoSReport | None, simulated: QoSReport, metric: str, variant: str) -> str:
+    """Predicted / simulated; a figure that is not there is a dash."""
+    said = []
+    for report in (forecast, simulated) if forecast is not None else (simulated,):
+        found = report.select(scope="system", metric=metric, detail="", variant=variant)
+        figures = list(found)
+        half = "" if not figures or figures[0].low is None else f" ± {figures[0].value - figures[0].low:.2g}"
+        said.append(f"{figures[0].value:.4g}{half}" if figures else "-")
+    return " / ".join(said)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("done", "compare", "bursts"))
     parser.add_argument("--events", type=int, default=None)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--access-loss", type=float, default=0.0)
+    parser.add_argument("--half-width", type=float, default=0.01)
     parser.add_argument("--loss", type=float, action="append")
     chosen = parser.parse_args()
     if chosen.what == "done":
         done(chosen.events or 10_000, chosen.rounds, chosen.access_loss)
         return
     bursts = Channel(burst_mean=5.0) if chosen.what == "bursts" else None
-    compare(chosen.loss or [0.02, 0.1, 0.2], chosen.events or 200, bursts, chosen.what == "compare")
+    compare(chosen.loss or [0.02, 0.1, 0.2], chosen.half_width, bursts, chosen.what == "compare")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,13 +110,16 @@ def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> No
         "spark.executor.defaultJavaOptions": LEAN,
         "spark.driver.defaultJavaOptions": LEAN,
         "spark.default.parallelism": "4",
+        # Work begins when both workers are there, so that the one that is killed has some.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     }
     marks = tmp_path / "marks"
     marks.mkdir()
 
     def kill_one() -> None:
         deadline_s = time.monotonic() + WAIT_S
-        while not any(marks.iterdir()) and time.monotonic() < deadline_s:
+        while len({mark.name.partition("-")[2] for mark in marks.iterdir()}) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.05)
         kill(cluster.workers[0])
 
@@ -129,6 +133,8 @@ def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> No
         rows = run_blocks(spark, sweep, slow_squares(marks)).collect()  # type: ignore[arg-type]
         killer.join()
         assert sorted((row["number"], row["square"]) for row in rows) == [(n, n * n) for n in range(8)]
+        begun = Counter(mark.name.partition("-")[0] for mark in marks.iterdir())
+        assert max(begun.values()) > 1  # what the killed worker had begun was done again
         there = plan_on_spark(spark, problem, str(tmp_path / "cases"), constraints=limits, algorithms=algorithms)
     assert cluster.workers[0].poll() is not None
     here = plan_placement(problem, constraints=limits, algorithms=algorithms)

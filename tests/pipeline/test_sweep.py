@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from surecast.cli.app import app
 from surecast.errors import ConfigurationError
+from surecast.pipeline import Server
 from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark, unrank
 from surecast.pipeline.sweep_runs import simulate_on_spark
@@ -93,6 +97,22 @@ def test_a_report_is_that_of_this_process(spark: SparkSession, tmp_path: Path) -
         spark, system, str(tmp_path / "runs"), schemes, runs=5, duration_s=3 * 86400, seed=3, block=3
     )
     assert as_dict(there) == as_dict(here)
+
+
+def test_the_commands_answer_the_same_with_and_without_spark(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    plan = ["plan", "examples/company.yaml", "--max-brokers", "1", "--algorithm", "flooding", "--json"]
+    runs = ["simulate", "examples/reliability-tree.yaml", "--scheme", "bypass", "--runs", "2", "--duration", "1d"]
+    for command, option in ((plan, "--out"), ([*runs, "--json"], "--runs-out")):
+        here = CliRunner().invoke(app, command)
+        there = CliRunner().invoke(app, [*command, "--spark", server.remote, option, str(tmp_path / command[0])])
+        assert there.exit_code == here.exit_code, there.exception
+        assert json.loads(there.stdout) == json.loads(here.stdout)
+        assert list((tmp_path / command[0]).glob("block=000000/*.parquet"))
+    missing = CliRunner().invoke(app, [*plan, "--spark", "local[1]"])
+    assert "--spark: name a folder for the results with --out" in str(missing.exception)
 
 
 def test_a_master_that_is_none(tmp_path: Path) -> None:

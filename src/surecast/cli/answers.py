@@ -185,7 +185,8 @@ def simulate_system(
 
     Reliability comes from the fast walk or from running the protocol code, dropping from compiled queues, and routing
     of filter classes from running the routing code; groups of replicas run the consensus code; events as packets take
-    the steps of the dissemination code. Where dropping cannot be simulated, as over several brokers, and no policy is asked for, a warning says so beside what remains.
+    the steps of the dissemination code. Where dropping cannot be simulated, as over several brokers, and no policy is
+    asked for, a warning says so beside what remains.
     """
     from surecast.simulate.replication import simulate_replication
     from surecast.simulate.routing import simulate_routing

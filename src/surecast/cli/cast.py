@@ -173,15 +173,13 @@ def _print_result(result: CastResult, file: Path, out: Path | None) -> None:
         times = [f"{delays[i]:.0f}" for i in (0, len(delays) // 2, -1)] if delays else ["-"] * 3
         whole = "yes" if mine.is_whole else "no"
         count = f"{len(mine.parts)}/{result.events}"
-        table.add_row(
-            str(number - options.brokers + 1), count, whole, *times, str(mine.recovered), str(mine.given_up)
-        )
+        table.add_row(str(number - options.brokers + 1), count, whole, *times, str(mine.recovered), str(mine.given_up))
     console.print(table)
     total = result.events * options.subscribers
     lost = result.relay["lost"] / max(1, result.relay["taken"])
     carried = sum(result.sent[kind] for kind in ("Data", "Push", "Reply"))
     console.print(
-        f"{result.in_time:,} of {total:,} deliveries in time ({options.deadline_s:g} s), {result.seconds:.1f} s in all; "
+        f"{result.in_time:,} of {total:,} deliveries within {options.deadline_s:g} s, {result.seconds:.1f} s in all; "
         f"{result.relay['taken']:,} datagrams, {100 * lost:.1f} % lost; {carried:,} packets sent, and nobody can do "
         f"with fewer than {result.packets_minimum:,.0f}; SHA-256 {result.sha256[:16]}…, seed {options.seed}",
         soft_wrap=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,18 +22,23 @@ from surecast.cli.answers import (
     simulate_system,
 )
 from surecast.cli.options import AsJson, Overrides, parse_overrides
+from surecast.cli.run import TimeScale, carry_out, plan_of
 from surecast.cli.simulate import Duration, MethodName, Runs, Seed, Workers
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surecast.report import Comparison, QoSReport, ReportBuilder
+    from surecast.scenario import System
 
 __all__ = ["compare", "draw_comparison"]
 
+SOURCE_ORDER = ("measured", "predicted", "simulated")
 SCENARIO_SUFFIXES = (".yaml", ".yml")
 PICTURE_WIDTH = 1280
 PICTURE_METRICS = ("reliability", "success_share", "delay_mean_s", "message_rate_per_s", "acknowledgement_mean_s")
 Wanted = tuple[list[str] | None, list[str] | None, list[str] | None]
+Timing = tuple[int | None, str | None, int | None, float | None]
+How = tuple[Wanted, Method, Timing, int]
 
 
 def compare(
@@ -46,6 +52,11 @@ def compare(
     duration: Duration = None,
     seed: Seed = None,
     workers: Workers = 1,
+    answers: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="Which two of predicted, simulated and measured to compare of a scenario."),
+    ] = "predicted,simulated",
+    time_scale: TimeScale = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,7 +79,7 @@ def compare(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Compare a scenario's prediction with its simulation, or any two saved reports."""
+    """Compare any two of a scenario's prediction, its simulation and its run, or any two saved reports."""
     from surecast.cli.output import console, print_json, working
     from surecast.report import compare as compare_reports
     from surecast.report import load, render_comparison
@@ -78,10 +89,11 @@ def compare(
         checked_path(path, PICTURE_WIDTH)
     if a.suffix in SCENARIO_SUFFIXES:
         if b is not None:
-            raise ConfigurationError(f"{b}: a scenario is compared with its own simulation; leave out the second file")
+            raise ConfigurationError(f"{b}: a scenario is compared with its own answers; leave out the second file")
         changes = parse_overrides(overrides)
         wanted = check_schemes(scheme), check_algorithms(algorithm), check_policies(policy)
-        first, second = _both(a, changes, vary or [], wanted, method, (runs, duration, seed), workers)
+        timing = (runs, duration, seed, time_scale)
+        first, second = _both(a, changes, vary or [], _sources(answers, time_scale), (wanted, method, timing, workers))
     elif b is None:
         raise ConfigurationError(f"{a} is compared with what? Name a second report, or one scenario (.yaml)")
     else:
@@ -110,39 +122,65 @@ def compare(
         console.print(f"saved {save}", markup=False, soft_wrap=True)
 
 
+def _sources(text: str, time_scale: float | None) -> tuple[str, str]:
+    """The two answers that are asked for."""
+    from surecast.report import SOURCES
+
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or names[0] == names[1] or any(name not in SOURCES for name in names):
+        raise ConfigurationError(f"--answers {text}: write two of {', '.join(SOURCES)}, such as predicted,measured")
+    if time_scale is not None and "measured" not in names:
+        raise ConfigurationError("--time-scale: only a run has one; write --answers predicted,measured")
+    return names[0], names[1]
+
+
 def _both(
     file: Path,
     changes: dict[str, str],
     vary: list[str],
-    wanted: Wanted,
-    method: Method,
-    timing: tuple[int | None, str | None, int | None],
-    workers: int,
+    sources: tuple[str, str],
+    how: How,
 ) -> tuple[QoSReport, QoSReport]:
-    """The prediction and the simulation of a scenario, under each of the settings to vary."""
+    """Two answers to a scenario, under each of the settings to vary."""
     from surecast.report import ReportBuilder
     from surecast.scenario import load_system
 
-    settings = _settings(vary)
-    schemes, algorithms, policies = wanted
-    predicted: ReportBuilder | None = None
-    simulated: ReportBuilder | None = None
-    for label, fields in settings.items():
+    builders: dict[str, ReportBuilder] = {}
+    for label, fields in _settings(vary).items():
         _, system = load_system(file, {**changes, **fields})
-        plan = SimulationPlan(system, *timing)
-        predicted = predicted or ReportBuilder(system.name, "predicted", seed=system.seed)
-        simulated = simulated or ReportBuilder(system.name, "simulated", seed=plan.seed)
-        _add(predicted, predict_system(system, schemes, algorithms, policies), label)
-        with progress_bar(f"simulating {label}".strip()) as progress:
-            report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
-        _add(simulated, report, label)
-    if predicted is None or simulated is None:
-        raise ConfigurationError("there is nothing to compare")
-    return predicted.build(), simulated.build()
+        # A run comes first: what it refuses is refused at once.
+        reports = {source: _answer(source, system, label, how) for source in sorted(sources, key=SOURCE_ORDER.index)}
+        kept = reports["measured"].variants if "measured" in reports else ()
+        for source in sources:
+            report = reports[source]
+            builder = builders.setdefault(
+                source,
+                ReportBuilder(system.name, source, seed=report.info.seed),
+            )
+            _add(builder, report, label, kept)
+    return builders[sources[0]].build(), builders[sources[1]].build()
 
 
-def _add(builder: ReportBuilder, report: QoSReport, label: str) -> None:
-    for variant in report.variants:
+def _answer(source: str, system: System, label: str, how: How) -> QoSReport:
+    """One answer to a scenario. What is measured has the scenario's own policy and the scheme of a durable broker."""
+    (schemes, algorithms, policies), method, (runs, duration, seed, time_scale), workers = how
+    if source == "measured":
+        if schemes or algorithms or policies:
+            raise ConfigurationError(
+                "--scheme, --algorithm and --policy: a run has what the scenario says; set it there, such as with "
+                "--set delivery.dropping.policy=none"
+            )
+        return carry_out(plan_of(system, time_scale, duration, seed), what=f"running {label}".strip())
+    if source == "predicted":
+        return predict_system(system, schemes, algorithms, policies)
+    plan = SimulationPlan(system, runs, duration, seed)
+    with progress_bar(f"simulating {label}".strip()) as progress:
+        return simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
+
+
+def _add(builder: ReportBuilder, report: QoSReport, label: str, kept: Sequence[str]) -> None:
+    """Adds a report under a label; beside a run, only the variants that it has."""
+    for variant in [each for each in report.variants if not kept or each in kept]:
         builder.add_report(report.select(variant=variant), variant=f"{variant}, {label}" if label else variant)
 
 

@@ -1,7 +1,7 @@
 """Runs a graph of tables: inside one Connect session, or as a project of the command `spark-pipelines`.
 
 The session way uses the functions that the command itself is made of, which are internal to PySpark: they are used
-here and nowhere else. It saves the start of another Java and Python, some twenty seconds.
+here and nowhere else. It saves the start of another Java and another Python.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 True
 """
 
-from surecast.run.answer import run_system
+from surecast.run.answer import run_plan, run_system
+from surecast.run.drive import RunInterrupted
 from surecast.run.plan import RunPlan, make_plan
 
-__all__ = ["RunPlan", "make_plan", "run_system"]
+__all__ = ["RunInterrupted", "RunPlan", "make_plan", "run_plan", "run_system"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from surecast.errors import ConfigurationError
 from surecast.report import QoSReport
 from surecast.run.drive import Progress, measure, run_folder
 from surecast.run.figures import build_report
@@ -22,13 +25,17 @@ def run_system(
     warm_up_s: float | None = None,
     seed: int | None = None,
     patience_s: float | None = None,
+    leader_kills_s: Sequence[float] = (),
+    logs: Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
     """Starts the scenario's broker or group, drives its workload, and reports what was measured.
 
     `scale` seconds of the scenario pass in a second of real time. `duration_s` and `warm_up_s` are the scenario's time,
     by default that of its experiment. `patience_s` is how long, in real time, a publisher sends an event again that is
-    not acknowledged: by default not at all with one process, and 5 s with a group.
+    not acknowledged: by default not at all with one process, and 5 s with a group. At `leader_kills_s`, in the
+    scenario's time, whoever leads is killed and started again, beside the failures of the scenario. `logs` is a new
+    folder for the event logs of the broker, or of each replica, which are deleted otherwise.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -40,13 +47,23 @@ def run_system(
     1.0
     """
     plan = make_plan(
-        system, scale=scale, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed, patience_s=patience_s
+        system,
+        scale=scale,
+        duration_s=duration_s,
+        warm_up_s=warm_up_s,
+        seed=seed,
+        patience_s=patience_s,
+        leader_kills_s=leader_kills_s,
     )
-    return run_plan(plan, progress)
+    return run_plan(plan, logs=logs, progress=progress)
 
 
-def run_plan(plan: RunPlan, progress: Progress | None = None) -> QoSReport:
-    """Carries a plan out; nothing that it started or wrote is left."""
+def run_plan(plan: RunPlan, *, logs: Path | None = None, progress: Progress | None = None) -> QoSReport:
+    """Carries a plan out; nothing that it started or wrote is left, but the event logs where they are wanted."""
+    if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
+        raise ConfigurationError(f"{logs}: the event logs need a new folder, or an empty one")
     with run_folder() as folder:
         measured = asyncio.run(measure(plan, Path(folder), progress))
+        if logs is not None:
+            shutil.copytree(measured.logs, logs, dirs_exist_ok=True)
     return build_report(measured)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surecast.client import Client, ClientError, GroupClient
 from surecast.client.client import SessionMemory
@@ -25,6 +26,7 @@ _ANSWER_S: Final = 5.0
 _SESSION_S: Final = 7 * 86400
 _KEEP_ALIVE_S: Final = 10
 _BATCH: Final = 256
+_OPEN_MAX: Final = 30
 _EVENT: Final = struct.Struct(">I")
 
 
@@ -54,9 +56,14 @@ class Link:
 
 
 class KeenLink(Link):
-    """Sends each event again, by whichever replica, until it is acknowledged or `patience_s` is over."""
+    """Sends each event again, by whichever replica, until it is acknowledged or `patience_s` is over.
+
+    Events that wait do so in their order, which a client with too many under way would not keep.
+    """
 
     def __init__(self, addresses: Sequence[str], client_id: str, patience_s: float):
+        self._patience_s = patience_s
+        self._turn = asyncio.Semaphore(_OPEN_MAX)
         self._client = GroupClient(
             addresses, client_id=client_id, patience_s=patience_s, request_s=max(1.0, min(_ANSWER_S, patience_s))
         )
@@ -68,8 +75,9 @@ class KeenLink(Link):
     async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
         """Publishes, patiently."""
         try:
-            await self._client.publish(topic, payload, 1, properties=properties)
-        except ClientError:
+            async with asyncio.timeout(self._patience_s), self._turn:
+                await self._client.publish(topic, payload, 1, properties=properties)
+        except (ClientError, TimeoutError):
             return False
         return True
 
@@ -148,9 +156,11 @@ class _Taker(Client):
 class Receiver:
     """A subscriber: a session that outlives its connections, which come and go as it is told.
 
-    With a `service`, it takes one event at a time and acknowledges it when the time of its transmission is over; what
-    is left of that when it disconnects is made up for afterwards. `first` has the real time at which each event was
-    there for the first time, in the order of arrival.
+    With a `service`, it takes one event after the other and acknowledges each when the time of its transmission is
+    over; what is left of that when it disconnects is made up for afterwards. `due` are the real times at which events
+    are published: the transmission of one that waited begins when the one before ends, however long the broker takes to
+    send it. `window` is how many the broker may send ahead. `first` has the real time at which each event was there for
+    the first time, in the order of arrival.
     """
 
     client_id: str
@@ -159,6 +169,8 @@ class Receiver:
     service: Distribution | None
     rng: np.random.Generator
     scale: float
+    due: NDArray[np.float64]
+    window: int = 1
     first: dict[int, float] = field(default_factory=dict)
     duplicates: int = 0
     fail_overs: int = 0
@@ -168,11 +180,14 @@ class Receiver:
     _client: _Taker | None = None
     _hurries: bool = False
     _left: tuple[int, float] = (-1, 0.0)
+    _on_at: float = 0.0
+    _free_at: float = 0.0
     _drawn: list[float] = field(default_factory=list)
 
     async def switch(self, is_on: bool) -> None:
         """Connects it, or disconnects it now."""
         if is_on:
+            self._on_at = time.time()
             self._on.set()
         else:
             self._on.clear()
@@ -198,7 +213,7 @@ class Receiver:
                 client_id=self.client_id,
                 keep_alive_s=_KEEP_ALIVE_S,
                 clean_start=False,
-                properties=Properties(session_expiry_s=_SESSION_S, receive_maximum=1 if slow else None),
+                properties=Properties(session_expiry_s=_SESSION_S, receive_maximum=self.window if slow else None),
                 timeout_s=_ANSWER_S,
                 memory=memory,
             )
@@ -227,8 +242,6 @@ class Receiver:
     async def _take(self, client: _Taker, slow: bool) -> None:
         if slow:
             (number,) = _EVENT.unpack_from((await client.arrived()).payload)
-            if self._left[0] != number:
-                self._left = (number, self._next_service_s())
             await self._serve(client, number)
         message = await client.message()
         now = time.time()
@@ -241,16 +254,16 @@ class Receiver:
 
     async def _serve(self, client: _Taker, number: int) -> None:
         """Waits for the time of transmission; where the connection ends meanwhile, the rest is kept for later."""
-        begun = time.monotonic()
-        left_s = self._left[1]
-        try:
-            async with asyncio.timeout(left_s):
+        if self._left[0] != number:
+            self._left = (number, self._next_service_s())
+        begin = max(self._on_at, self._free_at, float(self.due[number]))
+        end = begin + self._left[1]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(end - time.time()):
                 reason = await client.wait_ended()
-        except TimeoutError:
-            self._left = (-1, 0.0)
-            return
-        self._left = (number, max(0.0, left_s - (time.monotonic() - begun)))
-        raise reason
+                self._left = (number, max(0.0, end - max(begin, time.time())))
+                raise reason
+        self._left, self._free_at = (-1, 0.0), end
 
     def _next_service_s(self) -> float:
         """The next time of transmission, in real time."""
@@ -258,5 +271,3 @@ class Receiver:
         if not self._drawn:
             self._drawn = (self.service.sample(self.rng, _BATCH) / self.scale).tolist()
         return self._drawn.pop()
-
-

@@ -19,13 +19,13 @@ from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPER
 from surecast.errors import OverloadError, SurecastError
 from surecast.protocol.mqtt import Properties
 from surecast.run.clients import DirectLink, KeenLink, Link, Receiver, pack_event
-from surecast.run.faults import Crash, Probe, fail_and_repair
+from surecast.run.faults import Crash, Probe, fail_and_repair, kill_leader
 from surecast.run.ledger import Ledger, read_ledger, stamp
 from surecast.run.plan import LINKS_MAX, RunPlan, client_of, topic_of
 from surecast.run.processes import Processes, start_processes
 from surecast.scenario.streams import Streams
 
-__all__ = ["Measured", "measure"]
+__all__ = ["Measured", "RunInterrupted", "measure", "run_folder"]
 
 Progress = Callable[[int, int], None]
 _TICK_S: Final = 0.2
@@ -33,14 +33,16 @@ _SETTLE_S: Final = 0.5
 _IDLE_S: Final = 0.3
 _DRAIN_S: Final = 20.0
 _UNTAKEN: Final = 0.0
+_WINDOW: Final = 16
 
 
 @dataclass
 class Measured:
     """All that a run has seen; times are real ones, in seconds since 1970.
 
-    `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` when
-    the broker took it over, 0 where that is not known. `cut` is when the figures end: what arrives later was queued.
+    `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` is
+    when the broker took it over, 0 where that is not known. `start_up_s` is how long a process takes to start. `cut` is
+    when the figures end: what arrives later was queued.
     """
 
     plan: RunPlan
@@ -53,56 +55,77 @@ class Measured:
     receivers: list[Receiver]
     ledger: Ledger
     crashes: list[Crash]
+    start_up_s: float
     acknowledgements: list[float]
     books: list[dict[str, Any]]
+    logs: Path
     is_interrupted: bool = False
     problems: list[str] = field(default_factory=list)
 
 
+class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
+    """A run was ended before there was anything to report."""
+
+
 async def measure(plan: RunPlan, folder: Path, progress: Progress | None = None) -> Measured:
-    """Runs a plan; all that it starts is stopped again, whatever happens."""
-    processes, start_up_s = await start_processes(plan, folder)
-    drive = _Drive(plan, processes, start_up_s, progress)
-    try:
-        with _interruptible(drive.stop):
+    """Runs a plan; all that it starts is stopped again, whatever happens.
+
+    Ctrl-C (and SIGTERM) ends it early, with what was measured until then; a second one ends it at once.
+    """
+    task = asyncio.current_task()
+    drive: _Drive | None = None
+    processes: Processes | None = None
+    asked = False
+
+    def interrupt() -> None:
+        nonlocal asked
+        if drive is not None and not asked:
+            drive.stop()
+        elif task is not None:
+            task.cancel()
+        asked = True
+
+    with _hearing(interrupt):
+        try:
+            processes, start_up_s = await start_processes(plan, folder)
+            drive = _Drive(plan, processes, start_up_s, progress)
             return await drive.run()
-    finally:
-        await drive.close()
-        await asyncio.to_thread(processes.close)
+        except asyncio.CancelledError:
+            if asked:
+                raise RunInterrupted("interrupted: everything was stopped, and nothing is reported") from None
+            raise
+        finally:
+            if drive is not None:
+                await drive.close()
+            if processes is not None:
+                await asyncio.to_thread(processes.close)
 
 
 @contextmanager
-def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C ends the run early, in good order; a second one ends it at once."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-    known = []
-    task = asyncio.current_task()
-    asked = False
-
-    def interrupted() -> None:
-        nonlocal asked
-        if asked and task is not None:
-            task.cancel()
-        asked = True
-        stop()
-
-    for number in numbers:
-        with suppress(ValueError, RuntimeError, NotImplementedError):  # only the main thread hears signals
-            known.append((number, signal.getsignal(number)))
-            loop.add_signal_handler(number, interrupted)
+def _hearing(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Calls a function at SIGINT and SIGTERM, where this is the main thread, which alone hears signals."""
+    loop, known = asyncio.get_running_loop(), []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            before = signal.getsignal(number)
+            loop.add_signal_handler(number, interrupt)
+            known.append((number, before))
     try:
         yield
     finally:
         for number, before in known:
-            with suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.remove_signal_handler(number)
-                signal.signal(number, before)
+            loop.remove_signal_handler(number)
+            signal.signal(number, before)
 
 
 class _Drive:
     def __init__(self, plan: RunPlan, processes: Processes, start_up_s: float, progress: Progress | None):
         self.plan, self.processes, self.start_up_s, self.progress = plan, processes, start_up_s, progress
         streams, system = Streams(plan.seed), plan.system
+        size = len(plan.events)
+        self.published_at, self.sent_at, self.acknowledged_at = np.zeros(size), np.zeros(size), np.zeros(size)
+        # What the broker has sent ahead does not expire any more.
+        window = 1 if any(mechanism.expires for mechanism in plan.mechanisms.values()) else _WINDOW
         self.receivers = [
             Receiver(
                 client_of("subscriber", s.name),
@@ -111,14 +134,14 @@ class _Drive:
                 s.service,
                 streams.generator("run 0/service", s.name),
                 plan.scale,
+                self.published_at,
+                window,
             )
             for s in system.subscribers
         ]
         self.links = self._links()
         self.probes = [Probe(a, f"probe {i}") for i, a in enumerate(processes.addresses, 1)]
         self.crashes: list[Crash] = []
-        size = len(plan.events)
-        self.published_at, self.sent_at, self.acknowledged_at = np.zeros(size), np.zeros(size), np.zeros(size)
         self.stamps: dict[int, int] = {}
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,6 +191,9 @@ class _Drive:
                         self.processes, number, changes, self.start_up_s, self.crashes, self.plan.group.majority
                     )
                 )
+        for at in self.plan.leader_kills_s:
+            when = began + at / self.plan.scale
+            self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
         faulty = len(self._tasks)
         self._spawn(self._publish_all(began))
         await self._wait(began, end)
@@ -270,7 +296,7 @@ class _Drive:
             await self.processes.wait_ready(number)
 
     async def _collect(self, began: float, ended: float, cut: float, is_interrupted: bool) -> Measured:
-        """Empties the queues, reads the logs, and asks for the books, until nothing that was acknowledged is missing."""
+        """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the books."""
         await asyncio.gather(*(receiver.hurry() for receiver in self.receivers))
         until = time.time() + _DRAIN_S
         while True:
@@ -299,8 +325,10 @@ class _Drive:
             self.receivers,
             ledger,
             self.crashes,
+            self.start_up_s,
             sorted(at for probe in self.probes for at in probe.acknowledged),
             books,
+            self.processes.logs,
             is_interrupted,
             problems,
         )

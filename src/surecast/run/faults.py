@@ -15,14 +15,15 @@ from surecast.protocol.mqtt import NO_PROPERTIES
 from surecast.run.clients import DirectLink
 from surecast.run.processes import Processes
 
-__all__ = ["PROBE_TOPIC", "Crash", "Outage", "Probe", "fail_and_repair", "find_outages"]
+__all__ = ["PROBE_TOPIC", "Crash", "Outage", "Probe", "fail_and_repair", "find_outages", "kill_leader"]
 
 Floats = NDArray[np.float64]
 
 PROBE_TOPIC: Final = "surecast-run/probe"
 _PROBE_S: Final = 0.05
 OUTAGE_LEAST_S: Final = 0.25
-"""Shorter pauses without any acknowledgement do not count as outages."""
+"""Shorter pauses without any acknowledgement do not count as outages, unless a process was killed in them."""
+_SUSPICIOUS_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -55,6 +56,20 @@ async def fail_and_repair(
             await asyncio.to_thread(processes.begin, number)
             await processes.wait_ready(number)
             crashes[_last(crashes, number)].up_at = time.time()
+
+
+async def kill_leader(processes: Processes, at: float, crashes: list[Crash], majority: int) -> None:
+    """Kills whoever leads at a time, and starts it again at once."""
+    await _until(at)
+    number = await processes.leader()
+    if not number:
+        return
+    crash = Crash(number, time.time(), len(processes.numbers) > majority)
+    crashes.append(crash)
+    await asyncio.to_thread(processes.kill, number)
+    await asyncio.to_thread(processes.begin, number)
+    await processes.wait_ready(number)
+    crash.up_at = time.time()
 
 
 def _last(crashes: Sequence[Crash], number: int) -> int:
@@ -103,7 +118,7 @@ class Outage:
 def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
     """The times between `begin` and `end` in which nobody got an acknowledgement, though somebody always asked.
 
-    One begins with the first crash in it, or else with the last acknowledgement before it.
+    One begins with the first crash in it, or else with the last acknowledgement before it, and is longer then.
 
     >>> find_outages([0.0, 0.1, 0.2, 3.0, 3.1], [Crash(1, 0.21, True)], 0.0, 3.1)
     [Outage(start=0.21, end=3.0, failover=True)]
@@ -111,9 +126,10 @@ def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin:
     inside = sorted(at for at in acknowledged if begin <= at <= end)
     edges = np.array([begin, *inside, end])
     found = []
-    for i in np.flatnonzero(np.diff(edges) > OUTAGE_LEAST_S).tolist():
+    for i in np.flatnonzero(np.diff(edges) > _SUSPICIOUS_S).tolist():
         left, right = float(edges[i]), float(edges[i + 1])
         inner = [crash for crash in crashes if left <= crash.at < right]
-        start = min((crash.at for crash in inner), default=left)
-        found.append(Outage(start, right, any(crash.led for crash in inner) and right < end))
+        if inner or right - left > OUTAGE_LEAST_S:
+            start = min((crash.at for crash in inner), default=left)
+            found.append(Outage(start, right, any(crash.led for crash in inner) and right < end))
     return found

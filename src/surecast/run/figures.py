@@ -25,7 +25,9 @@ Floats = NDArray[np.float64]
 BATCHES: Final = 10
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 GROUP_QUANTILES: Final = (0.5, 0.95)
-_LATE_START_SHARE: Final = 0.01
+_LATE_SHARE: Final = 0.05
+_LATE_S: Final = 0.1
+_START_UP_FACTOR: Final = 5.0
 
 
 def build_report(measured: Measured) -> QoSReport:
@@ -45,6 +47,7 @@ def build_report(measured: Measured) -> QoSReport:
             "warm_up_s": begin_s,
             "patience_s": plan.patience_s,
             "replicas": plan.group.replicas,
+            "interrupted": measured.is_interrupted,
         },
     )
     figures = _Figures(builder, measured)
@@ -70,12 +73,21 @@ class _Figures:
         self.edges, self.lengths = edges, np.diff(edges)
 
     def _ratio(
-        self, scope: str, name: str, metric: str, over: Floats, under: Floats, variant: str, largest: float = math.inf
+        self,
+        scope: str,
+        name: str,
+        metric: str,
+        over: Floats,
+        under: Floats,
+        variant: str,
+        largest: float = math.inf,
+        value: float | None = None,
     ) -> None:
-        """A ratio of sums over batches, with the interval that the batches give."""
+        """A ratio of sums over batches, or a value of its own, with the interval that the batches give."""
         if not under.sum() > 0:
             return
-        value, half = (float(part[0]) for part in ratio_estimate(over[:, None], under[:, None]))
+        pooled, half = (float(part[0]) for part in ratio_estimate(over[:, None], under[:, None]))
+        value = pooled if value is None else value
         known = not math.isnan(half)
         self.builder.add(
             scope,
@@ -92,7 +104,7 @@ class _Figures:
     def _batches(self, found: Outcomes, values: NDArray[np.bool_] | Floats) -> Floats:
         """Sums of a value over the events of each batch."""
         where = np.clip(np.searchsorted(self.edges, found.published_s, side="right") - 1, 0, BATCHES - 1)
-        return np.bincount(where, weights=np.nan_to_num(np.asarray(values, dtype=np.float64)), minlength=BATCHES)
+        return _sums(where, np.nan_to_num(np.asarray(values, dtype=np.float64)))
 
     def subscriber(self, index: int) -> None:
         """All figures of one subscriber; one whom nobody publishes to has none."""
@@ -124,7 +136,14 @@ class _Figures:
         for q in quantiles if len(values) else ():
             value, detail = float(np.quantile(values, q)), f"p{100 * q:.10g}"
             self.builder.add(
-                scope, name, metric, max(0.0, value), how="measured", detail=detail, variant=variant, samples=len(values)
+                scope,
+                name,
+                metric,
+                max(0.0, value),
+                how="measured",
+                detail=detail,
+                variant=variant,
+                samples=len(values),
             )
 
     def _counts(self, index: int, found: Outcomes, variant: str) -> None:
@@ -169,7 +188,8 @@ class _Figures:
         away = taken & (~found.met_on | turned)
         ratio("join_probability", self._batches(found, away & ~turned), self._batches(found, away), largest=1.0)
         there = taken & ~away
-        ratio("failed_connected_share", self._batches(found, there & found.dropped), self._batches(found, there), 1.0)
+        failed = self._batches(found, there & found.dropped)
+        ratio("failed_connected_share", failed, self._batches(found, there), largest=1.0)
         ratio("availability", self._connected(index), self.lengths, largest=1.0)
         add = partial(self.builder.add, "subscriber", who.name, how="measured", variant=variant)
         if mechanism.buffer_size is not None:
@@ -204,7 +224,8 @@ class _Figures:
             published = [self._batches(found, np.ones(len(found.reason))) for found in members]
             shares = [self._batches(f, g) / np.maximum(p, 1) for f, g, p in zip(members, good, published, strict=True)]
             there = np.sum([p > 0 for p in published], axis=0).astype(np.float64)
-            ratio(metric, np.sum(shares, axis=0), there, largest=1.0)
+            mean = float(np.mean([g.mean() for g in good]))
+            ratio(metric, np.sum(shares, axis=0), there, largest=1.0, value=mean)
             arrived = np.sum([self._batches(found, found.arrived) for found in members], axis=0)
             for name in ("delay", "response"):
                 total = np.sum([self._batches(found, getattr(found, f"{name}_s")) for found in members], axis=0)
@@ -239,7 +260,7 @@ class _Figures:
         for policy in dict.fromkeys(plan.variant(s) for s in plan.system.subscribers):
             self._ratio("broker", name, "rate_in_per_s", offered, self.lengths, policy)
         waits = (measured.acknowledged_at - measured.sent_at)[taken]
-        sums = np.bincount(where[taken], weights=waits, minlength=BATCHES)
+        sums = _sums(where[taken], waits)
         self._ratio("broker", name, "acknowledgement_mean_s", sums, counts, variant)
         self._quantiles("broker", name, "acknowledgement_quantile_s", waits, GROUP_QUANTILES, variant)
         self._outages(name, variant)
@@ -261,6 +282,10 @@ class _Figures:
         failovers = [outage.length_s for outage in found if outage.failover]
         if failovers:
             add("failover_mean_s", float(np.mean(failovers)), samples=len(failovers))
+
+
+def _sums(where: NDArray[np.intp], values: Floats) -> Floats:
+    return np.bincount(where, weights=values, minlength=BATCHES).astype(np.float64)
 
 
 def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
@@ -288,8 +313,8 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
     )
     builder.note(f"intervals come from {BATCHES} parts of the run, taken as independent")
     builder.note(
-        f"{len(measured.crashes)} crashes, {int((measured.acknowledged_at > 0).sum())} events acknowledged; the broker's "
-        f"books of {len(measured.books)} sessions were checked"
+        f"{len(measured.crashes)} crashes, {int((measured.acknowledged_at > 0).sum())} events acknowledged; the "
+        f"broker's books of {len(measured.books)} sessions were checked"
     )
     _warn(builder, measured, outcomes)
     if measured.is_interrupted:
@@ -303,6 +328,7 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcome
         builder.warn(f"broker {broker.name}: the service times of the scenario are not run: the broker takes its own")
     if plan.group.replicas > 1 and plan.group.entry == "leader":
         builder.note("publishers are connected to all replicas alike, whatever delivery.replication.entry says")
+    _warn_of_start_up(builder, measured)
     lost = sum(int(found.dropped_for(LOST).sum()) for found in outcomes)
     if lost:
         builder.warn(f"{lost} acknowledged events were lost: neither delivered, dropped, expired nor queued")
@@ -323,12 +349,22 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcome
         )
 
 
+def _warn_of_start_up(builder: ReportBuilder, measured: Measured) -> None:
+    """Processes that take longer to start than repairs take are down for too long."""
+    plan, failures = measured.plan, measured.plan.group.failures
+    least_s = measured.start_up_s * plan.scale
+    if failures is not None and failures.mttr_s < _START_UP_FACTOR * least_s:
+        builder.warn(
+            f"a process takes {measured.start_up_s:.2g} s to start, {least_s:.3g} s of the scenario's time, and "
+            f"repairs take {failures.mttr_s:.4g} s: down times are longer than they should be; use a time scale of "
+            f"{failures.mttr_s / measured.start_up_s / _START_UP_FACTOR:.2g} or less"
+        )
+
+
 def _allowed_s(measured: Measured) -> float:
     """How much later than it was due an event may be sent, in the scenario's time, before it matters."""
-    plan = measured.plan
-    times = [plan.scale * 0.02]
-    for who in plan.system.subscribers:
-        if who.connectivity is not None:
-            times.append(_LATE_START_SHARE * min(who.connectivity.on.mean_s, who.connectivity.off.mean_s))
-    times += [_LATE_START_SHARE * p.deadline_s for p in plan.system.publishers if p.deadline_s < math.inf]
-    return min(times[1:], default=times[0]) if len(times) > 1 else times[0]
+    system = measured.plan.system
+    periods = [s.connectivity for s in system.subscribers if s.connectivity is not None]
+    times = [law.mean_s for period in periods for law in (period.on, period.off)]
+    times += [p.deadline_s for p in system.publishers if p.deadline_s < math.inf]
+    return _LATE_SHARE * min(times) if times else _LATE_S * measured.plan.scale

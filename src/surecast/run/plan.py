@@ -7,8 +7,9 @@ from: the same publications and the same connected periods, whatever becomes of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 import numpy as np
@@ -58,7 +59,8 @@ class RunPlan:
     """A run, decided: times are the scenario's, `scale` of them pass in a second of real time.
 
     `patience_s` is real time. `mechanisms` are those of the subscribers that come and go, by name. `traces` are the
-    times at which each process fails and is repaired, in turn, beginning up.
+    times at which each process fails and is repaired, in turn, beginning up; `leader_kills_s` are further times at
+    which whoever leads is killed, and started again at once.
     """
 
     system: System
@@ -72,6 +74,7 @@ class RunPlan:
     switches: tuple[Switches, ...]
     mechanisms: Mapping[str, Mechanism]
     traces: tuple[Floats, ...]
+    leader_kills_s: tuple[float, ...] = ()
 
     @property
     def end_s(self) -> float:
@@ -100,7 +103,10 @@ class RunPlan:
     @property
     def broker_variant(self) -> str:
         """Under which variant the figures of the broker as a group are reported."""
-        return self.group.label if is_replicated(self.system) else self.scheme
+        if is_replicated(self.system):
+            return self.group.label
+        variants = [self.variant(subscriber) for subscriber in self.system.subscribers]
+        return self.scheme if self.scheme in variants else variants[0]
 
     def limits(self) -> dict[str, Any]:
         """The limits and the rules for clients of a broker's or a group's file."""
@@ -166,6 +172,7 @@ def make_plan(
     warm_up_s: float | None = None,
     seed: int | None = None,
     patience_s: float | None = None,
+    leader_kills_s: Sequence[float] = (),
 ) -> RunPlan:
     """Decides a run, or refuses it with the reason: a field that a real broker has nothing for, or too much of it.
 
@@ -189,6 +196,9 @@ overlays of several running brokers are not there yet: predict or simulate it
         raise ConfigurationError(f"the warm-up is {early:g} s; it must be 0 or more, and finite")
     if patience_s is not None and not 0 <= patience_s < math.inf:
         raise ConfigurationError(f"the patience is {patience_s:g} s; it must be 0 or more, and finite")
+    for at in leader_kills_s:
+        if not 0 <= at < early + whole:
+            raise ConfigurationError(f"the leader is to be killed at {at:g} s; the run has {early + whole:g} s")
     _check(system)
     group = group_of(system, 0)
     own = system.seed if seed is None else seed
@@ -207,6 +217,7 @@ overlays of several running brokers are not there yet: predict or simulate it
         tuple(draw_switches(s.connectivity, streams, 0, s.name, end_s) for s in system.subscribers),
         mechanisms,
         _traces(group, streams, system.overlay.brokers[0].name, end_s),
+        tuple(leader_kills_s),
     )
 
 
@@ -311,7 +322,10 @@ def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Stream
     joined = np.concatenate(times)
     order = np.argsort(joined, kind="stable")
     return Events(
-        joined[order], np.concatenate(publishers)[order], np.concatenate(topics)[order], np.concatenate(lifetimes)[order]
+        joined[order],
+        np.concatenate(publishers)[order],
+        np.concatenate(topics)[order],
+        np.concatenate(lifetimes)[order],
     )
 
 
@@ -333,4 +347,26 @@ def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Fl
         edges = np.stack([starts, ends], axis=1).ravel()
         edges = edges[1:] if len(edges) and edges[0] == 0.0 else np.concatenate([[0.0], edges])
         found.append(np.asarray(edges[np.isfinite(edges)], dtype=np.float64))
-    return tuple(found)
+    return _one_at_a_time(found) if group.repair == "single" else tuple(found)
+
+
+def _one_at_a_time(traces: Sequence[Floats]) -> tuple[Floats, ...]:
+    """The same times up and down, with repairs that wait until the one before is done.
+
+    >>> [t.tolist() for t in _one_at_a_time([np.array([1.0, 5.0, 20.0]), np.array([2.0, 4.0, 6.0])])]
+    [[1.0, 5.0, 20.0], [2.0, 7.0, 9.0]]
+    """
+    lengths = [np.diff(trace, prepend=0.0).tolist() for trace in traces]
+    failing = [(each[0], i, 0) for i, each in enumerate(lengths) if each]
+    found: list[list[float]] = [[] for _ in traces]
+    free_at = 0.0
+    heapify(failing)
+    while failing:
+        at, i, step = heappop(failing)
+        found[i].append(at)
+        if step + 1 < len(lengths[i]):
+            free_at = max(free_at, at) + lengths[i][step + 1]
+            found[i].append(free_at)
+            if step + 2 < len(lengths[i]):
+                heappush(failing, (free_at + lengths[i][step + 2], i, step + 2))
+    return tuple(np.array(each) for each in found)

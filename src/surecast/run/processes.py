@@ -34,6 +34,7 @@ class Processes:
     """What the rest of a run sees of its processes, numbered from 1."""
 
     addresses: list[str]
+    logs: Path
     log_folders: list[Path]
     _states: list[Path]
 
@@ -41,7 +42,7 @@ class Processes:
         self.numbers = list(range(1, count + 1))
 
     def begin(self, number: int) -> None:
-        """Starts a process and does not wait for it."""
+        """Starts a process that does not run, and does not wait for it."""
         raise NotImplementedError
 
     def kill(self, number: int) -> None:
@@ -101,7 +102,8 @@ class BrokerProcesses(Processes):
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.addresses = [f"127.0.0.1:{port}"]
-        self.log_folders = [folder / "events"]
+        self.logs = folder / "events"
+        self.log_folders = [self.logs]
         self._states = [folder / "state"]
         durable = plan.system.delivery.replication.durable
         config = {
@@ -115,7 +117,9 @@ class BrokerProcesses(Processes):
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, number: int) -> None:
-        """Starts the broker."""
+        """Starts the broker, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "surecast", "broker", "--config", str(self._file)],
@@ -157,7 +161,8 @@ class GroupProcesses(Processes):
         super().__init__(plan.group.replicas)
         self._group = LocalGroup(write_group(folder, plan.group.replicas, options=plan.group_options()))
         self.addresses = self._group.addresses
-        self.log_folders = [folder / "events" / str(number) for number in self.numbers]
+        self.logs = folder / "events"
+        self.log_folders = [self.logs / str(number) for number in self.numbers]
         self._states = [self._group.spec.folder(number) for number in self.numbers]
 
     def begin(self, number: int) -> None:

@@ -111,4 +111,8 @@ def _table(sweep: LossSweep) -> Table:
         rows.append(
             [p.alternative, p.loss, p.events, *p.all_on_time, *p.on_time, *delays, round(p.messages[0], 1), p.megabytes]
         )
-    return Table([*names, "Least messages"], [[*row, round(p.messages_minimum, 1)] for row, p in zip(rows, sweep.points, strict=True)], "All points")
+    return Table(
+        [*names, "Least messages"],
+        [[*row, round(p.messages_minimum, 1)] for row, p in zip(rows, sweep.points, strict=True)],
+        "All points",
+    )

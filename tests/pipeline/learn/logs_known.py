@@ -122,7 +122,9 @@ class _Log:
         topic = f"plant/{who}"
         size = len(self.queues)
         self.records.append(
-            Published(now, who, topic, self.message, 1, 10, size, publication_time=now, deadline_s=self.truth.deadline_s)
+            Published(
+                now, who, topic, self.message, 1, 10, size, publication_time=now, deadline_s=self.truth.deadline_s
+            )
         )
         for client, queue in self.queues.items():
             queue.append((self.message, topic))

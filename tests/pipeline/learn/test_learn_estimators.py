@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,7 +99,9 @@ def test_fit_is_where_another_search_finds_the_largest_likelihood(name: str) -> 
     law = FITS[name](times)
     assert law.log_likelihood == pytest.approx(-found.fun, abs=1e-5)
     shape, scale = np.exp(found.x)
-    mean = stats.weibull_min(shape, scale=scale).mean() if name == "weibull" else stats.lognorm(shape, scale=scale).mean()
+    mean = (
+        stats.weibull_min(shape, scale=scale).mean() if name == "weibull" else stats.lognorm(shape, scale=scale).mean()
+    )
     assert law.mean_s == pytest.approx(mean, rel=1e-3)
 
 
@@ -144,7 +147,9 @@ def test_the_right_family_is_chosen() -> None:
 
 
 def test_cells_reject_what_does_not_fit_and_seldom_what_does() -> None:
-    wrong = [cell_test(times, fit_exponential(times)) for times in (censored("weibull", s, 400, 800.0) for s in range(20))]
+    wrong = [
+        cell_test(times, fit_exponential(times)) for times in (censored("weibull", s, 400, 800.0) for s in range(20))
+    ]
     right = [cell_test(times, fit_weibull(times)) for times in (censored("weibull", s, 400, 800.0) for s in range(40))]
     assert sum(p is not None and p < 0.01 for p in wrong) >= 18
     assert sum(p is not None and p < 0.05 for p in right) <= 6
@@ -221,7 +226,7 @@ def test_times_are_checked() -> None:
         Times(np.array([-1.0]), np.ones(1), np.array([True]))
 
 
-def test_filter_samples(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_filter_samples(tmp_path: Path) -> None:
     from surecast.pipeline.learn import fit_attributes, read_filter_samples
 
     rng = np.random.default_rng(1)

@@ -41,7 +41,9 @@ def settings(scheme: str, mode: str = "push-pull", **changes: object) -> Dissemi
     return replace(found, flush_s=1 / 16, retransmit_s=1 / 8, view_size=6)
 
 
-def outcomes(how: How, seed: int, chosen: DisseminationSettings, channel: Channel, events: int) -> tuple[np.ndarray, ...]:
+def outcomes(
+    how: How, seed: int, chosen: DisseminationSettings, channel: Channel, events: int
+) -> tuple[np.ndarray, ...]:
     homes = [int(home) for home in np.random.default_rng(seed).integers(0, BROKERS, 12)]
     caster = Caster(overlay(seed), 0, homes, chosen, deadline_s=1.5, seed=seed, channel=channel, how=how)
     found = caster.run(events)
@@ -60,7 +62,7 @@ def test_without_coding_all_times_and_messages_are_equal(chosen: DisseminationSe
     np.testing.assert_allclose(compiled[0], objects[0], atol=1e-9)
     for a, b in zip(compiled[1:], objects[1:], strict=True):
         np.testing.assert_array_equal(a, b)
-    assert np.isfinite(compiled[0]).any()
+    assert compiled[2].any()
 
 
 @pytest.mark.parametrize("channel", [Channel(), LOSSY])

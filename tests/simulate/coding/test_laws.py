@@ -35,11 +35,11 @@ def pair(loss: float) -> Overlay:
     return system(loss).overlay
 
 
-def run(scheme: str, loss: float, events: int, channel: Channel, homes: list[int], redundancy: float = 0.25) -> np.ndarray:
+def run(
+    scheme: str, loss: float, events: int, channel: Channel, homes: list[int], redundancy: float = 0.25
+) -> np.ndarray:
     coding = CodingSettings(packets=8, redundancy=redundancy, packet_bytes=1)
-    caster = Caster(
-        pair(loss), 0, homes, scheme_settings(scheme, coding), deadline_s=2.0, seed=7, channel=channel
-    )
+    caster = Caster(pair(loss), 0, homes, scheme_settings(scheme, coding), deadline_s=2.0, seed=7, channel=channel)
     return caster.run(events).on_time
 
 
@@ -86,9 +86,7 @@ def test_without_loss_the_time_is_that_of_the_link() -> None:
     coding = CodingSettings(packets=8, redundancy=0.25, packet_bytes=1)
     for serialise, expected_s in ((True, 8 / 100 + 0.02), (False, 0.02)):
         channel = Channel(serialise=serialise)
-        caster = Caster(
-            pair(0.0), 0, [1], scheme_settings("coding", coding), deadline_s=2.0, seed=1, channel=channel
-        )
+        caster = Caster(pair(0.0), 0, [1], scheme_settings("coding", coding), deadline_s=2.0, seed=1, channel=channel)
         assert caster.run(3).done_s == pytest.approx(np.full((3, 1), expected_s))
 
 
@@ -96,9 +94,7 @@ def test_retransmission_brings_everything_and_counts_each_try() -> None:
     """A packet or its acknowledgement is lost with 1 - 0.9 * 0.9: so many tries on average."""
     coding = CodingSettings(packets=8, packet_bytes=1)
     chosen = replace(scheme_settings("tree-retransmission", coding), tries_max=50)
-    caster = Caster(
-        pair(0.1), 0, [1], chosen, deadline_s=600.0, seed=2, channel=Channel(serialise=False)
-    )
+    caster = Caster(pair(0.1), 0, [1], chosen, deadline_s=600.0, seed=2, channel=Channel(serialise=False))
     found = caster.run(1500)
     assert found.on_time.all()
     assert found.messages()["data"].mean() == pytest.approx(8 / 0.81, rel=0.02)
@@ -118,7 +114,8 @@ def test_the_report_has_the_figures_of_the_prediction_with_intervals() -> None:
     report = simulate_coding(system(), events=400, seed=1)
     assert set(report.variants) >= {"tree", "tree-retransmission", "gossip", "coding", "coding-gossip"}
     figure = report.figure("reliability", scope="system", variant="coding")
-    assert figure.low is not None and figure.low <= figure.value <= (figure.high or 0.0)
+    assert figure.low is not None
+    assert figure.low <= figure.value <= (figure.high or 0.0)
     assert report.value("messages_minimum_per_event", scope="system", variant="tree") == pytest.approx(8 / 0.9)
     assert report.value("overhead_ratio", scope="system", variant="coding") == pytest.approx(10 / (8 / 0.9) - 1)
     objects = simulate_coding(system(), ["tree"], events=400, seed=1, how="objects")
@@ -131,7 +128,7 @@ def test_half_widths_are_reached() -> None:
     found = sweep_loss(system(), [0.0, 0.1], ["tree", "coding"], half_width=0.02, seed=1)
     for point in found.points:
         assert max(point.on_time[1], point.all_on_time[1]) <= 0.02
-    worst = [p for p in found.of("tree") if p.loss == 0.1][0]
+    worst = next(p for p in found.of("tree") if p.loss == 0.1)
     assert worst.on_time[0] == pytest.approx(0.9**8, abs=0.04)
     assert worst.events > 200
     assert [p.on_time[0] for p in found.points if p.loss == 0.0] == [1.0] * len(found.alternatives)
@@ -149,4 +146,4 @@ def test_the_interval_of_independent_events_is_the_binomial_one() -> None:
 )
 def test_what_is_wrong_is_named(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Channel(**wrong)
+        Channel(**wrong)  # type: ignore[arg-type]

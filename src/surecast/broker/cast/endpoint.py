@@ -38,7 +38,7 @@ class Endpoint(asyncio.DatagramProtocol):
         # The loop's own transports need not be derived from those of asyncio.
         self._transport = cast("asyncio.DatagramTransport", transport)
 
-    def error_received(self, exc: OSError) -> None:
+    def error_received(self, exc: Exception) -> None:
         self.counts["unreachable"] += 1
 
     def datagram_received(self, data: bytes, addr: Address) -> None:

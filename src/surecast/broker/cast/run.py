@@ -61,7 +61,7 @@ class CastOptions:
     packets: int = 32
     packet_bytes: int = 1000
     redundancy: float = 0.25
-    gossip: GossipSettings = GossipSettings(fan_out=3, rounds=6, patience_s=0.1)
+    gossip: GossipSettings = field(default_factory=lambda: GossipSettings(fan_out=3, rounds=8, patience_s=0.1))
     deadline_s: float = 2.0
     """Time that an event has to reach all subscribers."""
     rate_per_s: float | None = None

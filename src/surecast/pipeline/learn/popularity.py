@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,9 @@ Array = NDArray[np.float64]
 EXPONENT_MAX = 10.0
 TOPICS_MIN = 3
 CHOICES_MIN = 20
-_DRAWS = 300
-_GRID_DRAWS = 40
-_ROUNDS = 12
-_SLOPE_DRAWS = 100
-_STEP = 0.15
+_DRAWS = 800
+_TEST_DRAWS = 200
+_HALVINGS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ def fit_popularity(counts: Array, level: float = 0.95, seed: int = 1) -> Popular
     """The exponent from how often each topic was chosen, in any order; topics that nobody chose count too.
 
     A sample ranks topics by its own counts, so that luck alone makes it steeper than the law it comes from. So the
-    exponent is the one whose samples look, on average, as steep as this one; the interval has all those whose samples
-    are as steep as this one not too seldom.
+    exponent is the one of whose samples half are steeper than this one; the interval has all those whose samples are
+    as steep, or as flat, not too seldom.
     """
     counts = np.sort(counts)[::-1]
     size = round(float(counts.sum()))
@@ -71,18 +70,30 @@ def fit_popularity(counts: Array, level: float = 0.95, seed: int = 1) -> Popular
         raise AssumptionError(
             f"{len(counts)} topics chosen {size} times: an exponent needs {TOPICS_MIN} topics and {CHOICES_MIN} choices"
         )
-    steep = zipf_exponent(counts)
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
-    exponent = _solve(steep, len(counts), size, rng)
-    drawn = _samples(exponent, len(counts), size, _DRAWS, rng)
-    steeps = np.array([zipf_exponent(each) for each in drawn])
+    logs = np.log(np.arange(1, len(counts) + 1))
+    flatness = float(counts @ logs)
+
+    def steeper(exponent: float) -> float:
+        # The same seed for every exponent, so that the share rises with it and a search can halve its way.
+        return float((_samples(exponent, len(counts), size, seed) @ logs <= flatness).mean())
+
     tail = (1.0 - level) / 2.0
-    # Of two flat laws the samples differ less than the laws do: how much less, is the slope.
-    reach = (np.quantile(steeps, [tail, 1.0 - tail]) - float(steeps.mean())) / _slope(exponent, len(counts), size, rng)
-    distances = np.array([_distance(each, s) for each, s in zip(drawn, steeps, strict=True)])
-    p = float((1 + (distances >= _distance(counts, steep)).sum()) / (1 + _DRAWS))
-    low, high = max(exponent - float(reach[1]), 0.0), min(exponent - float(reach[0]), EXPONENT_MAX)
+    exponent, low, high = (_where(steeper, share) for share in (0.5, tail, 1.0 - tail))
+    drawn = _samples(exponent, len(counts), size, seed + 1)[:_TEST_DRAWS]
+    distances = np.array([_distance(each) for each in drawn])
+    p = float((1 + (distances >= _distance(counts)).sum()) / (1 + len(distances)))
     return PopularityFit(exponent, low, high, len(counts), size, p)
+
+
+def _where(steeper: Callable[[float], float], share: float) -> float:
+    """The exponent at which this share of samples is as steep."""
+    low, high = 0.0, EXPONENT_MAX
+    if steeper(low) >= share:
+        return low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if steeper(middle) >= share else (middle, high)
+    return (low + high) / 2.0
 
 
 def _shares(exponent: float, topics: int) -> Array:
@@ -90,33 +101,14 @@ def _shares(exponent: float, topics: int) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def _samples(exponent: float, topics: int, size: int, draws: int, rng: np.random.Generator) -> Array:
-    drawn = rng.multinomial(size, _shares(exponent, topics), draws)
+def _samples(exponent: float, topics: int, size: int, seed: int) -> Array:
+    """Counts by rank of samples from the law, the largest first."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    drawn = rng.multinomial(size, _shares(exponent, topics), _DRAWS)
     return np.sort(drawn, axis=1)[:, ::-1].astype(np.float64)
 
 
-def _distance(counts: Array, exponent: float) -> float:
-    expected = _shares(exponent, len(counts)) * counts.sum()
+def _distance(counts: Array) -> float:
+    """How far counts by rank are from the power law that is nearest to them."""
+    expected = _shares(zipf_exponent(counts), len(counts)) * counts.sum()
     return float(((counts - expected) ** 2 / expected).sum())
-
-
-def _slope(exponent: float, topics: int, size: int, rng: np.random.Generator) -> float:
-    """How much steeper samples are on average where the law is."""
-    low, high = max(exponent - _STEP, 0.0), exponent + _STEP
-    means = [
-        np.mean([zipf_exponent(each) for each in _samples(end, topics, size, _SLOPE_DRAWS, rng)]) for end in (low, high)
-    ]
-    return float(np.clip((means[1] - means[0]) / (high - low), 0.2, 1.5))
-
-
-def _solve(steep: float, topics: int, size: int, rng: np.random.Generator) -> float:
-    """The exponent whose samples are on average as steep as `steep`: steps by what the last one was too steep, and the
-    mean of the last steps, which differ by chance alone."""
-    exponent = steep
-    steps = []
-    for _ in range(_ROUNDS):
-        drawn = _samples(exponent, topics, size, _GRID_DRAWS, rng)
-        off = float(np.mean([zipf_exponent(each) for each in drawn])) - steep
-        exponent = float(np.clip(exponent - off, 0.0, EXPONENT_MAX))
-        steps.append(exponent)
-    return float(np.mean(steps[_ROUNDS // 2 :]))

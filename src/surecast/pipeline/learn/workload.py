@@ -17,7 +17,6 @@ from surecast.pipeline.learn.popularity import fit_popularity
 from surecast.pipeline.learn.rates import even_shares, fit_rate
 from surecast.pipeline.learn.statistics import Client, Statistics
 from surecast.protocol.mqtt.topics import match
-from surecast.scenario.units import format_rate
 
 __all__ = ["Findings", "distribution", "exposures", "learn_workload", "topic_choices"]
 
@@ -36,7 +35,7 @@ class Findings:
 
 
 def rate_text(rate_per_s: float) -> str:
-    return format_rate(float(f"{rate_per_s:.6g}"))
+    return f"{rate_per_s:.6g}/s"
 
 
 def distribution(fit: LifetimeFit) -> dict[str, Any]:
@@ -103,6 +102,8 @@ def learn_workload(statistics: Statistics, connections: list[Component], found: 
     if publishers:
         workload["publishers"] = publishers
     subscribers = _subscribers(statistics, choices, connections, found)
+    if not subscribers and connections:
+        subscribers = _traced(statistics, connections, workload, found)
     if subscribers:
         workload["subscribers"] = subscribers
     return workload
@@ -137,6 +138,10 @@ def _publishers(statistics: Statistics, workload: dict[str, Any], found: Finding
     for (broker, client), topics in sorted(by_client.items()):
         name = client if names[client] == 1 else f"{client} at {broker}"
         exposure = exposures(statistics, broker)
+        if not exposure.sum() > 0:
+            why = f"the log of {broker} has no two records at different times"
+            found.missing.append(Missing(f"rate of {name}", why, "log for longer"))
+            continue
         fit = fit_rate(window_counts(statistics, [(broker, client)], len(exposure)), exposure)
         variation = statistics.gap_variation.get((broker, client))
         bursts = "" if variation is None else f"; squared variation of gaps {variation:.3g}"
@@ -201,10 +206,7 @@ def _subscribers(
         if on is not None and off is not None:
             pair = fit_pair(on, off)
             if not isinstance(pair, str):
-                entry["connectivity"] = {
-                    **law_fields(pair[0], "on", "on_shape"),
-                    **law_fields(pair[1], "off", "off_shape"),
-                }
+                entry["connectivity"] = connectivity(pair)
                 for fit, what in zip(pair, ("on", "off"), strict=True):
                     found.paths.append(fit_estimate((*path, "connectivity", what), f"{name} {what}", fit))
         service = statistics.service.get((broker, client))
@@ -218,6 +220,34 @@ def _subscribers(
         entries.append(entry)
     _missing_subscribers(entries, idle, found)
     return entries
+
+
+def _traced(
+    statistics: Statistics, connections: list[Component], workload: dict[str, Any], found: Findings
+) -> list[dict[str, Any]]:
+    """Subscribers that only traces of connections tell of: when they are connected is known, what they want is not."""
+    workload.setdefault("topics", ["events"])
+    home = min((life.broker for life in statistics.lives), default="broker")
+    entries: list[dict[str, Any]] = []
+    for component in connections:
+        pair = fit_pair(component.times.up, component.times.down)
+        entry: dict[str, Any] = {"name": component.name, "home": home, "topics": list(workload["topics"])}
+        if isinstance(pair, str):
+            found.missing.append(Missing(f"connectivity of {component.name}", pair, "observe it for longer"))
+        else:
+            entry["connectivity"] = connectivity(pair)
+            path = ("workload", "subscribers", len(entries), "connectivity")
+            for fit, what in zip(pair, ("on", "off"), strict=True):
+                found.paths.append(fit_estimate((*path, what), f"{component.name} {what}", fit))
+        entries.append(entry)
+    why = "a trace of connections does not say what a user subscribes to; all topics are assumed"
+    found.missing.append(Missing("topics of subscribers", why, "put the log of their broker among the inputs"))
+    return entries
+
+
+def connectivity(pair: tuple[LifetimeFit, LifetimeFit]) -> dict[str, Any]:
+    """Connected and disconnected periods as a scenario file has them."""
+    return {**law_fields(pair[0], "on", "on_shape"), **law_fields(pair[1], "off", "off_shape")}
 
 
 def _missing_subscribers(entries: list[dict[str, Any]], idle: list[str], found: Findings) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.dissemination import DisseminationSettings
@@ -51,8 +51,8 @@ def simulate_coding(
     quantiles: Sequence[float] = QUANTILES,
     progress: Progress | None = None,
 ) -> QoSReport:
-    """What each subscriber gets of events that travel as packets, by each alternative: the protocol's own steps on links
-    that lose and delay.
+    """What each subscriber gets of events that travel as packets, by each alternative: the protocol's own steps on
+    links that lose and delay.
 
     With `half_width` events are added, up to `events_max`, until the shares on time, for all and in the mean, are known
     that well (95 %). Events do not overlap: each finds the links idle.
@@ -146,14 +146,15 @@ def simulate_alternative(
     return joined(found)
 
 
-def estimate(values: NDArray[np.bool_] | Floats, weights: NDArray[np.bool_] | Floats | None = None) -> tuple[float, float]:
+def estimate(values: ArrayLike, weights: ArrayLike | None = None) -> tuple[float, float]:
     """The mean over events, or the ratio of two means, and its 95 % half-width over batches.
 
     >>> estimate(np.arange(40.0))[0]
     19.5
     """
-    top = [float(part.sum()) for part in np.array_split(np.asarray(values, dtype=np.float64), BATCHES)]
-    below = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
+    whole = np.asarray(values, dtype=np.float64)
+    top = [float(part.sum()) for part in np.array_split(whole, BATCHES)]
+    below = np.ones(len(whole)) if weights is None else np.asarray(weights, dtype=np.float64)
     under = [float(part.sum()) for part in np.array_split(below, BATCHES)]
     value, half = ratio_estimate(np.array(top)[:, None], np.array(under)[:, None])
     return float(value[0]), float(half[0])
@@ -228,8 +229,8 @@ def _add_system(
     sizes = [rate * len(part.audience.members) for rate, part in zip(rates, parts, strict=True)]
     samples = sum(len(part.outcomes.done_s) for part in parts)
 
-    def add(metric: str, weights: Sequence[float], values: Sequence[NDArray[np.generic]], detail: str = "") -> None:
-        found = [(weight, *estimate(value.astype(np.float64))) for weight, value in zip(weights, values, strict=True)]
+    def add(metric: str, weights: Sequence[float], values: Sequence[ArrayLike], detail: str = "") -> None:
+        found = [(weight, *estimate(value)) for weight, value in zip(weights, values, strict=True)]
         figures.add(metric, found, samples, detail)
 
     on_time = [part.outcomes.on_time for part in parts]
@@ -238,11 +239,9 @@ def _add_system(
     if "gossip" in alternative.scheme:
         add("recovered_share", sizes, [part.outcomes.recovered.mean(axis=1) for part in parts])
     _add_delays(figures, [(rate, part.outcomes.done_s) for rate, part in zip(rates, parts, strict=True)], quantiles)
-    amounts = {
+    amounts: dict[str, list[dict[str, Floats]]] = {
         "messages_per_event": [part.outcomes.messages() for part in parts],
-        "bytes_per_event": [
-            part.outcomes.bytes_sent(part.settings.coding, int(spec.packet_size)) for part in parts
-        ],
+        "bytes_per_event": [part.outcomes.bytes_sent(part.settings.coding, int(spec.packet_size)) for part in parts],
     }
     for metric, found in amounts.items():
         nothing = [np.zeros(len(part.outcomes.done_s)) for part in parts]
@@ -293,7 +292,8 @@ def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None
         + ("without loss" if not channel.access_loss else f"with loss {channel.access_loss:g}")
         + f"; subscribers reach each other {between}, each such message counted once; events do not overlap"
     )
-    if any(component.failures is not None for component in (*system.overlay.brokers, *system.overlay.links)):
+    failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
+    if any(law is not None for law in failures):
         builder.warn("coded delivery: failures of brokers and links are left out")
 
 

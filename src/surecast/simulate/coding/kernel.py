@@ -4,7 +4,7 @@ It does what the protocol's objects do, message for message (the tests compare t
 generation whose lives do not overlap: an event finds all links idle.
 """
 # The kernels take many arrays and are typed by Numba.
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, attr-defined"
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiled path of coded delivery works on: the network, one scheme of dissemination, and the state of an event.
+"""What the compiled path of coded delivery works on: the network, one scheme of dissemination, the state of an event.
 
 All are named tuples of arrays, as Numba takes these. Nodes are brokers, then subscribers; the publisher's home broker
 also has a place behind the subscribers for its gossip, where it gossips itself.
@@ -112,7 +112,7 @@ class Scheme(NamedTuple):
     """Branches of broker b: from `first[b]` up to `first[b + 1]`."""
     neighbour: Ints
     link: Ints
-    count: Ints
+    count: Ints  # type: ignore[assignment]
     contended: Flags
     wants: Flags
     """Of each branch and number of a packet."""

@@ -73,7 +73,9 @@ def settings_for(spec: Coding, alternative: Alternative) -> DisseminationSetting
 
 
 class Caster:
-    """Events from one home broker to subscribers with these home brokers, under one scheme; the same seed gives the same.
+    """Events from one home broker to subscribers with these home brokers, under one scheme.
+
+    The same seed gives the same.
 
     `compiled` runs events one at a time, in compiled code that does exactly what the protocol's objects do;
     `objects` runs those themselves, about a hundred times slower.

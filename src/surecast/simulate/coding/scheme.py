@@ -146,17 +146,18 @@ def _arrays(casting: Casting, overlay: Overlay, net: Net, rules: Rules) -> Schem
             wants.append([branch.wants(number) for number in range(rules.sent)])
         first.append(len(neighbour))
         expected.append(forwarding.expected)
-    peers_first, peers = [0], []
+    peers_first: list[int] = [0]
+    peers: list[int] = []
     for node in [*range(rules.brokers, rules.brokers + rules.subscribers), casting.source]:
         peers += casting.views.get(node, ()) if rules.gossip else ()
         peers_first.append(len(peers))
     order: list[tuple[int, int, int, int]] = []
-    for place, branch in enumerate(range(first[casting.source], first[casting.source + 1])):
-        if rules.recode and contended[branch]:
-            mine = [NONE] * count[branch]
+    for place, i in enumerate(range(first[casting.source], first[casting.source + 1])):
+        if rules.recode and contended[i]:
+            mine = [NONE] * count[i]
         else:
-            mine = [number for number in range(rules.sent) if wants[branch][number]]
-        order += [(turn, place, branch, number) for turn, number in enumerate(mine)]
+            mine = [number for number in range(rules.sent) if wants[i][number]]
+        order += [(turn, place, i, number) for turn, number in enumerate(mine)]
     order.sort()
 
     def ints(values: list[int]) -> np.ndarray:

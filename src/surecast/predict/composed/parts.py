@@ -1,0 +1,94 @@
+"""Which of the four models a system needs, and systems with some of them switched off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surecast.scenario.group import is_replicated
+from surecast.scenario.spec.delivery import Delivery
+from surecast.scenario.system import System
+
+__all__ = [
+    "COMPOSED_SCHEMES",
+    "COMPOSED_VARIANT",
+    "composes",
+    "parts_of",
+    "without_failures",
+    "without_outlets",
+    "without_replication",
+]
+
+COMPOSED_SCHEMES = ("none", "periodic-subscription", "buffering")
+"""The schemes that are composed: those in which an event keeps to its topic's tree."""
+
+COMPOSED_VARIANT = "composed"
+"""How reports name the figures that all models make together."""
+
+_TOGETHER = (
+    {"path failure", "queueing"},
+    {"path failure", "dropping"},
+    {"replication", "dropping"},
+)
+"""Pairs of parts that no single model has both of."""
+
+
+def parts_of(system: System) -> tuple[str, ...]:
+    """The parts of a system that a model each is about: path failure, queueing, replication and dropping.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: one, overlay: {brokers: [{name: b, capacity: 9/s}]},
+    ...  availability: {brokers: {mtbf: 9h, mttr: 1h}}, delivery: {replication: {replicas: 3}}}
+    ... '''))
+    >>> parts_of(system)
+    ('path failure', 'queueing', 'replication')
+    """
+    overlay = system.overlay
+    present = {
+        "path failure": system.client_failures is not None
+        or any(part.failures is not None for part in (*overlay.brokers, *overlay.links)),
+        "queueing": any(broker.notification_service is not None for broker in overlay.brokers),
+        "replication": is_replicated(system),
+        "dropping": any(s.connectivity is not None and system.publishers_of(s) for s in system.subscribers),
+    }
+    return tuple(part for part, there in present.items() if there)
+
+
+def composes(system: System) -> bool:
+    """Whether a system needs several models at once, and is one that they can be composed for.
+
+    Events have topics and travel whole, along their topic's tree.
+    """
+    found = set(parts_of(system))
+    if system.class_workload is not None or system.delivery.coding is not None:
+        return False
+    if not any(system.publishers_of(subscriber) for subscriber in system.subscribers):
+        return False
+    if system.delivery.fault_tolerance.scheme not in COMPOSED_SCHEMES:
+        return False
+    return len(found) > 2 or any(pair <= found for pair in _TOGETHER)
+
+
+def without_failures(system: System) -> System:
+    """The system with everything always up; groups stay groups."""
+    overlay = replace(
+        system.overlay,
+        brokers=tuple(replace(broker, failures=None) for broker in system.overlay.brokers),
+        links=tuple(replace(link, failures=None) for link in system.overlay.links),
+    )
+    return replace(system, overlay=overlay, client_failures=None)
+
+
+def without_outlets(system: System) -> System:
+    """The system with every subscriber always connected, and transmission to it taking no time."""
+    subscribers = tuple(replace(subscriber, connectivity=None, service=None) for subscriber in system.subscribers)
+    return replace(system, subscribers=subscribers)
+
+
+def without_replication(system: System) -> System:
+    """The system with each broker on its own, failing as one replica does."""
+    told = system.delivery
+    delivery = Delivery(
+        routing=told.routing, fault_tolerance=told.fault_tolerance, dropping=told.dropping, coding=told.coding
+    )
+    return replace(system, delivery=delivery)

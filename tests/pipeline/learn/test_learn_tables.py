@@ -1,0 +1,101 @@
+"""The statistics that Spark reduces tables to are those of a loop over the records; and what the command refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from tests.pipeline.conftest import LEAN_RUN
+from tests.pipeline.learn.logs_known import Truth, known_log, statistics_of
+from tests.pipeline.logs import write_log
+
+from surecast.broker.event_log import Published, Record, Unsubscribed
+from surecast.errors import ConfigurationError, SurecastError
+from surecast.pipeline import run_tables
+from surecast.pipeline.learn import Times, learn_scenario
+from surecast.pipeline.learn.statistics import Client
+from surecast.scenario import parse_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCH_S = 1_700_000_000.0
+
+
+def later(record: Record) -> Record:
+    """The same record at a time that a log may have."""
+    changes: dict[str, Any] = {"time": round(record.time + EPOCH_S, 6)}
+    if isinstance(record, Published) and record.publication_time is not None:
+        changes["publication_time"] = record.publication_time + EPOCH_S
+    return record._replace(**changes)
+
+
+def assert_same(found: Mapping[Client, Times], expected: Mapping[Client, Times]) -> None:
+    kept = {client: times for client, times in expected.items() if len(times.value_s)}
+    assert found.keys() == kept.keys()
+    for client, times in kept.items():
+        assert (found[client].ends, found[client].cut_off) == (times.ends, times.cut_off)
+        assert found[client].total_s == pytest.approx(times.total_s, abs=1e-3)
+
+
+def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_path: Path) -> None:
+    from surecast.pipeline.learn.tables import read_statistics
+
+    truth = Truth(duration_s=400.0, up_s=80.0)
+    records = [later(each) for each in known_log(truth, 5)]
+    records.append(Unsubscribed(records[-1].time + 0.5, "s2", "plant/#", "client"))
+    write_log(tmp_path / "logs" / "hub", records)
+    (tmp_path / "logs" / "lines.avt").write_text("hub--edge 3 0 100 110 220 225 400\n")
+    spark.sql("CREATE DATABASE learned")
+    run_tables(spark, [str(tmp_path / "logs")], tmp_path / "output", database="learned", configuration=LEAN_RUN)
+    found, expected = read_statistics(spark, "learned"), statistics_of(records, truth.broker)
+    lives = sorted(found.lives, key=lambda life: life.up_from_s)
+    assert [life.ended_by for life in lives] == [life.ended_by for life in expected.lives]
+    assert [life.up_to_s for life in lives] == pytest.approx([life.up_to_s for life in expected.lives], abs=1e-5)
+    assert found.alive_s["hub"] == pytest.approx(1.0, abs=1e-3)
+    assert_same(found.on, expected.on)
+    assert_same(found.off, expected.off)
+    assert_same(found.service, expected.service)
+    assert {*found.published} == {*expected.published}
+    assert found.deadlines == expected.deadlines
+    assert {client: sum(each.values()) for client, each in found.windows.items()} == {
+        client: sum(each.values()) for client, each in expected.windows.items()
+    }
+    assert {*found.subscriptions} == {*expected.subscriptions}
+    assert found.arrivals == expected.arrivals
+    assert found.lifetimes is not None
+    assert expected.lifetimes is not None
+    assert_same({("", ""): found.lifetimes}, {("", ""): expected.lifetimes})
+    answer = learn_scenario(found)
+    scenario = parse_text(answer.to_yaml())
+    assert set(scenario.availability.each) == {"hub", "hub--edge"}
+    assert len(scenario.workload.subscribers) == truth.subscribers
+    with pytest.raises(ConfigurationError, match="the table broker_events is not in the database nowhere"):
+        read_statistics(spark, "nowhere")
+
+
+def refuse(arguments: list[str]) -> SurecastError:
+    from typer.testing import CliRunner
+
+    from surecast.cli.learn import learn
+
+    app = typer.Typer()
+    app.command()(learn)
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, SurecastError), result.output
+    return result.exception
+
+
+def test_the_command_refuses_before_spark_is_started(tmp_path: Path) -> None:
+    tables = ["--tables", str(tmp_path)]
+    assert "there are no tables" in str(refuse(tables))
+    (tmp_path / "metastore").mkdir()
+    out = tmp_path / "scenario.yaml"
+    out.write_text("mine")
+    assert "the file exists" in str(refuse([*tables, "--out", str(out)]))
+    assert out.read_text() == "mine"
+    assert "write topics or classes" in str(refuse([*tables, "--workload", "x"]))
+    assert "cannot be read" in str(refuse([*tables, "--filters", str(tmp_path / "none")]))
