@@ -25,9 +25,10 @@ SCENARIO = Path(__file__).parent.parent / "examples" / "coded.yaml"
 METRICS = ("all_on_time_share", "reliability", "delay_mean_s", "messages_per_event")
 
 
-def done(events: int, rounds: int, access_loss: float) -> None:
+def done(events: int, rounds: int, access_loss: float, seed: int | None) -> None:
     """Whether every event is at every subscriber in time, and what that costs."""
     _, system = load_system(SCENARIO, {"delivery.coding.gossip.rounds": str(rounds)})
+    seed = system.seed if seed is None else seed
     (audience,) = audiences_of(system)
     homes = [system.subscribers[i].home for i in audience.members]
     assert system.delivery.coding is not None
@@ -38,7 +39,7 @@ def done(events: int, rounds: int, access_loss: float) -> None:
         homes,
         settings,
         deadline_s=audience.deadline_s,
-        seed=system.seed,
+        seed=seed,
         channel=Channel(access_loss=access_loss),
     )
     began, cpu = time.perf_counter(), time.process_time()
@@ -48,7 +49,7 @@ def done(events: int, rounds: int, access_loss: float) -> None:
     sent = {kind: float(counts.mean()) for kind, counts in found.messages().items()}
     volume = {kind: float(size.mean()) for kind, size in found.bytes_sent(settings.coding, 1000).items()}
     late = int((~found.on_time.all(axis=1)).sum())
-    where = f"{rounds} rounds, access loss {access_loss:g}, seed {system.seed}"
+    where = f"{rounds} rounds, access loss {access_loss:g}, seed {seed}"
     pairs = int((~found.on_time).sum())
     print(f"{events} events x {len(homes)} subscribers, {where}")
     print(f"  not at every subscriber within {audience.deadline_s:g} s: {late} events, {pairs} pairs")
@@ -80,7 +81,8 @@ def _cell(forecast: QoSReport | None, simulated: QoSReport, metric: str, variant
     for report in (forecast, simulated) if forecast is not None else (simulated,):
         found = report.select(scope="system", metric=metric, detail="", variant=variant)
         figures = list(found)
-        half = "" if not figures or figures[0].low is None else f" ± {figures[0].value - figures[0].low:.2g}"
+        ends = [] if not figures else [end for end in (figures[0].low, figures[0].high) if end is not None]
+        half = f" ± {max(abs(figures[0].value - end) for end in ends):.2g}" if ends else ""
         said.append(f"{figures[0].value:.4g}{half}" if figures else "-")
     return " / ".join(said)
 
@@ -91,11 +93,12 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--access-loss", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=None, help="of losses and choices; the overlay is the scenario's")
     parser.add_argument("--half-width", type=float, default=0.01)
     parser.add_argument("--loss", type=float, action="append")
     chosen = parser.parse_args()
     if chosen.what == "done":
-        done(chosen.events or 10_000, chosen.rounds, chosen.access_loss)
+        done(chosen.events or 10_000, chosen.rounds, chosen.access_loss, chosen.seed)
         return
     bursts = Channel(burst_mean=5.0) if chosen.what == "bursts" else None
     compare(chosen.loss or [0.02, 0.1, 0.2], chosen.half_width, bursts, chosen.what == "compare")

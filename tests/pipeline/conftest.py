@@ -16,17 +16,12 @@ LEAN_SERVER = ServerSettings(
     "local[2]",
     static={
         # The quick compiler, the simple collector and no check of Spark's classes: a short run never earns back what
-        # these cost.
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        # these cost. The quick compiler's code cache is small by itself: once it is full, nothing more is compiled.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m "
         "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
         "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
         "spark.hadoop.hive.stats.autogather": "false",
     },
-)
-SHARED_SERVER = ServerSettings(
-    LEAN_SERVER.master,
-    # No metastore: tables that end with the server need none. test_killed_run has one.
-    static={**LEAN_SERVER.static, "spark.sql.catalogImplementation": "in-memory"},
 )
 LEAN_RUN = {
     "spark.sql.codegen.wholeStage": "false",
@@ -38,6 +33,11 @@ LEAN_RUN = {
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     ),
 }
+SHARED_SERVER = ServerSettings(
+    LEAN_SERVER.master,
+    # No metastore: tables that end with the server need none. test_killed_run has one.
+    static={**LEAN_SERVER.static, **LEAN_RUN, "spark.sql.catalogImplementation": "in-memory"},
+)
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,14 @@ from surecast.cli.pipeline import app
 from surecast.errors import ConfigurationError
 from surecast.pipeline import RunReport, Server, run_tables
 from surecast.pipeline.accounts import count_raw, differences
-from surecast.pipeline.catalogue import CLEAN, STATISTICS
+from surecast.pipeline.catalogue import CLEAN, STATISTICS, TABLES
+from surecast.pipeline.qos import ACCURACY, QUANTILES
+from surecast.pipeline.tables import VIEWS
+from surecast.pipeline.zap_views import ZAP_VIEWS
 from surecast.zap.events import BadLine, ChannelChange, parse_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,70 @@ def write_inputs(folder: Path) -> None:
     (folder / "notes.md").write_text("# nothing for us\n")
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """The same logs in two runs: their reports, the tables after them, and what was told of the second run."""
+
+    inputs: Path
+    output: Path
+    copy: Path
+    growing: Path
+    first: RunReport
+    second: RunReport
+    tables: dict[str, list[Row]]
+    states: list[tuple[str, str]]
+
+
 @pytest.fixture(scope="module")
-def once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Once:
-    folder = tmp_path_factory.mktemp("logs")
-    write_inputs(folder)
-    output = tmp_path_factory.mktemp("once")
-    report = run_tables(spark, [str(folder)], output, database="once", configuration=LEAN_RUN)
-    return Once(folder, report, lambda name: spark.read.table(f"once.{name}"))
+def pieces(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pieces:
+    """First the half of each growing file and the later broker; then the rest, with copies of what was there."""
+    folder = tmp_path_factory.mktemp("pieces")
+    whole, parts, output = folder / "whole", folder / "logs", folder / "output"
+    write_inputs(whole)
+    shutil.copytree(whole / "b2", parts / "b2")
+    segments = sorted((whole / "b1").glob("*.jsonl"))
+    (parts / "b1").mkdir()
+    shutil.copy(segments[-1], parts / "b1")  # the latest first: what comes after it is late
+    growing = parts / "evening.zap"
+    growing.write_bytes((whole / "evening.zap").read_bytes()[:190])  # in the middle of a line
+    states: list[tuple[str, str]] = []
+
+    def run() -> RunReport:
+        states.clear()
+        told: Callable[[str, str], None] = lambda table, state: states.append((table, state))  # noqa: E731
+        return run_tables(spark, [str(parts)], output, database="logs", configuration=LEAN_RUN, progress=told)
+
+    first = run()
+    for path in whole.rglob("*"):
+        if path.is_file():
+            target = parts / path.relative_to(whole)
+            target.parent.mkdir(exist_ok=True)
+            if not target.exists() or target == growing:
+                target.write_bytes(path.read_bytes())
+    copy = parts / "b1" / f"{segments[0].stem} (copy).jsonl"
+    shutil.copy(segments[0], copy)
+    second = run()
+    tables = {name: compared(spark.read.table(f"logs.{name}")).collect() for name in {*CLEAN, *STATISTICS}}
+    return Pieces(parts, output, copy, growing, first, second, tables, states)
+
+
+@pytest.fixture(scope="module")
+def once(spark: SparkSession, server: Server, pieces: Pieces) -> Once:
+    """All logs in one run, by the command, which forgets what is there. Its state store is that of the product."""
+    pieces.copy.rename(pieces.output / pieces.copy.name)
+    place = ["--output", str(pieces.output), "--remote", server.remote, "--database", "logs", "--json"]
+    answer = CliRunner().invoke(app, ["run", "--input", str(pieces.inputs), "--full-refresh", *place])
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert told == json.loads((pieces.output / "report.json").read_text())
+    for name in TABLES:
+        spark.catalog.refreshTable(f"logs.{name}")  # another session made them anew
+    return Once(pieces.inputs, RunReport(**told), lambda name: spark.read.table(f"logs.{name}"))
+
+
+def compared(table: DataFrame) -> DataFrame:
+    """Without where a record was found first: of two copies it may be either."""
+    return table.select(*[column for column in table.columns if column not in ("file", "position")])
 
 
 def test_every_record_is_accounted_for(once: Once) -> None:
@@ -201,71 +262,24 @@ def test_uptime_and_rates(once: Once) -> None:
         assert row["gap_variation_squared"] == pytest.approx(gaps.var(ddof=1) / gaps.mean() ** 2, rel=1e-6)
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """The same logs in two runs, and what was told of the second."""
-
-    inputs: Path
-    output: Path
-    copy: Path
-    growing: Path
-    first: RunReport
-    second: RunReport
-    states: list[tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def pieces(spark: SparkSession, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Pieces:
-    """First the half of each growing file and the later broker; then the rest, with copies of what was there."""
-    folder = tmp_path_factory.mktemp("pieces")
-    whole, parts, output = once.folder, folder / "logs", folder / "output"
-    shutil.copytree(whole / "b2", parts / "b2")
-    segments = sorted((whole / "b1").glob("*.jsonl"))
-    (parts / "b1").mkdir()
-    shutil.copy(segments[-1], parts / "b1")  # the latest first: what comes after it is late
-    growing = parts / "evening.zap"
-    growing.write_bytes((whole / "evening.zap").read_bytes()[:190])  # in the middle of a line
-    states: list[tuple[str, str]] = []
-
-    def run() -> RunReport:
-        states.clear()
-        told: Callable[[str, str], None] = lambda table, state: states.append((table, state))  # noqa: E731
-        return run_tables(spark, [str(parts)], output, database="pieces", configuration=LEAN_RUN, progress=told)
-
-    first = run()
-    for path in whole.rglob("*"):
-        if path.is_file():
-            target = parts / path.relative_to(whole)
-            target.parent.mkdir(exist_ok=True)
-            if not target.exists() or target == growing:
-                target.write_bytes(path.read_bytes())
-    copy = parts / "b1" / f"{segments[0].stem} (copy).jsonl"
-    shutil.copy(segments[0], copy)
-    return Pieces(parts, output, copy, growing, first, run(), states)
-
-
-def assert_same_tables(spark: SparkSession, once: Once, names: Iterable[str]) -> None:
-    for name in names:
-        found, expected = spark.read.table(f"pieces.{name}"), once.table(name)
-        columns = [column for column in expected.columns if column not in ("file", "position")]
-        assertDataFrameEqual(found.select(*columns), expected.select(*columns))
-
-
-def test_in_pieces_late_and_twice_gives_the_same_tables(spark: SparkSession, once: Once, pieces: Pieces) -> None:
+def test_in_pieces_late_and_twice_gives_the_same_tables(once: Once, pieces: Pieces) -> None:
     assert list(pieces.first.waiting_bytes) == [str(pieces.growing)]
-    copied = len(pieces.copy.read_text().splitlines())
+    copied = len((pieces.output / pieces.copy.name).read_text().splitlines())
+    assert pieces.second.records == once.report.records + copied
     assert pieces.second.duplicates == once.report.duplicates + copied
     assert pieces.second.sound == once.report.sound
     assert pieces.second.quarantined == once.report.quarantined
-    assert_same_tables(spark, once, {*CLEAN, *STATISTICS} - {"input_files"})
+    for name in {*CLEAN, *STATISTICS} - {"input_files"}:
+        assertDataFrameEqual(compared(once.table(name)), pieces.tables[name])
 
 
 def test_no_table_is_computed_before_what_it_comes_from(pieces: Pieces) -> None:
     states = pieces.states
     for name in {*CLEAN, *STATISTICS, "quarantine"}:
         assert states.index((name, "starting")) > states.index(("raw_records", "completed")), name
-    for name in set(STATISTICS) - {"input_files"}:
-        assert states.index((name, "starting")) > states.index(("broker_events", "completed")), name
+    for names, origin in ((set(VIEWS) - {"input_files"}, "broker_events"), (ZAP_VIEWS, "zap_events")):
+        for name in names:
+            assert states.index((name, "starting")) > states.index((origin, "completed")), name
 
 
 def test_a_step_that_would_read_the_tables_of_the_last_run_is_refused(spark: SparkSession, once: Once) -> None:
@@ -290,24 +304,9 @@ def test_a_lost_row_is_no_duplicate(spark: SparkSession, once: Once) -> None:
     assert said == f"zap_events has {held['zap_events']} records in place of {held['zap_events'] + 1}"
 
 
-def test_the_command_forgets_everything_and_reads_it_again(
-    spark: SparkSession, server: Server, once: Once, pieces: Pieces
-) -> None:
-    """With the state store that the product has, not that of the other tests."""
-    pieces.copy.unlink()
-    place = ["--output", str(pieces.output), "--remote", server.remote, "--database", "pieces", "--json"]
-    answer = CliRunner().invoke(app, ["run", "--input", str(pieces.inputs), "--full-refresh", *place])
-    assert answer.exit_code == 0, answer.output
-    report = json.loads(answer.stdout)
-    assert report == json.loads((pieces.output / "report.json").read_text())
-    assert (report["records"], report["new_records"], report["files"]) == (
-        once.report.records,
-        once.report.records,
-        once.report.files,
-    )
-    assert (report["duplicates"], report["sound"]) == (once.report.duplicates, once.report.sound)
-    assert_same_tables(spark, once, CLEAN)
-    shown = CliRunner().invoke(app, ["show", "broker_books", "--limit", "1", *place])
+def test_show_prints_rows(server: Server, once: Once, pieces: Pieces) -> None:
+    place = ["--output", str(pieces.output), "--remote", server.remote, "--database", "logs"]
+    shown = CliRunner().invoke(app, ["show", "broker_books", "--limit", "1", "--json", *place])
     assert shown.exit_code == 0, shown.output
     (row,) = json.loads(shown.stdout)
     assert (row["broker"], row["balanced"]) == ("broker-1", True)
@@ -316,7 +315,14 @@ def test_the_command_forgets_everything_and_reads_it_again(
 def test_show_reads_rows_as_json_has_them(spark: SparkSession, once: Once) -> None:
     from surecast.pipeline import read_table
 
-    rows: list[dict[str, Any]] = read_table(spark, "broker_books", 1, "once")
+    rows: list[dict[str, Any]] = read_table(spark, "broker_books", 1, "logs")
     assert json.loads(json.dumps(rows))[0]["broker"] == "broker-1"
     with pytest.raises(ConfigurationError, match="there is no table 'nothing'; there are: raw_records"):
-        read_table(spark, "nothing", 1, "once")
+        read_table(spark, "nothing", 1, "logs")
+
+
+def test_quantiles_of_fewer_values_than_the_accuracy_are_exact(spark: SparkSession) -> None:
+    count = 9_000
+    values = spark.range(count).select(((F.col("id") * 7_919) % count / 8).alias("delay_s"))  # a permutation
+    (found,) = values.agg(F.percentile_approx("delay_s", list(QUANTILES), ACCURACY)).collect()[0]
+    assert found == [(math.ceil(share * count) - 1) / 8 for share in QUANTILES]

@@ -64,7 +64,7 @@ def test_what_cannot_be_run_is_refused_by_its_field(system: Callable[[], System]
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
 def test_a_time_scale_is_a_positive_number(scale: float) -> None:
-    with pytest.raises(ConfigurationError, match="the time scale is .* above 0 and finite"):
+    with pytest.raises(ConfigurationError, match=r"the time scale is .* above 0 and finite"):
         make_plan(system_of(), scale=scale)
 
 
@@ -109,7 +109,7 @@ def test_a_group_is_told_what_the_scenario_says_of_replication() -> None:
     plan = make_plan(system_of(delivery={"replication": replication}), duration_s=10)
     options = plan.group_options()
     assert (options["sync"], options["link_delay"]) == ("none", "2ms")
-    assert options["paxos"] == {"variant": "batch", "alpha": 10, "suspect": "500ms", "heartbeat": "100ms"}
+    assert options["paxos"] == {"variant": "batch", "alpha": 10, "suspect": "0.5s", "heartbeat": "0.1s"}
     assert plan.patience_s == 5.0
     assert plan.broker_variant == "batch, 3 replicas"
 

@@ -75,7 +75,9 @@ def test_a_join_probability_is_kept_as_predicted(runs: Runs) -> None:
     assert join.value == pytest.approx(0.3, abs=4 * (0.21 / (join.samples or 1)) ** 0.5 + 0.05)
     predicted = predict_dropping(plan.system).value("success_share", name="s")
     away = _on_share(plan) - 0.5  # the periods of a few seconds are not those of long times
-    assert report.value("success_share", scope="subscriber", name="s") == pytest.approx(predicted + 0.7 * away, abs=0.15)
+    assert report.value("success_share", scope="subscriber", name="s") == pytest.approx(
+        predicted + 0.7 * away, abs=0.15
+    )
     assert find_mechanisms(plan.system)["s"].join_probability == 0.3
 
 
@@ -103,7 +105,8 @@ def _on_share(plan: RunPlan) -> float:
 
 def _dropped_by_hand(plan: RunPlan, size: int) -> int:
     """Events beyond the first `size` of each disconnected period; what was queued is sent soon after its end."""
-    times, dropped, held = plan.switches[0][1], 0, {}
+    held: dict[int, int] = {}
+    times, dropped = plan.switches[0][1], 0
     for at in plan.events.time_s.tolist():
         if not _is_on(plan, at):
             period = int(np.count_nonzero(times <= at))

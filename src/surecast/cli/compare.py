@@ -91,7 +91,7 @@ def compare(
         if b is not None:
             raise ConfigurationError(f"{b}: a scenario is compared with its own answers; leave out the second file")
         changes = parse_overrides(overrides)
-        wanted = check_schemes(scheme), check_algorithms(algorithm), check_policies(policy)
+        wanted = check_schemes(scheme, packets=True), check_algorithms(algorithm), check_policies(policy)
         timing = (runs, duration, seed, time_scale)
         first, second = _both(a, changes, vary or [], _sources(answers, time_scale), (wanted, method, timing, workers))
     elif b is None:

@@ -69,7 +69,8 @@ def simulate(
     check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
     plan = SimulationPlan(system, runs, duration, seed)
-    schemes, algorithms, policies = check_schemes(scheme), check_algorithms(algorithm), check_policies(policy)
+    schemes = check_schemes(scheme, packets=True)
+    algorithms, policies = check_algorithms(algorithm), check_policies(policy)
     if spark is not None:
         if method != "walk" or algorithms or policies or workers > 1:
             raise ConfigurationError("--spark: shares the runs of failures (--method walk), without --workers")

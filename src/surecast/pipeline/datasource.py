@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -30,8 +30,10 @@ from pyspark.sql.types import StructType
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline.datasource_log import LogError, RemoteLog, ranges
-from surecast.pipeline.datasource_publish import Publisher
 from surecast.pipeline.formats import BROKER
+
+if TYPE_CHECKING:
+    from surecast.pipeline.datasource_publish import Publisher
 
 __all__ = ["LOG_SCHEMA", "SurecastSource"]
 
@@ -78,10 +80,10 @@ class SurecastSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise ConfigurationError("what was published cannot be taken back: write with mode append")
-        return _TableWriter(Publisher.of(self.options, schema.fieldNames()))
+        return _TableWriter(_publisher(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        return _StreamWriter(Publisher.of(self.options, schema.fieldNames()))
+        return _StreamWriter(_publisher(self.options, schema))
 
 
 class _Reading:
@@ -176,6 +178,13 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         self.publisher.publish(iterator)
         return WriterCommitMessage()
+
+
+def _publisher(options: Mapping[str, str], schema: StructType) -> Publisher:
+    # The client is imported by those who write: every session and every task that reads imports this module.
+    from surecast.pipeline.datasource_publish import Publisher
+
+    return Publisher.of(options, schema.fieldNames())
 
 
 def _columns(records: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from surecast.pipeline.records import EVENT_COLUMNS
 
 __all__ = [
+    "ACCURACY",
     "QUANTILES",
     "broker_books",
     "broker_load",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
-_ACCURACY: Final = 10_000  # a quantile's rank is right to 1/10,000; it is exact for fewer values than that
+ACCURACY: Final = 10_000  # a quantile's rank is right to 1/10,000; it is exact for fewer values than that
 _FATES: Final = ("delivered", "dropped", "expired")
 
 
@@ -46,7 +47,7 @@ def subscriber_qos(spark: SparkSession) -> DataFrame:
     """
     fates = _fates(spark)
     is_delivered = F.col("type") == "delivered"
-    quantiles = F.percentile_approx("delay_s", list(QUANTILES), _ACCURACY)
+    quantiles = F.percentile_approx("delay_s", list(QUANTILES), ACCURACY)
     found = fates.groupBy("broker", "client").agg(
         F.count("*").alias("messages"),
         _count(F.col("on_time")).alias("on_time"),

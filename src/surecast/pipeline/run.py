@@ -179,7 +179,7 @@ def read_table(spark: SparkSession, name: str, limit: int, database: str = "defa
         raise ConfigurationError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
     if not spark.catalog.tableExists(f"{database}.{name}"):
         raise ConfigurationError(f"the table {name} is not there yet; run surecast pipeline run first")
-    table = spark.read.table(f"{database}.{name}")
+    table = _fresh(spark, database, name)
     rows = table.orderBy(*table.columns[:3]).limit(limit).collect()
     return [row.asDict(recursive=True) for row in rows]
 
@@ -188,7 +188,7 @@ def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], befo
     from pyspark.sql import functions as F  # noqa: N812
 
     def table(name: str) -> Any:
-        return spark.read.table(f"{settings.database}.{name}")
+        return _fresh(spark, settings.database, name)
 
     reasons = table("quarantine").groupBy("reason").count().orderBy("reason").collect()
     files = table("input_files").select("file", "records", "read_bytes").collect()
@@ -236,6 +236,12 @@ def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, 
         return {}
     waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in found.items()}
     return {path: count for path, count in waiting.items() if count}
+
+
+def _fresh(spark: SparkSession, database: str, name: str) -> DataFrame:
+    """A table as it is now: a session remembers its files, and another one, such as the command's, may change them."""
+    spark.catalog.refreshTable(f"{database}.{name}")
+    return spark.read.table(f"{database}.{name}")
 
 
 def _rows(spark: SparkSession, database: str, name: str) -> int:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport
-from surecast.run.drive import Progress, measure, run_folder
+from surecast.run.class_figures import build_class_report
+from surecast.run.classes import ClassRun, measure_classes
+from surecast.run.drive import Measured, Progress, measure, run_folder
 from surecast.run.figures import build_report
 from surecast.run.plan import RunPlan, make_plan
 from surecast.scenario.system import System
@@ -62,8 +64,12 @@ def run_plan(plan: RunPlan, *, logs: Path | None = None, progress: Progress | No
     """Carries a plan out; nothing that it started or wrote is left, but the event logs where they are wanted."""
     if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
         raise ConfigurationError(f"{logs}: the event logs need a new folder, or an empty one")
+    measured: Measured | ClassRun
     with run_folder() as folder:
-        measured = asyncio.run(measure(plan, Path(folder), progress))
+        if plan.system.class_workload is None:
+            measured = asyncio.run(measure(plan, Path(folder), progress))
+        else:
+            measured = asyncio.run(measure_classes(plan, Path(folder), progress))
         if logs is not None:
             shutil.copytree(measured.logs, logs, dirs_exist_ok=True)
-    return build_report(measured)
+    return build_report(measured) if isinstance(measured, Measured) else build_class_report(measured)

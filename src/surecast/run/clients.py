@@ -19,7 +19,7 @@ from surecast.client.group import split_address
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish
 from surecast.scenario.distributions import Distribution
 
-__all__ = ["DirectLink", "KeenLink", "Link", "Receiver", "pack_event"]
+__all__ = ["DirectLink", "KeenLink", "Link", "Receiver", "number_of", "pack_event"]
 
 _PAUSE_S: Final = 0.02
 _ANSWER_S: Final = 5.0
@@ -37,6 +37,16 @@ def pack_event(number: int, size: int = 16) -> bytes:
     16
     """
     return _EVENT.pack(number).ljust(size, b"\0")
+
+
+def number_of(payload: bytes) -> int:
+    """The number of the event with a payload.
+
+    >>> number_of(pack_event(7))
+    7
+    """
+    number: int = _EVENT.unpack_from(payload)[0]
+    return number
 
 
 class Link:
@@ -241,12 +251,11 @@ class Receiver:
 
     async def _take(self, client: _Taker, slow: bool) -> None:
         if slow:
-            (number,) = _EVENT.unpack_from((await client.arrived()).payload)
-            await self._serve(client, number)
+            await self._serve(client, number_of((await client.arrived()).payload))
         message = await client.message()
         now = time.time()
         self.last_at = now
-        (number,) = _EVENT.unpack_from(message.payload)
+        number = number_of(message.payload)
         if number in self.first:
             self.duplicates += 1
         else:

@@ -25,7 +25,7 @@ from surecast.run.plan import LINKS_MAX, RunPlan, client_of, topic_of
 from surecast.run.processes import Processes, start_processes
 from surecast.scenario.streams import Streams
 
-__all__ = ["Measured", "RunInterrupted", "measure", "run_folder"]
+__all__ = ["Measured", "RunInterrupted", "interruptible", "measure", "run_folder"]
 
 Progress = Callable[[int, int], None]
 _TICK_S: Final = 0.2
@@ -72,33 +72,45 @@ async def measure(plan: RunPlan, folder: Path, progress: Progress | None = None)
 
     Ctrl-C (and SIGTERM) ends it early, with what was measured until then; a second one ends it at once.
     """
-    task = asyncio.current_task()
     drive: _Drive | None = None
     processes: Processes | None = None
+    with interruptible(lambda: None if drive is None else drive.stop):
+        try:
+            processes, start_up_s = await start_processes(plan, folder)
+            drive = _Drive(plan, processes, start_up_s, progress)
+            return await drive.run()
+        finally:
+            if drive is not None:
+                await drive.close()
+            if processes is not None:
+                await asyncio.to_thread(processes.close)
+
+
+@contextmanager
+def interruptible(find_stop: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
+    """At the first SIGINT or SIGTERM calls what `find_stop` finds; without one, or at the second, ends the task.
+
+    Then RunInterrupted is raised, once all is cleaned up.
+    """
+    task = asyncio.current_task()
     asked = False
 
     def interrupt() -> None:
         nonlocal asked
-        if drive is not None and not asked:
-            drive.stop()
+        stop = find_stop()
+        if stop is not None and not asked:
+            stop()
         elif task is not None:
             task.cancel()
         asked = True
 
     with _hearing(interrupt):
         try:
-            processes, start_up_s = await start_processes(plan, folder)
-            drive = _Drive(plan, processes, start_up_s, progress)
-            return await drive.run()
+            yield
         except asyncio.CancelledError:
             if asked:
                 raise RunInterrupted("interrupted: everything was stopped, and nothing is reported") from None
             raise
-        finally:
-            if drive is not None:
-                await drive.close()
-            if processes is not None:
-                await asyncio.to_thread(processes.close)
 
 
 @contextmanager
@@ -259,7 +271,7 @@ class _Drive:
             user = [(PUBLICATION_PROPERTY, f"{last / 1e6:.6f}")]
             lifetime_s = float(events.lifetime_s[number]) / self.plan.scale
             if lifetime_s < math.inf:
-                user.append((DEADLINE_PROPERTY, f"{1000 * lifetime_s:.3f}"))
+                user.append((DEADLINE_PROPERTY, str(max(1, round(1000 * lifetime_s)))))  # in whole ones only
             link = self.links[int(events.publisher[number]) % len(self.links)]
             task = asyncio.create_task(
                 self._publish(number, link, topics[int(events.topic[number])], Properties(user=tuple(user)))

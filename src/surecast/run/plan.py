@@ -233,10 +233,8 @@ def _check(system: System) -> None:
     if delivery.coding is not None:
         raise AssumptionError("delivery.coding: packets travel coded between brokers, and a run has one broker")
     if system.class_workload is not None:
-        raise AssumptionError(
-            "workload.classes: subscriptions to filter classes that come and go are not run yet; predict or simulate "
-            "it, or write workload.publishers and workload.subscribers"
-        )
+        _check_classes(system)
+        return
     if not system.publishers or not system.subscribers:
         missing = "publishers" if not system.publishers else "subscribers"
         raise AssumptionError(f"workload.{missing}: {name} has none; there is nothing to run")
@@ -251,10 +249,32 @@ def _check(system: System) -> None:
         )
 
 
+def _check_classes(system: System) -> None:
+    """Refuses what a run with filter classes cannot do, naming the field."""
+    workload = system.class_workload
+    assert workload is not None
+    if system.publishers or system.subscribers:
+        raise AssumptionError(
+            "workload.classes: a run has either filter classes, or publishers and subscribers; leave out one of them"
+        )
+    if workload.periods:
+        raise AssumptionError("workload.periods: a run has the same rates all the time; leave the periods out")
+    if system.overlay.brokers[0].failures is not None:
+        raise AssumptionError(
+            "availability.brokers: brokers do not fail in a run with filter classes; leave the entry out"
+        )
+    if len(workload.clients) > CLIENTS_MAX:
+        raise AssumptionError(f"workload.clients: {len(workload.clients)}; a run has {CLIENTS_MAX} at most")
+
+
 def _check_load(system: System, scale: float, end_s: float) -> None:
     """Refuses more events than the clients of one process send and take."""
     rate = sum(p.rate_per_s for p in system.publishers)
     taken = sum(_rate_for(system, s) for s in system.subscribers)
+    if system.class_workload is not None:
+        # An event goes to each client once at most; how many want it depends on the filters.
+        rate = float(system.class_workload.publication_rate_per_s.sum())
+        taken = 2.0 * float(system.class_workload.subscription_rate_per_s.sum())
     if (rate + taken) * scale > EVENT_RATE_MAX:
         fits = EVENT_RATE_MAX / (rate + taken)
         raise AssumptionError(
@@ -319,6 +339,9 @@ def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Stream
         publishers.append(np.full(size, i, dtype=np.int64))
         topics.append(own[(drawn * len(own)).astype(np.intp)])
         lifetimes.append(_lifetimes(who, expiring, bool(mechanisms), streams, size))
+    if not times:
+        none = np.zeros(0, dtype=np.int64)
+        return Events(np.zeros(0), none, none, np.zeros(0))
     joined = np.concatenate(times)
     order = np.argsort(joined, kind="stable")
     return Events(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from surecast.studio.curves import Curve, CurveChart, Marks
+from surecast.studio.curves import CURVES_MAX, Curve, CurveChart
 from surecast.studio.curves_page import curves_figure
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
 
@@ -35,18 +35,16 @@ def loss_chart(sweep: LossSweep, what: str) -> CurveChart:
         points = [(100.0 * p.loss, *value(p)) for p in sweep.of(name)]
         known = [point for point in points if not math.isnan(point[1])]
         if known:
-            x, y, half = ([point[k] for point in known] for k in range(3))
-            low = [max(0.0, a - b) for a, b in zip(y, half, strict=True)]
-            high = [a + b for a, b in zip(y, half, strict=True)]
-            if what in ("all", "each"):
-                high = [min(100.0, top) for top in high]
-            curves.append(Curve(name, x, y, Marks(x, y, low, high), colour=i, dashed=" " in name))
+            x, y = ([point[k] for point in known] for k in range(2))
+            curves.append(Curve(name, x, y, colour=i, dashed=" " in name))
+    left = ", ".join(curve.label for curve in curves[CURVES_MAX:])
     return CurveChart(
-        curves[:8],
+        curves[:CURVES_MAX],
         title=f"{sweep.name}: {title} against loss",
         x_label=_AXIS,
         y_label=label,
-        caption="All points are simulated, with their 95 % intervals; lines join them. Dashed: other paths.",
+        caption=f"Simulated at {', '.join(f'{100 * loss:g}' for loss in sweep.losses)} %; lines join them, and the "
+        "table has their intervals. Dashed: other paths." + (f" In the table only: {left}." if left else ""),
         x_from_zero=True,
         y_from_zero=True,
     )
@@ -65,7 +63,7 @@ def write_loss_page(sweep: LossSweep, path: Path | str) -> Path:
         Paragraph(
             "The least possible is n / (1 - loss) packets for each home broker to be reached. Messages between peers "
             "count once, whatever the links on their way; short ones such as digests and acknowledgements count like "
-            "packets here, and the table has the bytes."
+            "packets here, and the table has the bytes. A scheme that delivers little may send less than that."
         ),
         Heading("Numbers"),
         table,

@@ -200,7 +200,7 @@ def test_rates_have_their_level_and_bursts_are_told() -> None:
         fit_rate(np.ones(3), np.zeros(3))
 
 
-@pytest.mark.parametrize("exponent", [0.4, 0.9, 1.4])
+@pytest.mark.parametrize("exponent", [0.4, 1.2])
 def test_exponents_come_back_although_ranks_are_those_of_the_sample(exponent: float) -> None:
     shares = np.arange(1, 41.0) ** -exponent
     inside = 0

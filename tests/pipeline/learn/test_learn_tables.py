@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,9 @@ from tests.pipeline.logs import write_log
 from surecast.broker.event_log import Published, Record, Unsubscribed
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.pipeline import run_tables
-from surecast.pipeline.learn import Times, learn_scenario
+from surecast.pipeline.learn import Statistics, Times, learn_scenario
 from surecast.pipeline.learn.statistics import Client
-from surecast.scenario import parse_text
+from surecast.scenario import load_scenario, parse_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,3 +101,34 @@ def test_the_command_refuses_before_spark_is_started(tmp_path: Path) -> None:
     assert out.read_text() == "mine"
     assert "write topics or classes" in str(refuse([*tables, "--workload", "x"]))
     assert "cannot be read" in str(refuse([*tables, "--filters", str(tmp_path / "none")]))
+
+
+def test_the_command_writes_prints_and_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the command but Spark: the statistics are those of the loop."""
+    from typer.testing import CliRunner
+
+    import surecast.pipeline
+    import surecast.pipeline.learn.tables
+    from surecast.cli.learn import learn
+
+    statistics = statistics_of(known_log(Truth(duration_s=300.0), 1), "hub")
+    monkeypatch.setattr(surecast.pipeline, "open_tables", lambda *_: nullcontext((None, "")))
+    monkeypatch.setattr(surecast.pipeline.learn.tables, "read_statistics", lambda *_: statistics)
+    (tmp_path / "metastore").mkdir()
+    out = tmp_path / "scenario.yaml"
+    app = typer.Typer()
+    app.command()(learn)
+    command = ["--tables", str(tmp_path), "--out", str(out), "--name", "mine"]
+    result = CliRunner().invoke(app, [*command, "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert load_scenario(out).to_data() == parse_text(json.dumps(answer["scenario"])).to_data()
+    assert {"field", "value", "low", "high", "n", "verdict"} <= answer["estimates"][0].keys()
+    result = CliRunner().invoke(app, [*command, "--force"])
+    assert result.exit_code == 0, result.output
+    assert load_scenario(out).name == "mine"
+    out.write_text("mine")
+    monkeypatch.setattr(surecast.pipeline.learn.tables, "read_statistics", lambda *_: Statistics())
+    result = CliRunner().invoke(app, [*command, "--force"])
+    assert "there is nothing to learn from" in str(result.exception)
+    assert out.read_text() == "mine"

@@ -8,7 +8,7 @@ import math
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from surecast.broker.cast.endpoint import Endpoint
 from surecast.broker.cast.relay import Address, LossyRelay
@@ -98,13 +98,15 @@ class CastOptions:
     @property
     def settings(self) -> DisseminationSettings:
         coding = CodingSettings(self.packets, self.redundancy, packet_bytes=self.packet_bytes)
-        found = scheme_settings(self.scheme, coding, self.gossip, self.paths)
-        changed = {name: getattr(found, name) for name in found.__dataclass_fields__}
+        # Who is first must not make the others ask for what is still on its way to them.
+        patience_s = max(self.gossip.patience_s, 0.5 * self.packets / self.pace_per_s)
+        gossip = replace(self.gossip, patience_s=0.0 if self.scheme == "gossip" else patience_s)
+        found = scheme_settings(self.scheme, coding, gossip, self.paths)
         # Packets follow each other slowly where links are: a relay must not take the gaps for the end.
         flush_s = max(found.flush_s, 4.0 / self.pace_per_s)
         retransmit_s = max(found.retransmit_s, 8.0 * self.delay_s)
-        more = {"key": self.key, "pace": found.paths != "none", "flush_s": flush_s, "retransmit_s": retransmit_s}
-        return DisseminationSettings(**{**changed, **more})
+        pace = found.paths != "none"
+        return replace(found, key=self.key, pace=pace, flush_s=flush_s, retransmit_s=retransmit_s)
 
 
 @dataclass

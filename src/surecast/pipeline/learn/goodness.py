@@ -90,7 +90,7 @@ def cell_test(times: Times, law: Law) -> float | None:
     """Probability of so large a distance between ends seen and ends expected in cells of time; None for too few ends.
 
     What is expected in a cell is the cumulative hazard that all times went through in it, so that times cut off count
-    as far as they were seen (N. L. Hjort, Annals of Statistics 18, 1990, section 3). The variance allows for the
+    as far as they were seen (N. L. Hjort, Annals of Statistics 18, 1990). The variance allows for the
     parameters having been fitted.
     """
     cells = min(_CELLS_MAX, int(times.ends / _PER_CELL))

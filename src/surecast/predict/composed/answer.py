@@ -1,16 +1,17 @@
-"""One report that composes all models: for each subscriber what arrives in time, how late it is, and what is lost why."""
+"""One report that composes all models: what each subscriber gets in time, how late it is, and what is lost why."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.composed.laws import EventDelay, mixture_quantile_s
+from surecast.predict.composed.laws import EventDelay, Passage, mixture_quantile_s
 from surecast.predict.composed.model import ComposedModel, Outlook
 from surecast.predict.composed.notes import add_assumptions
 from surecast.predict.composed.parts import (
@@ -30,6 +31,8 @@ __all__ = ["composed_mechanisms", "predict_composed"]
 
 Array = NDArray[np.float64]
 _HOW = "approximation"
+_ROUNDING = 1e-13
+"""Shares of lost events below this are none."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +131,7 @@ def _check(scheme: str, policy: str, quantiles: Sequence[float]) -> None:
             raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")
 
 
-def _factors(
-    system: System, scheme: str, policy: str, parts: Sequence[str]
-) -> list[tuple[str, ComposedModel]]:
+def _factors(system: System, scheme: str, policy: str, parts: Sequence[str]) -> list[tuple[str, ComposedModel]]:
     """Each part alone, and all of them without replication."""
     found = []
     if "path failure" in parts:
@@ -183,34 +184,38 @@ def _serve(
     rates = model.flows.rate_per_s[flows]
     weights = rates / rates.sum()
     mechanism = None if outlook.outcome is None else outlook.outcome.mechanism
-    on_time = delivered = waiting = input_expired = 0.0
+    on_time = delivered = waiting = expired = input_expired = 0.0
     mixture: dict[tuple[object, ...], tuple[float, EventDelay]] = {}
     for weight, flow in zip(weights.tolist(), flows.tolist(), strict=True):
-        passage = model.route_passages[int(model.flows.route[flow])]
-        waits = model.waits_of(flow)
+        route, deadline = int(model.flows.route[flow]), float(model.delivery.flow_deadline_s[flow])
+        passage, waits = model.route_passages[route], model.waits_of(flow)
         arrives = weight * clients**2 * float(model.answer.reliability[flow])
-        kept = waits if mechanism is None or not mechanism.expires else waits.kept(lambda t: _survives(mechanism, t))
-        survives = kept.total / waits.total if waits.total > 0 else 1.0
-        delay = EventDelay(kept, passage, outlook.response)
-        deadline = float(model.delivery.flow_deadline_s[flow])
-        got = arrives * survives * outlook.success_share
+        if arrives <= 0.0:
+            continue
+        # what waits for a repair and is late by the queues is dropped on the way, not delivered late
+        moving = waits.kept(partial(_in_time, passage, deadline))
+        kept = moving if mechanism is None or not mechanism.expires else moving.kept(partial(_survives, mechanism))
+        expired += arrives * (1.0 - moving.total / waits.total)
+        input_expired += arrives * (moving.total - kept.total) / waits.total
+        got = arrives * kept.total / waits.total * outlook.success_share
         delivered += got
-        if waits.total > 0:
-            on_time += arrives * outlook.success_share * delay.within(deadline) / waits.total
-        input_expired += arrives * (1.0 - survives)
-        waited = float(model.waited_s[flow]) if kept is waits else _mean(kept.times_s, kept.shares)
-        before = passage.total_s if kept is waits or outlook.outcome is None else outlook.outcome.input_s
+        delay = EventDelay(kept, passage, outlook.response)
+        on_time += arrives * outlook.success_share * delay.within(deadline) / waits.total
+        same = math.isclose(kept.total, waits.total, rel_tol=1e-12)
+        waited = float(model.waited_s[flow]) if same else _mean(kept.times_s, kept.shares)
+        lives = outlook.outcome is not None and mechanism is not None and mechanism.expires
+        before = outlook.outcome.input_s if lives and outlook.outcome is not None else model.passing_s[route]
         waiting += got * (waited + before)
-        key = (id(waits), passage)
-        share = arrives / waits.total if waits.total > 0 else 0.0
-        mixture[key] = (mixture.get(key, (0.0, delay))[0] + share, mixture.get(key, (0.0, delay))[1])
+        key = (id(waits), passage, deadline)
+        known = mixture.get(key, (0.0, delay))
+        mixture[key] = (known[0] + arrives / waits.total, known[1])
     times = tuple(mixture_quantile_s(list(mixture.values()), q) for q in quantiles) if delivered > 0 else ()
     return _Served(
         min(on_time, delivered),
         delivered,
         waiting / delivered + outlook.response_mean_s if delivered > 0 else math.nan,
         outlook.response_mean_s,
-        _losses(model, flows, weights, outlook, input_expired),
+        _losses(model, flows, weights, outlook, (expired, input_expired)),
         times,
         float(rates.sum()) * delivered,
         outlook,
@@ -228,25 +233,37 @@ def _mean(times_s: Array, shares: Array) -> float:
     return float(times_s @ shares / shares.sum()) if shares.sum() > 0 else 0.0
 
 
+def _in_time(passage: Passage, deadline_s: float, times_s: Array) -> Array:
+    """P[the queues on the way leave an event that waited its chance of being in time]; 1 for who did not wait."""
+    if deadline_s == math.inf:
+        return np.ones(len(times_s))
+    return np.where(times_s > 0.0, passage.within(deadline_s - times_s), 1.0)
+
+
 def _losses(
-    model: ComposedModel, flows: NDArray[np.intp], weights: Array, outlook: Outlook, input_expired: float
+    model: ComposedModel,
+    flows: NDArray[np.intp],
+    weights: Array,
+    outlook: Outlook,
+    expired: tuple[float, float],
 ) -> dict[str, float]:
-    """Shares lost, by reason: on the way as in the reliability model, then at the subscriber's queue."""
+    """Shares lost, by reason: on the way as in the reliability model, then at the subscriber's queue.
+
+    `expired` are the shares that expire by the queues on the way: waiting for a repair, and by the drop policy.
+    """
     clients, answer = model.delivery.client_up, model.answer
     lost = {reason: float(clients * weights @ shares[flows]) for reason, shares in answer.dropped.items()}
-    reaching = float(clients**2 * weights @ answer.reliability[flows])
+    reaching = float(clients**2 * weights @ answer.reliability[flows]) - sum(expired)
     if clients < 1.0:
         lost["client link down"] = float((1.0 - clients) * (1.0 + clients * weights @ answer.reliability[flows]))
-    if input_expired > 0.0:
-        lost["expired in input queue"] = input_expired
+    for reason, share in zip(("expired", "expired in input queue"), expired, strict=True):
+        lost[reason] = lost.get(reason, 0.0) + share
     for reason, share in outlook.dropped.items():
-        lost[reason] = lost.get(reason, 0.0) + (reaching - input_expired) * share
-    return lost
+        lost[reason] = lost.get(reason, 0.0) + reaching * share
+    return {reason: share for reason, share in lost.items() if share > _ROUNDING}
 
 
-def _add_subscriber(
-    builder: ReportBuilder, name: str, one: _Served, variant: str, quantiles: Sequence[float]
-) -> None:
+def _add_subscriber(builder: ReportBuilder, name: str, one: _Served, variant: str, quantiles: Sequence[float]) -> None:
     def add(metric: str, value: float, detail: str = "", how: str = _HOW) -> None:
         builder.add("subscriber", name, metric, value, how=how, detail=detail, variant=variant)
 
@@ -301,16 +318,14 @@ def _add_system(builder: ReportBuilder, system: System, served: Mapping[str, _Se
 def _add_brokers(builder: ReportBuilder, model: ComposedModel) -> None:
     """Each broker's load, the time it takes, and how much of the time it serves."""
     for i, broker in enumerate(model.system.overlay.brokers):
-        rate = model.inputs[i].rate_per_s
 
         def add(metric: str, value: float, how: str = _HOW, name: str = broker.name) -> None:
             builder.add("broker", name, metric, value, how=how, variant=COMPOSED_VARIANT)
 
-        add("rate_in_per_s", rate)
         add("availability", float(model.delivery.components.broker_up[i]))
         if model.groups is not None:
             add("utilisation", model.groups[i].utilisation)
         elif broker.notification_service is not None:
             add("utilisation", model.inputs[i].utilisation)
         if model.passages[i].total_s > 0.0:
-            add("delay_mean_s", model.passages[i].total_s)
+            add("delay_mean_s", model.staying_s[i])

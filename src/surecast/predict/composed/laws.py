@@ -19,12 +19,13 @@ from scipy.optimize import brentq
 from scipy.special import gammainc, gammaincinv
 
 from surecast.predict.capacity.sojourn import Gammas
-from surecast.predict.dropping.laws import ResponseLaw
+from surecast.predict.dropping.laws import ExponentialSum, ResponseLaw, TransformLaw
 from surecast.predict.dropping.queue import after
 
-__all__ = ["EventDelay", "Passage", "Waits", "mixture_quantile_s"]
+__all__ = ["EventDelay", "Passage", "Waits", "interrupted", "mixture_quantile_s"]
 
 Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
 
 _POINTS = 24
 """The time in the queues on the way is taken at so many points where it is added to another one."""
@@ -55,9 +56,7 @@ class Passage:
         >>> Passage(1.0, 2.0, 4.0).then(Passage(0.0, 1.0, 1.0))
         Passage(shift_s=1.0, mean_s=3.0, variance_s2=5.0)
         """
-        return Passage(
-            self.shift_s + other.shift_s, self.mean_s + other.mean_s, self.variance_s2 + other.variance_s2
-        )
+        return Passage(self.shift_s + other.shift_s, self.mean_s + other.mean_s, self.variance_s2 + other.variance_s2)
 
     def within(self, times_s: Array) -> Array:
         """P[it takes at most each of the times]."""
@@ -147,7 +146,7 @@ class EventDelay:
             return self.passage.within(times_s)
         times = np.atleast_1d(times_s)[:, None]
         if self._direct is not None:
-            return self._table(times)[:, 0]
+            return np.asarray(self._table(times)[:, 0], dtype=np.float64)
         return np.asarray(self._table(times - self.passage.points_s).mean(axis=1), dtype=np.float64)
 
     def _passing(self, times_s: Array) -> Array:
@@ -156,7 +155,9 @@ class EventDelay:
         if self._direct is not None:
             return np.array([self._direct.within(float(t)) if t > 0.0 else 0.0 for t in times_s])
         left = times_s[:, None] - self.passage.points_s
-        return np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left]).mean(axis=1)
+        return np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left]).mean(
+            axis=1
+        )
 
     @cached_property
     def _table(self) -> Callable[[Array], Array]:
@@ -170,6 +171,39 @@ class EventDelay:
             _TABLES.clear()
         _TABLES[id(law)] = (law, made)
         return made
+
+
+def interrupted(law: ResponseLaw, failure_per_s: float, repair_per_s: float) -> ResponseLaw | None:
+    """A time that stops for a repair whenever something fails, up and down times being exponential; None where it is
+    not known.
+
+    With the transform L(s) it has L(s + f - f r / (r + s)), f and r being the rates of failure and of repair. Each
+    exponential time of a sum becomes one with two phases, whose tail is a sum of two exponentials.
+
+    >>> law = interrupted(ExponentialSum(np.array([1.0]), np.array([0.5])), 0.01, 0.1)
+    >>> round(float(law.weights @ (1.0 / law.rates)), 9)  # 2 s of work, 1.1 s for each second of it
+    2.2
+    """
+    f, r = failure_per_s, repair_per_s
+    if f == 0.0:
+        return law
+    if isinstance(law, ExponentialSum):
+        total, product = law.rates + f + r, law.rates * r
+        root = np.sqrt(total**2 - 4.0 * product)
+        slow = 2.0 * product / (total + root)
+        fast = (total + root) / 2.0
+        # the tail is 1 at time 0 and falls there at the rate of the work alone
+        first = (fast - law.rates) / root
+        weights = np.concatenate([law.weights * first, law.weights * (1.0 - first)])
+        return ExponentialSum(weights, np.concatenate([slow, fast]), law.after_s)
+    if isinstance(law, TransformLaw):
+        inner = law.transform
+
+        def transform(points: Complex) -> Complex:
+            return inner(points + f - f * r / (r + points))
+
+        return TransformLaw(transform, law.mean_s * (1.0 + f / r))
+    return None
 
 
 _TABLES: dict[int, tuple[ResponseLaw, Callable[[Array], Array]]] = {}

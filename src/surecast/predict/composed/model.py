@@ -1,4 +1,4 @@
-"""The composed model of a system: for each subscriber and each flow to it, what fails, what waits and what is dropped."""
+"""The composed model of a system: for each subscriber and flow, what fails, what waits and what is dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.predict.composed.laws import Passage, Waits
+from surecast.predict.composed.laws import Passage, Waits, interrupted
 from surecast.predict.dropping.choose import Outcome, choose, through_input
 from surecast.predict.dropping.laws import ExponentialSum, ResponseLaw
 from surecast.predict.dropping.paths import BrokerInput, Outlet, broker_inputs, outlets_of
@@ -22,7 +22,7 @@ from surecast.predict.replication.performance import GroupPerformance, predict_o
 from surecast.scenario.flows import Route
 from surecast.scenario.group import group_loads, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
-from surecast.scenario.system import Subscriber, System
+from surecast.scenario.system import Broker, Subscriber, System
 
 __all__ = ["ComposedModel", "Outlook"]
 
@@ -100,7 +100,7 @@ class ComposedModel:
         while deadline_s == math.inf and tails(np.array([last * interval]))[0] > _LEFT_OUT and last < 2**40:
             last *= 2
         steps = np.unique(np.round(np.linspace(0, last, min(last, _ATTEMPTS_MAX) + 1)).astype(np.int64))
-        times = steps * interval
+        times = np.asarray(steps * interval, dtype=np.float64)
         left = np.maximum(tails(times), 0.0)
         shares = np.maximum(-np.diff(left, prepend=1.0), 0.0)
         # attempts that are taken together end, on average, in the middle of them
@@ -128,7 +128,8 @@ class ComposedModel:
         if not self.waits:
             return [Passage()] * len(self.system.overlay.brokers)
         if self.groups is not None:
-            return [_ordering(found) for found in self.groups]
+            brokers = self.system.overlay.brokers
+            return [_ordering(found, broker) for found, broker in zip(self.groups, brokers, strict=True)]
         return [
             _queue(self.system, i, given.rate_per_s, given.utilisation, given.delay_mean_s)
             for i, given in enumerate(self.inputs)
@@ -145,6 +146,23 @@ class ComposedModel:
                 total = total.then(self.passages[broker])
             found.append(total)
         return found
+
+    @cached_property
+    def staying_s(self) -> list[float]:
+        """Mean time in each broker: under buffering, what is in its queue waits out its outages."""
+        parts = self.delivery.components
+        rests = parts.broker_failure / parts.broker_repair if self.scheme == "buffering" else 0.0 * parts.broker_up
+        return [float(p.total_s * (1.0 + rest)) for p, rest in zip(self.passages, rests, strict=True)]
+
+    @cached_property
+    def passing_s(self) -> list[float]:
+        """Mean time in all brokers and on all links of each route, outages of the brokers included."""
+        links = self.system.overlay.links
+        return [
+            math.fsum(self.staying_s[b] for b in route.brokers)
+            + (math.fsum(links[k].latency_s for k in route.links) if self.waits else 0.0)
+            for route in self.flows.routes
+        ]
 
     @cached_property
     def before_s(self) -> Array:
@@ -181,8 +199,23 @@ class ComposedModel:
             queue = OnOffQueue(rate, outlet.queue.service_per_s, outlet.queue.phases)
             outlet = replace(outlet, queue=queue)
         found = through_input(outlet, mechanism)
-        answer = found.answer
-        return Outlook(found.success_share, answer.law, answer.response_mean_s, found.dropped, rate, found)
+        law, mean_s = self._interrupted(subscriber, found.answer.law, found.answer.response_mean_s)
+        return Outlook(found.success_share, law, mean_s, found.dropped, rate, found)
+
+    def _interrupted(self, subscriber: Subscriber, law: ResponseLaw, mean_s: float) -> tuple[ResponseLaw, float]:
+        """A response time and its mean, with the outages of the home broker in it."""
+        parts = self.delivery.components
+        if parts.brokers[subscriber.home] is None:
+            return law, mean_s
+        failure, repair = float(parts.broker_failure[subscriber.home]), float(parts.broker_repair[subscriber.home])
+        longer = interrupted(law, failure, repair)
+        if longer is None:
+            self.warnings.append(
+                f"composed: subscriber {subscriber.name}: where lifetimes are fixed, outages of its home broker while "
+                "events wait in its queue are left out"
+            )
+            return law, mean_s
+        return longer, mean_s * (1.0 + failure / repair)
 
     def _always(self, subscriber: Subscriber, rate: float) -> Outlook:
         if subscriber.service is None:
@@ -198,12 +231,14 @@ class ComposedModel:
                 f"subscriber {subscriber.name}: transmission times are taken as exponential with the same mean"
             )
         free = service - rate
-        return Outlook(1.0, ExponentialSum(np.ones(1), np.array([free])), 1.0 / free, {}, rate)
+        law, mean_s = self._interrupted(subscriber, ExponentialSum(np.ones(1), np.array([free])), 1.0 / free)
+        return Outlook(1.0, law, mean_s, {}, rate)
 
     def rate_seen(self, flows: NDArray[np.intp]) -> float:
-        """Events per second at a subscriber's queue while events come: outages are long, and what is down sends nothing.
+        """Events per second at a subscriber's queue while events come.
 
-        Seen by an event of one flow, another flow comes at its full rate if its route is up too.
+        What is down sends nothing. Seen by an event of one flow, another flow comes at its full rate if its route is
+        up too.
         """
         rates = self.flows.rate_per_s[flows]
         routes = [self.flows.routes[int(self.flows.route[f])] for f in flows]
@@ -238,16 +273,24 @@ def _queue(system: System, broker: int, rate_per_s: float, load: float, mean_s: 
     return Passage(0.0, mean_s, max(variance, 0.0))
 
 
-def _ordering(found: GroupPerformance) -> Passage:
-    """The time to an acknowledgement: its least as a constant, and what is above by mean and variance."""
-    law = found.acknowledged
+def _ordering(found: GroupPerformance, broker: Broker) -> Passage:
+    """The time to an acknowledgement: what is constant in it, and the rest by mean and variance.
+
+    The law of the group has constant service times. Where they vary, waiting has the variance that it has in a queue of
+    the broker alone, with the mean of the group.
+    """
+    law, service = found.acknowledged, broker.notification_service
     if law is None:
         return Passage(found.acknowledged_mean_s)
     least = float(law.base.min())
-    base = law.base - least
-    mean = float(law.weight @ (base + law.width / 2.0))
-    square = float(law.weight @ (base**2 + base * law.width + law.width**2 / 3.0))
-    variance = square - mean**2
-    if variance <= 1e-12 * square or mean <= 0.0:
+    above = law.base - least
+    mean = float(law.weight @ (above + law.width / 2.0))
+    if service is not None and service.squared_cv > 0.0:
+        first, second, third = service.moments()
+        rate = found.throughput_per_s
+        variance = mean**2 + rate * third / (3.0 * (1.0 - rate * first)) + second - first**2
+        return Passage(least - first, mean + first, variance)
+    variance = float(law.weight @ (above**2 + above * law.width + law.width**2 / 3.0)) - mean**2
+    if variance <= 1e-12 * mean**2 or mean <= 0.0:
         return Passage(least + mean)
     return Passage(least, mean, variance)

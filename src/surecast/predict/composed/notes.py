@@ -59,6 +59,6 @@ _INDEPENDENCE = (
     (
         {"path failure", "dropping"},
         "a subscriber's queue is independent of failures: while events come they come at random (Poisson) at their "
-        "usual rate, and its home broker does not fail while they wait there",
+        "usual rate; an outage of the home broker makes all that waits there later by its length, on or off line",
     ),
 )

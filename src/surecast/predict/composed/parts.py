@@ -46,7 +46,8 @@ def parts_of(system: System) -> tuple[str, ...]:
     overlay = system.overlay
     present = {
         "path failure": system.client_failures is not None
-        or any(part.failures is not None for part in (*overlay.brokers, *overlay.links)),
+        or any(broker.failures is not None for broker in overlay.brokers)
+        or any(link.failures is not None for link in overlay.links),
         "queueing": any(broker.notification_service is not None for broker in overlay.brokers),
         "replication": is_replicated(system),
         "dropping": any(s.connectivity is not None and system.publishers_of(s) for s in system.subscribers),

@@ -8,23 +8,20 @@ here, collected, and handed over as commands, several of which may be under way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
 from surecast.protocol.group.commands import Entry, Item, pack, pack_entry, pack_run
 from surecast.protocol.group.machine import Decoded, GroupMachine, Port
+from surecast.protocol.group.member import Early, Member, Packets, is_promised, raw_packet
 from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
     V5,
     V311,
-    AckRun,
     Connack,
-    Decoder,
     Disconnect,
-    Packet,
     PacketError,
-    Pingreq,
     Properties,
     Publish,
     PublishRun,
@@ -38,37 +35,6 @@ _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 _CHECK_S: Final = 0.5
 _TOPICS_MAX: Final = 1_000
-
-Packets = list[Packet | PublishRun | AckRun]
-
-
-class Member(Connection):
-    """A connection of this replica that has entered the group, or is about to.
-
-    Beside the state that all replicas have of it: `reader` cuts the bytes of the client into packets, and `tail` is the
-    beginning of one. `local` is its number here. `listened_at` is when the client was last heard, by this replica's
-    clock. `may` remembers what the client may publish to by the rules `may_by`.
-    """
-
-    __slots__ = ("listened_at", "local", "may", "may_by", "reader", "tail")
-
-    def __init__(self, origin: Origin, decoder: Decoder, now: float, local: int, reader: Decoder):
-        super().__init__(0, origin, decoder, now)
-        self.local = local
-        self.reader = reader
-        self.tail: list[bytes] = []
-        self.listened_at = now
-        self.may: dict[str, bool] = {}
-        self.may_by = b""
-
-
-@dataclass(slots=True)
-class _Early:
-    """What a client sent before it entered; whether anything of it is to happen once, or at least once."""
-
-    items: list[tuple[int, bytes, Packets | None]] = field(default_factory=list)
-    bytes: int = 0
-    is_promised: bool = False
 
 
 class Edge(Port):
@@ -114,7 +80,7 @@ class Edge(Port):
         self._decoded: Decoded = []
         self._bytes = 0
         self._under_way: dict[int, tuple[float, Decoded]] = {}
-        self._early: dict[int, _Early] = {}
+        self._early: dict[int, Early] = {}
         self._checked_at = 0.0
         machine.port = self
         self.control(Item.TICK)
@@ -188,10 +154,10 @@ class Edge(Port):
             else:
                 self._add(Item.PACKETS, member.local, data, packets)
             return
-        early = self._early.setdefault(member.local, _Early())
+        early = self._early.setdefault(member.local, Early())
         early.items.append((Item.PACKETS, data, packets))
         early.bytes += len(data)
-        early.is_promised |= _is_promised(packets) if is_promised is None else is_promised
+        early.is_promised |= is_promised(packets) if is_promised is None else is_promised
 
     def _send_straight(self, connection: Member, packets: Packets, data: bytes, now: float) -> tuple[Packets, bytes]:
         """Sends on what needs no total order; what is left goes through the log."""
@@ -210,8 +176,8 @@ class Edge(Port):
         if len(taken) < len(packets):
             going = set(map(id, taken))
             packets = [packet for packet in packets if id(packet) not in going]
-            data = b"".join(_raw(packet, version) for packet in packets)
-            raw = b"".join(_raw(packet, version) for packet in taken)
+            data = b"".join(raw_packet(packet, version) for packet in packets)
+            raw = b"".join(raw_packet(packet, version) for packet in taken)
         else:
             packets, raw = [], data
         self.straight.deliver(session.client, connection.version_5, taken, now)
@@ -252,8 +218,8 @@ class Edge(Port):
         self._add(Item.ENTER, member.local, pack_entry(entry), None)
         version = V5 if connect.version == V5 else V311
         if connection.held:
-            held = b"".join(_raw(p, version) for p in connection.held)
-            self._hand_in(member, held, None, _is_promised(connection.held))
+            held = b"".join(raw_packet(p, version) for p in connection.held)
+            self._hand_in(member, held, None, is_promised(connection.held))
         if connection.decoder.held_bytes:
             self.receive(member, connection.decoder.held, now)
         # The transport goes on; for the gate the connection is over.
@@ -396,26 +362,6 @@ class Edge(Port):
         self._items.append((kind, number, data))
         self._decoded.append((kind, number, packets))
         self._bytes += len(data)
-
-
-def _raw(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
-    """A packet as it is sent."""
-    if isinstance(packet, PublishRun):
-        return packet.data
-    if isinstance(packet, AckRun):
-        return b"".join(encode(single, version) for single in packet.packets())
-    return encode(packet, version)
-
-
-def _is_promised(packets: Sequence[Packet | PublishRun | AckRun] | None) -> bool:
-    """Whether there is more among packets than messages of QoS 0 and a goodbye."""
-    if packets is None:
-        return True
-    for packet in packets:
-        qos = packet.flags[0] if isinstance(packet, PublishRun) else packet.qos if isinstance(packet, Publish) else 0
-        if qos or not isinstance(packet, (Publish, PublishRun, Disconnect, Pingreq)):
-            return True
-    return False
 
 
 def _fitting(items: list[tuple[int, int, bytes]], bytes_max: int) -> int:

@@ -8,6 +8,7 @@ the attempt.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from hashlib import blake2b
 
 from surecast.protocol.paxos.ballots import first_ballot
@@ -19,6 +20,7 @@ __all__ = ["Election", "jitter"]
 _DOUBLINGS_MAX = 5
 
 
+@lru_cache(maxsize=256)
 def jitter(seed: int, replica: int, attempt: int) -> float:
     """A number from 0 to 1 that looks random.
 

@@ -149,6 +149,8 @@ def simulate_alternative(
 def estimate(values: ArrayLike, weights: ArrayLike | None = None) -> tuple[float, float]:
     """The mean over events, or the ratio of two means, and its 95 % half-width over batches.
 
+    Of yes and no that are all the same there is no spread; the half-width is then 3 over their number (rule of three).
+
     >>> estimate(np.arange(40.0))[0]
     19.5
     """
@@ -157,6 +159,8 @@ def estimate(values: ArrayLike, weights: ArrayLike | None = None) -> tuple[float
     below = np.ones(len(whole)) if weights is None else np.asarray(weights, dtype=np.float64)
     under = [float(part.sum()) for part in np.array_split(below, BATCHES)]
     value, half = ratio_estimate(np.array(top)[:, None], np.array(under)[:, None])
+    if np.asarray(values).dtype == np.bool_ and value[0] in (0.0, 1.0):
+        return float(value[0]), min(1.0, 3.0 / len(whole))
     return float(value[0]), float(half[0])
 
 

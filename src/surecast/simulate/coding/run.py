@@ -78,7 +78,7 @@ class Caster:
     The same seed gives the same.
 
     `compiled` runs events one at a time, in compiled code that does exactly what the protocol's objects do;
-    `objects` runs those themselves, about a hundred times slower.
+    `objects` runs those themselves, about sixty times slower.
 
     >>> from surecast.scenario import build, parse_text
     >>> overlay = build(parse_text('''

@@ -1,0 +1,62 @@
+"""A client of this replica: its connection, its packets, and what it sent before it entered the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from surecast.protocol.broker import Connection, Origin
+from surecast.protocol.mqtt import AckRun, Decoder, Disconnect, Packet, Pingreq, Publish, PublishRun, encode
+
+__all__ = ["Early", "Member", "Packets", "is_promised", "raw_packet"]
+
+Packets = list[Packet | PublishRun | AckRun]
+
+
+class Member(Connection):
+    """A connection of this replica that has entered the group, or is about to.
+
+    Beside the state that all replicas have of it: `reader` cuts the bytes of the client into packets, and `tail` is the
+    beginning of one. `local` is its number here. `listened_at` is when the client was last heard, by this replica's
+    clock. `may` remembers what the client may publish to by the rules `may_by`.
+    """
+
+    __slots__ = ("listened_at", "local", "may", "may_by", "reader", "tail")
+
+    def __init__(self, origin: Origin, decoder: Decoder, now: float, local: int, reader: Decoder):
+        super().__init__(0, origin, decoder, now)
+        self.local = local
+        self.reader = reader
+        self.tail: list[bytes] = []
+        self.listened_at = now
+        self.may: dict[str, bool] = {}
+        self.may_by = b""
+
+
+@dataclass(slots=True)
+class Early:
+    """What a client sent before it entered; whether anything of it is to happen once, or at least once."""
+
+    items: list[tuple[int, bytes, Packets | None]] = field(default_factory=list)
+    bytes: int = 0
+    is_promised: bool = False
+
+
+def raw_packet(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
+    """A packet as it is sent."""
+    if isinstance(packet, PublishRun):
+        return packet.data
+    if isinstance(packet, AckRun):
+        return b"".join(encode(single, version) for single in packet.packets())
+    return encode(packet, version)
+
+
+def is_promised(packets: Sequence[Packet | PublishRun | AckRun] | None) -> bool:
+    """Whether there is more among packets than messages of QoS 0 and a goodbye."""
+    if packets is None:
+        return True
+    for packet in packets:
+        qos = packet.flags[0] if isinstance(packet, PublishRun) else packet.qos if isinstance(packet, Publish) else 0
+        if qos or not isinstance(packet, (Publish, PublishRun, Disconnect, Pingreq)):
+            return True
+    return False

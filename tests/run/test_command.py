@@ -1,0 +1,142 @@
+"""`surecast run` and `surecast compare` as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from surecast.cli.compare import compare
+from surecast.cli.run import INTERRUPTED, run
+from surecast.errors import AssumptionError, ConfigurationError
+
+SCENARIO = """
+surecast: 1
+name: steady
+overlay: {brokers: [{name: b}]}
+workload:
+  topics: [t]
+  deadline: 5s
+  publishers: [{name: p, home: b, topics: [t], rate: 20/s}]
+  subscribers: [{name: s, home: b, topics: [t]}]
+"""
+PAIR = SCENARIO.replace("[{name: b}]", "[{name: b}, {name: c}], links: [[b, c]]")
+START = "import typer; from surecast.cli.run import run; typer.run(run)"
+
+app = typer.Typer()
+app.command("run")(run)
+app.command("compare")(compare)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "steady.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def refused(*arguments: str) -> BaseException | None:
+    return CliRunner().invoke(app, arguments).exception
+
+
+def test_an_overlay_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_text(PAIR)
+    for arguments in (["run", str(path)], ["compare", str(path), "--answers", "predicted,measured"]):
+        error = refused(*arguments)
+        assert isinstance(error, AssumptionError)
+        assert "overlays of several running brokers are not there yet" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--time-scale", "0"], "the time scale is 0"),
+        (["run"], "give a --time-scale, a --duration, or both"),
+        (["run", "--duration", "soon"], "--duration: "),
+        (["run", "--patience", "long"], "--patience: "),
+        (["compare", "--answers", "predicted,guessed"], "write two of predicted, simulated, measured"),
+        (["compare", "--answers", "measured,measured"], "write two of"),
+        (["compare", "--time-scale", "5"], "only a run has one"),
+        (["compare", "--answers", "measured,predicted", "--scheme", "bypass"], "a run has what the scenario says"),
+    ],
+)
+def test_mistakes_are_explained(scenario: Path, arguments: list[str], says: str) -> None:
+    error = refused(arguments[0], str(scenario), *arguments[1:])
+    assert isinstance(error, ConfigurationError)
+    assert says in str(error)
+
+
+def test_logs_need_a_folder_of_their_own(scenario: Path) -> None:
+    error = refused("run", str(scenario), "--duration", "1s", "--logs", str(scenario.parent))
+    assert "need a new folder" in str(error)
+
+
+def test_predicted_beside_measured(scenario: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "differences.json"
+    done = CliRunner().invoke(
+        app,
+        [
+            "compare",
+            str(scenario),
+            "--answers",
+            "predicted,measured",
+            "--duration",
+            "2s",
+            "--json",
+            "--save",
+            str(saved),
+        ],
+    )
+    assert done.exception is None
+    answer = json.loads(done.stdout)
+    rows = [row for row in answer["summary"] if row["metric"] == "reliability"]
+    assert rows
+    assert {row["variant"] for row in answer["summary"]} == {"buffering"}
+    assert saved.exists()
+
+
+def test_an_interrupted_run_reports_what_it_measured_and_leaves_nothing(scenario: Path, tmp_path: Path) -> None:
+    place = tmp_path / "tmp"
+    place.mkdir()
+    logs = tmp_path / "logs"
+    command = [sys.executable, "-c", START, str(scenario), "--duration", "10min", "--json", "--logs", str(logs)]
+    process = subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(place)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        port = _wait_for_publications(place)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (INTERRUPTED, "")
+    report = json.loads(out)
+    assert report["source"] == "measured"
+    assert any(warning.startswith("interrupted: ") for warning in report["warnings"])
+    assert list(place.glob("surecast-run-*")) == []
+    assert list(logs.glob("events-*.jsonl"))
+    with socket.socket() as free:
+        assert free.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _wait_for_publications(place: Path) -> int:
+    """Waits until a run is well under way; the port of its broker."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for log in place.glob("surecast-run-*/0/events/events-*.jsonl"):
+            if log.read_text().count('"publication_time"') > 20:
+                config = yaml.safe_load(next(place.glob("surecast-run-*/0/broker.yaml")).read_text())
+                return int(config["listeners"][0]["port"])
+        time.sleep(0.1)
+    raise AssertionError("the run did not begin")
