@@ -58,7 +58,7 @@ def made_up(steady: bool, lost: bool = False) -> Measured:
     if lost:
         dropped.pop(15)
     arrived = {n: taken[n] + 0.1 for n in taken if n % 10 != 5 and n != 99}
-    receiver = Receiver("subscriber s", ("t",), [], None, np.random.default_rng(1), SCALE, due)
+    receiver = Receiver("subscriber s", ("t",), [], None, np.random.default_rng(1), SCALE, due, events.lifetime_s)
     receiver.first.update(arrived)
     receiver.first[99] = BEGAN + 60.0  # when the queues were emptied
     changes = {"subscriber s": [(BEGAN, True), (BEGAN + 5.0, False)]}

@@ -14,6 +14,7 @@ from surecast.cli import (
     compare,
     demo,
     drop,
+    learn,
     passwd,
     pipeline,
     plan,
@@ -53,6 +54,7 @@ app.command("pub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(pub.pub)
 app.command("sub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(sub.sub)
 app.add_typer(zap.app, name="zap")
 app.add_typer(pipeline.app, name="pipeline")
+app.command("learn")(learn.learn)
 app.command("demo")(demo.demo)
 
 

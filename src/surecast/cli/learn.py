@@ -40,13 +40,13 @@ def learn(
 ) -> None:
     """Learn a scenario from logs: estimates with intervals, how well each fits, and what the logs do not tell."""
     from surecast.cli.output import print_json, working
-    from surecast.cli.pipeline import _settings
+    from surecast.cli.pipeline import server_settings
     from surecast.pipeline import open_tables
     from surecast.pipeline.learn import WORKLOADS, learn_scenario, read_filter_samples
     from surecast.scenario import load_system
 
     # All that can be refused is refused before Spark is started.
-    settings = _settings(master, memory, remote, conf)
+    settings = server_settings(master, memory, remote, conf)
     if workload not in WORKLOADS:
         raise ConfigurationError(f"--workload {workload}: write {' or '.join(WORKLOADS)}")
     if remote is None and not (tables / "metastore").is_dir():

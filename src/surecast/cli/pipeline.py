@@ -66,7 +66,7 @@ def run(
     Files are recognised by name or first line. What cannot be used goes to the table quarantine, with its reason.
     """
     window_s = _seconds(window)
-    settings = _settings(master, memory, remote, conf)
+    settings = server_settings(master, memory, remote, conf)
     if schedule is not None and (schedule.suffix not in (".csv", ".parquet") or not schedule.exists()):
         raise ConfigurationError(f"--schedule {schedule}: name a .csv or .parquet file that is there")
     from surecast.cli.output import print_json
@@ -104,7 +104,7 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show rows of a table."""
-    settings = _settings(master, memory, remote, conf)
+    settings = server_settings(master, memory, remote, conf)
     if remote is None and not (output / "metastore").is_dir():
         raise ConfigurationError(f"--output {output}: there are no tables; run surecast pipeline run first")
     from surecast.cli.output import console, print_json, working
@@ -183,7 +183,7 @@ def _progress() -> Iterator[Callable[[str, str], None]]:
         yield told
 
 
-def _settings(master: str, memory: str, remote: str | None, conf: list[str] | None) -> ServerSettings:
+def server_settings(master: str, memory: str, remote: str | None, conf: list[str] | None) -> ServerSettings:
     from surecast.pipeline import ServerSettings
 
     if remote is not None and (conf or master != "local[*]"):

@@ -169,8 +169,9 @@ class Receiver:
     With a `service`, it takes one event after the other and acknowledges each when the time of its transmission is
     over; what is left of that when it disconnects is made up for afterwards. `due` are the real times at which events
     are published: the transmission of one that waited begins when the one before ends, however long the broker takes to
-    send it. `window` is how many the broker may send ahead. `first` has the real time at which each event was there for
-    the first time, in the order of arrival.
+    send it. `window` is how many the broker may send ahead; one of these whose `lifetime_s` is over when its turn comes
+    has expired, as it would have at the broker. `first` has the real time at which each event was there for the first
+    time, in the order of arrival.
     """
 
     client_id: str
@@ -180,8 +181,10 @@ class Receiver:
     rng: np.random.Generator
     scale: float
     due: NDArray[np.float64]
-    window: int = 1
+    lifetime_s: NDArray[np.float64]
+    window: int = 16
     first: dict[int, float] = field(default_factory=dict)
+    expired: set[int] = field(default_factory=set)
     duplicates: int = 0
     fail_overs: int = 0
     last_at: float = 0.0
@@ -250,22 +253,28 @@ class Receiver:
         self.is_subscribed.set()
 
     async def _take(self, client: _Taker, slow: bool) -> None:
-        if slow:
-            await self._serve(client, number_of((await client.arrived()).payload))
+        is_over = slow and not await self._serve(client, number_of((await client.arrived()).payload))
         message = await client.message()
         now = time.time()
         self.last_at = now
         number = number_of(message.payload)
-        if number in self.first:
+        if is_over:
+            self.expired.add(number)
+        elif number in self.first:
             self.duplicates += 1
         else:
             self.first[number] = now
 
-    async def _serve(self, client: _Taker, number: int) -> None:
-        """Waits for the time of transmission; where the connection ends meanwhile, the rest is kept for later."""
-        if self._left[0] != number:
-            self._left = (number, self._next_service_s())
+    async def _serve(self, client: _Taker, number: int) -> bool:
+        """Waits for the time of transmission; where the connection ends meanwhile, the rest is kept for later.
+
+        False if the event has expired before that begins.
+        """
         begin = max(self._on_at, self._free_at, float(self.due[number]))
+        if self._left[0] != number:
+            if self.due[number] + self.lifetime_s[number] <= begin:
+                return False
+            self._left = (number, self._next_service_s())
         end = begin + self._left[1]
         with suppress(TimeoutError):
             async with asyncio.timeout(end - time.time()):
@@ -273,6 +282,7 @@ class Receiver:
                 self._left = (number, max(0.0, end - max(begin, time.time())))
                 raise reason
         self._left, self._free_at = (-1, 0.0), end
+        return True
 
     def _next_service_s(self) -> float:
         """The next time of transmission, in real time."""

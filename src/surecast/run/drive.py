@@ -33,7 +33,6 @@ _SETTLE_S: Final = 0.5
 _IDLE_S: Final = 0.3
 _DRAIN_S: Final = 20.0
 _UNTAKEN: Final = 0.0
-_WINDOW: Final = 16
 
 
 @dataclass
@@ -136,8 +135,6 @@ class _Drive:
         streams, system = Streams(plan.seed), plan.system
         size = len(plan.events)
         self.published_at, self.sent_at, self.acknowledged_at = np.zeros(size), np.zeros(size), np.zeros(size)
-        # What the broker has sent ahead does not expire any more.
-        window = 1 if any(mechanism.expires for mechanism in plan.mechanisms.values()) else _WINDOW
         self.receivers = [
             Receiver(
                 client_of("subscriber", s.name),
@@ -147,7 +144,7 @@ class _Drive:
                 streams.generator("run 0/service", s.name),
                 plan.scale,
                 self.published_at,
-                window,
+                plan.events.lifetime_s / plan.scale,
             )
             for s in system.subscribers
         ]
@@ -354,7 +351,9 @@ class _Drive:
             wanted = np.isin(topics[taken], [index[topic] for topic in who.topics])
             fates = ledger.of(receiver.client_id)
             for number in taken[wanted].tolist():
-                if number not in receiver.first and (number not in fates or fates[number].what == "delivered"):
+                if number in receiver.first or number in receiver.expired:
+                    continue
+                if number not in fates or fates[number].what == "delivered":
                     return True
         return False
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.run.drive import Measured
+from surecast.run.ledger import Fate
 
 __all__ = ["DROPS", "LOST", "Outcomes", "count_out_of_order", "outcomes_of", "window_of"]
 
@@ -87,6 +88,9 @@ def outcomes_of(measured: Measured, index: int) -> Outcomes:
         taken = ledger.taken.get(number, published)
         arrived = receiver.first.get(number)
         fate = fates.get(number)
+        over = published + float(plan.events.lifetime_s[number]) / plan.scale
+        if number in receiver.expired or (fate is not None and fate.what == "expired"):
+            fate = Fate("expired", min(over, measured.cut))  # it is found a little later that it has
         met_on[row] = ledger.was_connected(receiver.client_id, taken)
         left, reason = measured.cut, ""
         if arrived is not None and arrived <= measured.cut:

@@ -8,7 +8,7 @@ from surecast.protocol.broker import Broker, BrokerSettings, Origin
 from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.group import Edge, GroupMachine
 from surecast.protocol.group.commands import HEAD, RUN_BYTES, Item, items_of, pack, pack_run, read_run
-from surecast.protocol.group.edge import Member
+from surecast.protocol.group.member import Member
 from surecast.protocol.mqtt import (
     V5,
     V311,

@@ -14,7 +14,7 @@ from typing import Final
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
 from surecast.protocol.group.commands import Entry, Item, pack, pack_entry, pack_run
 from surecast.protocol.group.machine import Decoded, GroupMachine, Port
-from surecast.protocol.group.member import Early, Member, Packets, is_promised, raw_packet
+from surecast.protocol.group.member import Early, Member, Packets, promises, raw_packet
 from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
     V5,
@@ -157,7 +157,7 @@ class Edge(Port):
         early = self._early.setdefault(member.local, Early())
         early.items.append((Item.PACKETS, data, packets))
         early.bytes += len(data)
-        early.is_promised |= is_promised(packets) if is_promised is None else is_promised
+        early.is_promised |= promises(packets) if is_promised is None else is_promised
 
     def _send_straight(self, connection: Member, packets: Packets, data: bytes, now: float) -> tuple[Packets, bytes]:
         """Sends on what needs no total order; what is left goes through the log."""
@@ -219,7 +219,7 @@ class Edge(Port):
         version = V5 if connect.version == V5 else V311
         if connection.held:
             held = b"".join(raw_packet(p, version) for p in connection.held)
-            self._hand_in(member, held, None, is_promised(connection.held))
+            self._hand_in(member, held, None, promises(connection.held))
         if connection.decoder.held_bytes:
             self.receive(member, connection.decoder.held, now)
         # The transport goes on; for the gate the connection is over.

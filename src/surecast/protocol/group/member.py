@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from surecast.protocol.broker import Connection, Origin
 from surecast.protocol.mqtt import AckRun, Decoder, Disconnect, Packet, Pingreq, Publish, PublishRun, encode
 
-__all__ = ["Early", "Member", "Packets", "is_promised", "raw_packet"]
+__all__ = ["Early", "Member", "Packets", "promises", "raw_packet"]
 
 Packets = list[Packet | PublishRun | AckRun]
 
@@ -51,7 +51,7 @@ def raw_packet(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
     return encode(packet, version)
 
 
-def is_promised(packets: Sequence[Packet | PublishRun | AckRun] | None) -> bool:
+def promises(packets: Sequence[Packet | PublishRun | AckRun] | None) -> bool:
     """Whether there is more among packets than messages of QoS 0 and a goodbye."""
     if packets is None:
         return True
