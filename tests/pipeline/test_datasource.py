@@ -14,14 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.testing import assertDataFrameEqual
 from tests.broker.conftest import Process
-from tests.pipeline.conftest import LEAN_RUN
 
 from surecast.broker.event_log import EventLog, OffsetAhead, OffsetGone, Started, Stopped, read_from
 from surecast.client import SyncGroupClient
 from surecast.errors import ConfigurationError
-from surecast.pipeline import run_tables
 from surecast.pipeline.datasource import LOG_SCHEMA, SurecastSource
-from surecast.pipeline.datasource_flow import TOKEN_VARIABLE
 from surecast.pipeline.datasource_log import LogError, LogTruncated, RemoteLog, ranges
 from surecast.pipeline.datasource_publish import Publisher
 
@@ -160,21 +157,6 @@ def test_a_table_is_the_log_and_a_stream_goes_on_where_it_stopped(
     found = spark.read.table("log_stream").orderBy("offset").collect()
     assert [row["offset"] for row in found] == list(range(51))
     assert found[-1]["type"] == "stopped"
-
-
-def test_a_log_over_the_network_is_an_input_of_the_pipeline(
-    spark: SparkSession, log_server: LogServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    inputs = [log_of(log_server).url]
-    first = run_tables(spark, inputs, tmp_path, database="network", configuration=LEAN_RUN)
-    with EventLog(log_server.folder) as log:
-        log.append(Stopped(1700001000.0, "b0"))
-    second = run_tables(spark, inputs, tmp_path, database="network", configuration=LEAN_RUN)
-    assert (first.sound, second.sound, second.new_records, second.duplicates) == (50, 51, 1, 0)
-    table = spark.read.table("network.broker_events").select("offset", "time", "type", "broker")
-    expected = [(row["offset"], row["time"], row["type"], row["broker"]) for row in read_from(log_server.folder, 0)]
-    assertDataFrameEqual(table, spark.createDataFrame(expected, table.schema))
 
 
 def test_rows_are_published_once_however_often_they_are_written(spark: SparkSession, tmp_path: Path) -> None:

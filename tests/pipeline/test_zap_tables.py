@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
@@ -15,6 +16,7 @@ from tests.pipeline.zaps import START_S, Change, Stop, changes_of, evening, reac
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline import zap_changes, zap_viewers, zap_viewing
+from surecast.pipeline.zap_views import SCHEDULE_SCHEMA, read_schedule
 from surecast.zap.events import ChannelChange, Event
 from surecast.zap.viewers import Viewers
 
@@ -179,6 +181,16 @@ def test_reach_and_share_of_programmes(spark: SparkSession, log: Evening, schedu
         assert row["viewers_mean"] == pytest.approx(viewing_s / (end_s - start_s))
         assert row["share"] == pytest.approx(viewing_s / all_s)
     assert not any(boxes for _, boxes, _, _ in expected.values())  # hours without viewers are no slots
+
+
+def test_a_schedule_is_a_csv_or_parquet_file(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "programmes.csv"
+    path.write_text('channel,start,end,title\nA,2024-01-01 20:15,2024-01-01 21:00:30,"News, late"\n')
+    found = read_schedule(spark, str(path))
+    start, end = datetime(2024, 1, 1, 20, 15), datetime(2024, 1, 1, 21, 0, 30)
+    assertDataFrameEqual(found, spark.createDataFrame([("A", start, end, "News, late")], SCHEDULE_SCHEMA))
+    found.write.parquet(str(tmp_path / "programmes.parquet"))
+    assertDataFrameEqual(read_schedule(spark, str(tmp_path / "programmes.parquet")), found)
 
 
 def test_boxes_that_depart_from_their_history(spark: SparkSession) -> None:

@@ -32,6 +32,17 @@ workload:
   publishers: [{name: p, home: b, topics: [t], rate: 3/s}]
   subscribers: [{name: s, home: b, topics: [t], connectivity: {on: 5s, off: 5s}, service: 30/s}]
 """
+CLASSES = """
+surecast: 1
+name: classes
+overlay: {brokers: [{name: b}]}
+workload:
+  classes: [{name: c, count: 2}]
+  clients: [{name: k, count: 3, home: b}]
+  subscriptions: {active: 12, lifetime: 5s}
+  publications: 10/s
+delivery: {routing: {scheme: peer-to-peer, algorithm: covering}}
+"""
 BUFFER = {"dropping": {"policy": "finite-buffer", "buffer_size": 4}}
 
 
@@ -41,14 +52,17 @@ def build_system(text: str, **changes: object) -> System:
 
 
 def plans() -> dict[str, RunPlan]:
-    """A broker that crashes once, a group whose leader is killed, and subscribers that come and go."""
+    """A broker that crashes once, a group whose leader is killed, subscribers that come and go, and filter classes."""
     crash = replace(make_plan(build_system(STEADY), duration_s=6.0, seed=3), traces=(np.array([1.5, 3.0]),))
     group = build_system(STEADY, delivery={"replication": {"replicas": 3}})
     joining = build_system(COMING, delivery={"dropping": {"policy": "probabilistic", "join_probability": 0.3}})
+    expiring = build_system(COMING, delivery={"dropping": {"policy": "expiry", "lifetime": "3s"}})
     return {
         "crash": crash,
         "group": make_plan(group, duration_s=5.0, seed=3, leader_kills_s=[2.0]),
         "buffer": make_plan(build_system(COMING, delivery=BUFFER), scale=5.0, duration_s=40.0, seed=4),
+        "expiring": make_plan(expiring, scale=5.0, duration_s=30.0, seed=4),
+        "classes": make_plan(build_system(CLASSES), scale=2.0, duration_s=10.0, seed=1),
         "joining": make_plan(joining, scale=5.0, duration_s=40.0, warm_up_s=2.0, seed=5),
     }
 
@@ -66,5 +80,5 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def runs() -> Runs:
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(6) as pool:
         return Runs(pool)

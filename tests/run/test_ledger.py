@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -81,13 +82,18 @@ def test_outages_are_the_long_gaps(gaps: list[float], killed: list[tuple[float, 
     crashes = [Crash(1, at, led) for at, led in killed]
     found = find_outages(acknowledged, crashes, 0.0, end)
     # By looking at every gap in turn.
-    expected = []
-    before = 0.0
-    for at in [*acknowledged, end]:
-        inner = [c.at for c in crashes if before <= c.at < at]
-        if at - before > (0.1 if inner else 0.25):
-            expected.append((min(inner, default=before), at))
-        before = at
+    points = [0.0, *acknowledged, end]
+    pairs = list(pairwise(points))
+    hit: dict[tuple[float, float], list[float]] = {}
+    for crash in crashes:
+        near = [pair for pair in pairs if pair[1] > crash.at and pair[0] <= crash.at + 0.5]
+        if near:
+            hit.setdefault(max(near, key=lambda pair: pair[1] - pair[0]), []).append(crash.at)
+    expected = [
+        (max(low, min(hit.get((low, high), [low]))), high)
+        for low, high in pairs
+        if high - low > (0.1 if (low, high) in hit else 0.25)
+    ]
     assert [(each.start, each.end) for each in found] == expected
 
 

@@ -18,6 +18,12 @@ HEAD = "surecast: 1\nname: one\n"
 ONE = {"brokers": [{"name": "b"}]}
 PUBLISHER = {"name": "p", "home": "b", "topics": ["t"], "rate": "2/s"}
 SUBSCRIBER = {"name": "s", "home": "b", "topics": ["t"]}
+CLASSES = {
+    "classes": ["c"],
+    "clients": [{"name": "k", "home": "b"}],
+    "subscriptions": {"active": 5, "lifetime": "60s"},
+    "publications": "1/s",
+}
 COMING = {**SUBSCRIBER, "connectivity": {"on": "20s", "off": "20s"}, "service": "8/s", "response_target": "7s"}
 
 
@@ -36,6 +42,11 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
         ),
         (lambda: system_of(delivery={"coding": {}}), r"delivery\.coding"),
         (lambda: system_of(availability={"clients": {"mtbf": "1h", "mttr": "1min"}}), r"availability\.clients"),
+        (lambda: system_of(workload=CLASSES | {"topics": ["t"], "publishers": [PUBLISHER]}), r"workload\.classes"),
+        (
+            lambda: system_of(workload=CLASSES, availability={"brokers": {"mtbf": "1h", "mttr": "1min"}}),
+            r"availability\.brokers: .* filter classes",
+        ),
         (lambda: system_of(workload={"topics": ["t"]}), r"workload\.publishers: one has none"),
         (
             lambda: system_of(COMING, delivery={"dropping": {"policy": "optimal"}}),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from surecast.predict import find_mechanisms
+from surecast.predict import find_mechanisms, predict_capacity
 from surecast.predict.dropping import predict_dropping
 from surecast.report import QoSReport, check_books
 from surecast.run import RunPlan
@@ -15,7 +15,7 @@ from surecast.run.outcomes import LOST
 
 Runs = Callable[[str], tuple[RunPlan, QoSReport]]
 
-NAMES = ("crash", "group", "buffer", "joining")
+NAMES = ("crash", "group", "buffer", "expiring", "joining")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,6 +67,32 @@ def test_a_finite_buffer_keeps_what_fits(runs: Runs) -> None:
     assert dropped == pytest.approx(expected, abs=0.1 * published)
     assert report.value("buffer_size", name="s") == 4
     assert report.value("availability", scope="subscriber", name="s") == pytest.approx(_on_share(plan), abs=0.1)
+
+
+def test_what_waits_for_longer_than_its_lifetime_expires(runs: Runs) -> None:
+    plan, report = runs("expiring")
+    times, expected = plan.switches[0][1], 0
+    for at in plan.events.time_s.tolist():
+        ends = [end for end in times.tolist() if end > at]
+        expected += not _is_on(plan, at) and min(ends[0], plan.end_s) - at > 3.0
+    expired = report.value("count_dropped", name="s", detail="expired while disconnected")
+    assert expected > 0
+    assert expired == pytest.approx(expected, abs=0.1 * len(plan.events))
+    assert report.value("event_lifetime_s", name="s") == 3.0
+
+
+def test_clients_of_filter_classes_get_what_they_asked_for(runs: Runs) -> None:
+    plan, report = runs("classes")
+    assert report.variants == ("peer-to-peer covering",)
+    assert not [warning for warning in report.info.warnings if "asked" in warning]
+    predicted = predict_capacity(plan.system, ["peer-to-peer covering"])
+    for metric, detail in (("rate_in_per_s", "notification"), ("table_entries", "local")):
+        expected = predicted.value(metric, name="b", detail=detail)
+        # 100 publications, and about 12 subscriptions at a time, half of them new: four standard deviations.
+        assert report.value(metric, name="b", detail=detail) == pytest.approx(expected, rel=0.8)
+    clients = report.values("throughput_per_s", scope="subscriber")
+    assert sum(clients.values()) == pytest.approx(report.value("throughput_per_s"))
+    assert sum(report.values("throughput_per_s", scope="class").values()) == pytest.approx(sum(clients.values()))
 
 
 def test_a_join_probability_is_kept_as_predicted(runs: Runs) -> None:

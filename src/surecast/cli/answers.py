@@ -141,7 +141,8 @@ def predict_system(
     """The report by formula: capacity for filter classes; for topics, dropping where subscribers come and go, and
     reliability for the others. With schemes named and no policies, reliability for all. Events that travel as packets
     get the figures of coded delivery and its alternatives, and those of failures only where something fails.
-    Replicated brokers also get the figures of their groups."""
+    Replicated brokers also get the figures of their groups. A system that needs several of these models gets them
+    composed where nothing is named."""
     from surecast.predict import (
         predict_capacity,
         predict_coding,
@@ -151,6 +152,12 @@ def predict_system(
     )
     from surecast.predict.replication import predict_replication
 
+    if _is_composed(system, schemes, algorithms, policies):
+        from surecast.predict.composed import predict_composed
+
+        composed = [predict_composed(system, quantiles=QUANTILES)]
+        composed += [predict_replication(system)] if _has_groups(system) else []
+        return _joined(composed, system.name, "predicted", system.seed)
     schemes, coded = _of_packets(system, schemes, policies)
     failing, dropping = _divided(system, schemes, policies)
     reports = []
@@ -191,6 +198,8 @@ def simulate_system(
     from surecast.simulate.replication import simulate_replication
     from surecast.simulate.routing import simulate_routing
 
+    if method == "walk" and _is_composed(system, schemes, algorithms, policies):
+        return _simulate_composed(system, plan, progress)
     schemes, coded = _of_packets(system, schemes, policies)
     failing, dropping = _divided(system, schemes, policies)
     reports, warnings = [], []
@@ -228,6 +237,32 @@ def simulate_system(
             simulate_replication(system, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=progress)
         )
     return _joined(reports, system.name, "simulated", plan.seed, warnings)
+
+
+def _is_composed(
+    system: System, schemes: list[str] | None, algorithms: list[str] | None, policies: list[str] | None
+) -> bool:
+    """Whether several models are to be composed: who names schemes, algorithms or policies wants these alone."""
+    from surecast.predict.composed import composes
+
+    return not (schemes or algorithms or policies) and composes(system)
+
+
+def _simulate_composed(system: System, plan: SimulationPlan, progress: Progress | None) -> QoSReport:
+    """All parts in one simulation, with the dropping mechanisms that the formulas find."""
+    from surecast.predict.composed import composed_mechanisms
+    from surecast.simulate.composed import simulate_composed
+
+    return simulate_composed(
+        system,
+        mechanisms=composed_mechanisms(system),
+        runs=plan.runs,
+        duration_s=plan.duration_s,
+        seed=plan.seed,
+        warm_up_s=plan.warm_up_s,
+        quantiles=QUANTILES,
+        progress=progress,
+    )
 
 
 def _of_packets(

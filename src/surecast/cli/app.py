@@ -10,6 +10,7 @@ from surecast import __version__
 from surecast.cli import (
     advise,
     broker,
+    cast,
     cluster,
     compare,
     demo,
@@ -52,6 +53,7 @@ app.add_typer(cluster.app, name="cluster")
 app.command("passwd")(passwd.passwd)
 app.command("pub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(pub.pub)
 app.command("sub", cls=MqttCommand, context_settings=MQTT_CONTEXT)(sub.sub)
+app.add_typer(cast.app, name="cast")
 app.add_typer(zap.app, name="zap")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("learn")(learn.learn)

@@ -10,14 +10,14 @@ import base64
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from surecast.errors import ConfigurationError, SurecastError
 
-__all__ = ["LogError", "LogTruncated", "RemoteLog", "ranges", "split_inputs"]
+__all__ = ["LogError", "LogTruncated", "RemoteLog", "ranges"]
 
 Records = list[dict[str, Any]]
 ANSWER_MAX: Final = 10_000
@@ -169,13 +169,3 @@ def ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
     [(3, 7), (7, 10)]
     """
     return [(at, min(at + size, end)) for at in range(start, end, size)]
-
-
-def split_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Files and folders, and the addresses of brokers.
-
-    >>> split_inputs(["/logs", "http://b1:9883"])
-    (['/logs'], ['http://b1:9883'])
-    """
-    logs = [name for name in inputs if name.startswith(("http://", "https://"))]
-    return [name for name in inputs if name not in logs], logs

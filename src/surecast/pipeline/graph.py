@@ -35,10 +35,10 @@ Progress = Callable[[str, str], None]
 """Called with a table and what happens to it: queued, starting, running, completed, failed."""
 
 _FLOW: Final = re.compile(r"Flow '?(?:\S+\.)?(\w+)'? (?:is|has) ([A-Z]+)")
-_BOUND_LATE: Final = frozenset(
-    ("read", "project", "filter", "join", "set_op", "sort", "limit", "offset", "aggregate", "deduplicate")
-    + ("subquery_alias", "hint", "local_relation", "range", "with_relations")
-)
+_BOUND_LATE: Final = {
+    *("read", "project", "filter", "join", "set_op", "sort", "limit", "offset", "aggregate", "deduplicate"),
+    *("subquery_alias", "hint", "local_relation", "range", "with_relations"),
+}
 """Steps of a plan that Spark Connect leaves alone until the graph is put together."""
 _DEFINITIONS: Final = """\
 from surecast.pipeline.tables import define

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from surecast.errors import ConfigurationError
 from surecast.pipeline.accounts import QUARANTINE, count_raw, differences
 from surecast.pipeline.catalogue import CLEAN, TABLES
-from surecast.pipeline.datasource_log import split_inputs
 from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def run_pipeline(
     if remote is None:
         from surecast.pipeline.files import find_files
 
-        find_files(split_inputs(paths)[0])  # a path that is not there is refused before Spark is started
+        find_files(paths)  # a path that is not there is refused before Spark is started
     with open_tables(output, settings, remote) as (spark, address):
         report = run_tables(
             spark,
@@ -231,7 +230,7 @@ def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, 
     from surecast.pipeline.files import find_files, unread_bytes
 
     try:
-        found = find_files(split_inputs(inputs)[0])
+        found = find_files(inputs)
     except ConfigurationError:
         return {}
     waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in found.items()}

@@ -7,7 +7,6 @@ anew from the clean tables, so late records count like all others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Final
 
@@ -17,8 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.pipeline import qos
 from surecast.pipeline.catalogue import TABLES
-from surecast.pipeline.datasource_flow import define_log_flows
-from surecast.pipeline.datasource_log import split_inputs
 from surecast.pipeline.formats import BROKER
 from surecast.pipeline.graph import bound_late
 from surecast.pipeline.records import (
@@ -54,15 +51,13 @@ VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
 
 def define(spark: SparkSession) -> None:
     """Defines all tables in the graph that is being registered."""
-    files, logs = split_inputs(json.loads(spark.conf.get(INPUTS_KEY, "[]") or "[]"))
+    inputs = spark.conf.get(INPUTS_KEY)
     window_s = float(spark.conf.get(WINDOW_KEY, "60") or 60)
     spark.dataSource.register(InputFiles)
 
     @_table("raw_records")
     def raw_records() -> DataFrame:
-        return judged(spark.readStream.format(InputFiles.name()).option("inputs", json.dumps(files)).load())
-
-    define_log_flows(spark, logs, lambda rows: bound_late("raw_records", judged(rows)))
+        return judged(spark.readStream.format(InputFiles.name()).option("inputs", inputs or "[]").load())
 
     @_table("quarantine")
     def quarantine() -> DataFrame:

@@ -24,6 +24,7 @@ _PROBE_S: Final = 0.05
 OUTAGE_LEAST_S: Final = 0.25
 """Shorter pauses without any acknowledgement do not count as outages, unless a process was killed in them."""
 _SUSPICIOUS_S: Final = 0.1
+_AFTERMATH_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -118,18 +119,25 @@ class Outage:
 def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
     """The times between `begin` and `end` in which nobody got an acknowledgement, though somebody always asked.
 
-    One begins with the first crash in it, or else with the last acknowledgement before it, and is longer then.
+    Each crash belongs to the longest pause soon after it: what was under way may still be acknowledged. An outage
+    begins with its first crash, or else with the last acknowledgement before it, and is longer then.
 
     >>> find_outages([0.0, 0.1, 0.2, 3.0, 3.1], [Crash(1, 0.21, True)], 0.0, 3.1)
     [Outage(start=0.21, end=3.0, failover=True)]
     """
     inside = sorted(at for at in acknowledged if begin <= at <= end)
     edges = np.array([begin, *inside, end])
+    left, right = edges[:-1], edges[1:]
+    lengths = right - left
+    inner: dict[int, list[Crash]] = {}
+    for crash in crashes:
+        near = np.flatnonzero((right > crash.at) & (left <= crash.at + _AFTERMATH_S))
+        if len(near):
+            inner.setdefault(int(near[np.argmax(lengths[near])]), []).append(crash)
     found = []
-    for i in np.flatnonzero(np.diff(edges) > _SUSPICIOUS_S).tolist():
-        left, right = float(edges[i]), float(edges[i + 1])
-        inner = [crash for crash in crashes if left <= crash.at < right]
-        if inner or right - left > OUTAGE_LEAST_S:
-            start = min((crash.at for crash in inner), default=left)
-            found.append(Outage(start, right, any(crash.led for crash in inner) and right < end))
+    for i in np.flatnonzero(lengths > _SUSPICIOUS_S).tolist():
+        here = inner.get(i, [])
+        if here or lengths[i] > OUTAGE_LEAST_S:
+            start = max(float(left[i]), min((crash.at for crash in here), default=float(left[i])))
+            found.append(Outage(start, float(right[i]), any(crash.led for crash in here) and bool(right[i] < end)))
     return found

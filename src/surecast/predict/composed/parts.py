@@ -58,7 +58,8 @@ def parts_of(system: System) -> tuple[str, ...]:
 def composes(system: System) -> bool:
     """Whether a system needs several models at once, and is one that they can be composed for.
 
-    Events have topics and travel whole, along their topic's tree.
+    Events have topics and travel whole, along their topic's tree. A single broker whose subscribers stay connected has
+    no paths and no queues but its own, which the model of its group is about.
     """
     found = set(parts_of(system))
     if system.class_workload is not None or system.delivery.coding is not None:
@@ -67,7 +68,9 @@ def composes(system: System) -> bool:
         return False
     if system.delivery.fault_tolerance.scheme not in COMPOSED_SCHEMES:
         return False
-    return len(found) > 2 or any(pair <= found for pair in _TOGETHER)
+    if len(system.overlay.brokers) == 1 and "dropping" not in found:
+        return False
+    return any(pair <= found for pair in _TOGETHER)
 
 
 def without_failures(system: System) -> System:

@@ -84,27 +84,39 @@ def simulate_coding(
         notes=system.notes,
         parameters={"method": how, "events": events, "coding": spec.model_dump(mode="json")},
     )
+    refusals: list[AssumptionError] = []
     for done, alternative in enumerate(chosen):
-        parts = []
-        for audience in audiences:
-            settings = settings_for(spec, alternative)
-            found = simulate_alternative(
-                system.overlay,
-                audience,
-                [system.subscribers[i].home for i in audience.members],
-                settings,
-                events=events,
-                half_width=half_width,
-                events_max=events_max,
-                seed=seed,
-                channel=channel,
-                how=how,
-            )
-            parts.append(_Part(audience, found, settings))
+        settings = settings_for(spec, alternative)
+        try:
+            parts = [
+                _Part(
+                    audience,
+                    simulate_alternative(
+                        system.overlay,
+                        audience,
+                        [system.subscribers[i].home for i in audience.members],
+                        settings,
+                        events=events,
+                        half_width=half_width,
+                        events_max=events_max,
+                        seed=seed,
+                        channel=channel,
+                        how=how,
+                    ),
+                    settings,
+                )
+                for audience in audiences
+            ]
+        except AssumptionError as refusal:
+            refusals.append(refusal)
+            builder.warn(f"{alternative.name} is left out: {refusal}")
+            continue
         _add_subscribers(builder, system, alternative, parts, quantiles)
         _add_system(builder, system, spec, alternative, parts, quantiles)
         if progress is not None:
             progress(done + 1, len(chosen))
+    if len(refusals) == len(chosen):
+        raise refusals[0]
     _add_notes(builder, system, channel or Channel())
     return builder.build()
 

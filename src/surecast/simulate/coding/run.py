@@ -82,7 +82,8 @@ class Caster:
 
     >>> from surecast.scenario import build, parse_text
     >>> overlay = build(parse_text('''
-    ... {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}], links: [{between: [a, b], loss: 0.1}]}}
+    ... {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}],
+    ...  links: [{between: [a, b], loss: 0.1, capacity: 500/s}]}}
     ... ''')).overlay
     >>> settings = scheme_settings("coding", CodingSettings(packets=8, redundancy=1.0, packet_bytes=1))
     >>> caster = Caster(overlay, 0, [1, 1, 0], settings, deadline_s=2.0, seed=1)
