@@ -22,6 +22,7 @@ from surecast.cli import (
     predict,
     pub,
     report,
+    run,
     scenario,
     simulate,
     sub,
@@ -42,6 +43,7 @@ app = typer.Typer(
 app.add_typer(scenario.app, name="scenario")
 app.command("predict")(predict.predict)
 app.command("simulate")(simulate.simulate)
+app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.add_typer(advise.app, name="advise")
 app.command("plan")(plan.plan)

@@ -155,9 +155,8 @@ class EventDelay:
         if self._direct is not None:
             return np.array([self._direct.within(float(t)) if t > 0.0 else 0.0 for t in times_s])
         left = times_s[:, None] - self.passage.points_s
-        return np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left]).mean(
-            axis=1
-        )
+        found = np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left])
+        return np.asarray(found.mean(axis=1), dtype=np.float64)
 
     @cached_property
     def _table(self) -> Callable[[Array], Array]:
