@@ -276,8 +276,8 @@ def _queue(system: System, broker: int, rate_per_s: float, load: float, mean_s: 
 def _ordering(found: GroupPerformance, broker: Broker) -> Passage:
     """The time to an acknowledgement: what is constant in it, and the rest by mean and variance.
 
-    The law of the group has constant service times. Where they vary, waiting has the variance that it has in a queue of
-    the broker alone, with the mean of the group.
+    The law of the group has constant service times. Where they vary, an event waits if it finds the leader or its
+    followers carrying out another one, and then for a time that is taken as exponential, with the mean of the group.
     """
     law, service = found.acknowledged, broker.notification_service
     if law is None:
@@ -285,11 +285,11 @@ def _ordering(found: GroupPerformance, broker: Broker) -> Passage:
     least = float(law.base.min())
     above = law.base - least
     mean = float(law.weight @ (above + law.width / 2.0))
-    if service is not None and service.squared_cv > 0.0:
-        first, second, third = service.moments()
-        rate = found.throughput_per_s
-        variance = mean**2 + rate * third / (3.0 * (1.0 - rate * first)) + second - first**2
-        return Passage(least - first, mean + first, variance)
+    if service is not None and service.squared_cv > 0.0 and found.throughput_per_s > 0.0:
+        idle = 1.0 - found.throughput_per_s * service.mean_s
+        waits = 1.0 - idle**2 if found.follower_cpu_s > 0.0 else 1.0 - idle
+        spread = 2.0 * mean**2 / waits - mean**2 + service.squared_cv * service.mean_s**2
+        return Passage(least - service.mean_s, mean + service.mean_s, spread)
     variance = float(law.weight @ (above**2 + above * law.width + law.width**2 / 3.0)) - mean**2
     if variance <= 1e-12 * mean**2 or mean <= 0.0:
         return Passage(least + mean)
