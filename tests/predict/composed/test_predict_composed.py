@@ -190,7 +190,7 @@ def test_an_interrupted_time_has_the_transform_of_the_breakdown_queue() -> None:
     assert isinstance(law, ExponentialSum)
 
     def plain(s: np.ndarray) -> np.ndarray:
-        return (law.weights * law.rates / (law.rates + s[:, None])).sum(axis=1)
+        return np.asarray((law.weights * law.rates / (law.rates + s[:, None])).sum(axis=1))
 
     mean = float(law.weights @ (1.0 / law.rates))
     by_sum = interrupted(law, 0.01, 0.05)
@@ -237,7 +237,8 @@ def test_what_cannot_be_composed_is_refused_or_left_out_by_name() -> None:
 
 
 def test_only_systems_that_need_several_models_are_composed() -> None:
-    assert composes(system_of(fails=FAILS, capacity="30/s"))
+    assert composes(system_of(fails=FAILS, capacity="30/s", delivery="delivery: {replication: {replicas: 3}}"))
+    assert not composes(system_of(fails=FAILS, capacity="30/s"))
     assert composes(system_of(fails=FAILS, on_off=ON_OFF))
     assert composes(system_of(on_off=ON_OFF, delivery="delivery: {replication: {replicas: 3}}"))
     assert not composes(system_of(fails=FAILS))

@@ -76,9 +76,9 @@ def predict_composed(
     ... '''))
     >>> report = predict_composed(system)
     >>> round(report.value("reliability", name="s", variant="composed"), 3)
-    0.721
+    0.732
     >>> round(report.value("reliability", name="s", variant="path failure alone"), 3)
-    0.764
+    0.758
     """
     scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
     policy = system.delivery.dropping.policy if policy is None else policy
