@@ -1,5 +1,5 @@
 # The two commands a newcomer needs: make demo, make test. Both set everything up themselves.
-.PHONY: demo test setup lint format clean
+.PHONY: demo test test-long setup lint format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,10 @@ demo: setup
 test: setup lint
 	$(BIN)/python tools/clear_stale_kernels.py
 	$(WITH_JAVA) $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
+
+# What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.
+test-long: setup
+	$(WITH_JAVA) $(BIN)/python -m pytest -q -rs -m long tests
 
 lint: setup
 	$(BIN)/ruff check $(SOURCES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tomllib
@@ -108,8 +109,16 @@ assert frame.toPandas()["id"].sum() == 3
 spark.stop()
 print("spark works")
 """
+    # Whatever a Spark session of this process has left in the environment is none of this one's business.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
     if "JAVA_HOME is not set" in done.stderr or "java: not found" in done.stderr:
         pytest.skip("no Java 17 or later: install it, remove .venv, and run make test again")

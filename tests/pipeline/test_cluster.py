@@ -102,6 +102,7 @@ def slow_squares(folder: Path) -> object:
     return evaluate
 
 
+@pytest.mark.long
 def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> None:
     static = {
         "spark.driver.host": LOCAL,

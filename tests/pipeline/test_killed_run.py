@@ -15,6 +15,7 @@ from surecast.errors import ConfigurationError
 from surecast.pipeline import SparkFailed, connect, find_java, read_table, run_tables, spark_server
 
 
+@pytest.mark.long
 def test_a_killed_run_is_finished_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         find_java()

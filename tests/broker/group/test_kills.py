@@ -18,7 +18,11 @@ Run = Callable[..., Any]
 
 @pytest.mark.parametrize(
     ("replicas", "variant", "sync", "at_once", "times"),
-    [(3, "multi", "majority", 1, 4), (3, "fast", "none", 1, 1), (5, "batch", "none", 2, 1)],
+    [
+        (3, "multi", "majority", 1, 4),
+        pytest.param(3, "fast", "none", 1, 1, marks=pytest.mark.long),
+        pytest.param(5, "batch", "none", 2, 1, marks=pytest.mark.long),
+    ],
     ids=["the leader again and again", "fast Paxos", "batch Paxos, two of five at once"],
 )
 def test_killed_leaders_lose_nothing_and_change_no_order(

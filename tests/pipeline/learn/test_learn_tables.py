@@ -43,6 +43,7 @@ def assert_same(found: Mapping[Client, Times], expected: Mapping[Client, Times])
         assert found[client].total_s == pytest.approx(times.total_s, abs=1e-3)
 
 
+@pytest.mark.long
 def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_path: Path) -> None:
     from surecast.pipeline.learn.tables import read_statistics
 

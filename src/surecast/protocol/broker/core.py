@@ -65,6 +65,7 @@ class Broker:
     wait in `checking` have given a name and a password: the shell looks at them and calls `admit` or `refuse`. Unless
     the broker `watches`, somebody else sees to connections that are silent for too long.
 
+    >>> from surecast.protocol.mqtt import encode
     >>> broker = Broker()
     >>> ann = broker.open(Origin(peer="test"), 0.0)
     >>> broker.receive(ann, encode(Connect("ann"), V5), 0.0)
