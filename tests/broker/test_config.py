@@ -234,6 +234,9 @@ def test_a_long_folder_has_its_socket_elsewhere(tmp_path: Path, monkeypatch: pyt
     long = default_admin_socket(Path("/" + "x" * 120), 1883)
     assert long.parent.parent == Path("/run/user/7")
     assert default_admin_socket(None, 1884).name == "port-1884.sock"
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", "/" + "y" * 120)
+    assert len(str(default_admin_socket(None, 1884))) < 100
 
 
 def test_the_reference_page_is_up_to_date(repository: Path) -> None:

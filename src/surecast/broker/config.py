@@ -94,8 +94,9 @@ def default_admin_socket(folder: Path | None, port: int) -> Path:
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     else:
         name = f"port-{port}"
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return Path(base) / f"surecast-{os.getuid()}" / f"{name}.sock"
+    places = [os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), "/tmp"]
+    paths = [Path(place) / f"surecast-{os.getuid()}" / f"{name}.sock" for place in places]
+    return next((path for path in paths if len(os.fsencode(path)) <= _SOCKET_PATH_MAX), paths[-1])
 
 
 def is_loopback(host: str) -> bool:
