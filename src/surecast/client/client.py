@@ -254,9 +254,8 @@ class Client:
         if packet.qos and self._ended is None:
             answer = Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id)
             try:
-                await self._send(answer)
-            except LostError:
-                pass  # the broker sends it again to the next connection
+                with suppress(LostError):  # the broker sends it again to the next connection
+                    await self._send(answer)
             except asyncio.CancelledError:
                 self._waiting.appendleft(packet)  # nobody has it yet
                 self._arrived.set()

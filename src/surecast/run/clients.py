@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,20 +50,20 @@ def number_of(payload: bytes) -> int:
     return number
 
 
-class Link:
+class Link(ABC):
     """A way to a broker for publications."""
 
+    @abstractmethod
     async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
         """Publishes; True once the broker has taken the event over, False where it is given up."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def connect(self) -> None:
         """Connects, and stays connected as well as it can."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def close(self) -> None:
         """Ends it."""
-        raise NotImplementedError
 
 
 class KeenLink(Link):

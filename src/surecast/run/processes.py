@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ _LEADER_S: Final = 0.5
 _SESSIONS_MAX: Final = 10_000
 
 
-class Processes:
+class Processes(ABC):
     """What the rest of a run sees of its processes, numbered from 1."""
 
     addresses: list[str]
@@ -41,25 +42,25 @@ class Processes:
     def __init__(self, count: int):
         self.numbers = list(range(1, count + 1))
 
+    @abstractmethod
     def begin(self, number: int) -> None:
         """Starts a process that does not run, and does not wait for it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kill(self, number: int) -> None:
         """Ends a process at once, as a crash would."""
-        raise NotImplementedError
 
+    @abstractmethod
     def died(self, number: int) -> str | None:
         """What a process said last, where it has ended by itself; None while it runs."""
-        raise NotImplementedError
 
     async def leader(self) -> int:
         """The number of the process that leads; 0 where none does."""
         return 1
 
+    @abstractmethod
     def close(self) -> None:
         """Stops all."""
-        raise NotImplementedError
 
     def takes_clients(self, number: int) -> bool:
         """Whether a process listens."""
