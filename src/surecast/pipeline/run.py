@@ -66,8 +66,8 @@ def run_pipeline(
 ) -> RunReport:
     """Reads what is new in the inputs into the tables of `output`, and computes the statistics anew.
 
-    `by_command` runs the project with `spark-pipelines run` in place of this session. The report is in the output
-    folder too.
+    `by_command` lets `spark-pipelines run` do the work, in place of the Spark session at hand. The report is in the
+    output folder too.
     """
     started_s = time.monotonic()
     paths = [_absolute(name) for name in inputs]

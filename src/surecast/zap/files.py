@@ -7,6 +7,7 @@ Columns of Parquet: `time` (timestamp without a zone), `box` (IPv4 address), `ki
 from __future__ import annotations
 
 import gzip
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -106,15 +107,16 @@ class EventWriter:
             self._sink = None
 
 
-class _Sink:
+class _Sink(ABC):
     """A file under way: a hidden neighbour of the file that it becomes."""
 
     def __init__(self, path: Path):
         self.path = path
         self.part = path.with_name(f".{path.name}.part")
 
+    @abstractmethod
     def write(self, table: EventTable) -> None:
-        raise NotImplementedError
+        """Appends events."""
 
     def close(self) -> None:
         self.part.replace(self.path)

@@ -21,7 +21,8 @@ from surecast.protocol.dissemination import (
     Send,
     Subscriber,
 )
-from surecast.protocol.paths import CapacityGraph, PathPlanner
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario.paths import CapacityGraph
 from surecast.scenario.system import System
 
 SERVICE = 9999

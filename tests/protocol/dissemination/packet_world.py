@@ -26,7 +26,8 @@ from surecast.protocol.dissemination import (
     Subscriber,
 )
 from surecast.protocol.gossip import Digest, Push, Reply, Request
-from surecast.protocol.paths import CapacityGraph, PathPlanner
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario.paths import CapacityGraph
 
 SERVICE = 9999
 Lose = Callable[[int, int, Message], bool]

@@ -23,7 +23,7 @@ from surecast.protocol.dissemination import (
     scheme_settings,
 )
 from surecast.protocol.gossip import Digest, GossipSettings, Reply, Request
-from surecast.protocol.paths import CapacityGraph
+from surecast.scenario.paths import CapacityGraph
 
 BUTTERFLY = [(0, 1), (0, 2), (1, 5), (2, 6), (1, 3), (2, 3), (3, 4), (4, 5), (4, 6)]
 CODING = CodingSettings(packets=8, redundancy=0.25, packet_bytes=16)

@@ -23,7 +23,7 @@ from surecast.protocol.dissemination import (
     scheme_settings,
 )
 from surecast.protocol.gossip import Announced, Digest, GossipSettings, Push, Request, Wanted
-from surecast.protocol.paths import Branch, CapacityGraph, Forwarding
+from surecast.scenario.paths import Branch, CapacityGraph, Forwarding
 
 CODING = CodingSettings(packets=8, redundancy=0.25, packet_bytes=16)
 SETTINGS = scheme_settings("coding-gossip", CODING, GossipSettings(fan_out=2, rounds=2))

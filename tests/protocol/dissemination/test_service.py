@@ -29,7 +29,8 @@ from surecast.protocol.dissemination import (
 from surecast.protocol.dissemination.registry import Registry
 from surecast.protocol.filters import Event
 from surecast.protocol.gossip import GossipSettings, Reply
-from surecast.protocol.paths import CapacityGraph, PathPlanner
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario.paths import CapacityGraph
 
 CODING = CodingSettings(packets=8, redundancy=0.25, packet_bytes=16)
 GOSSIP = GossipSettings(fan_out=2, rounds=4, interval_s=0.1)

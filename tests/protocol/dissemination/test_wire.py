@@ -30,7 +30,7 @@ from surecast.protocol.dissemination import (
     message_bytes,
 )
 from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request, Wanted
-from surecast.protocol.paths import Branch
+from surecast.scenario.paths import Branch
 
 CODING = CodingSettings(packets=6, packet_bytes=10)
 KEY = b"a key of 16 bytes or more"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.protocol.paths import CapacityGraph, Flow, decompose, maximum_flow
+from surecast.scenario.paths import CapacityGraph, Flow, decompose, maximum_flow
 
 
 def smallest_cut(graph: CapacityGraph, nodes: int, source: int, sink: int) -> float:

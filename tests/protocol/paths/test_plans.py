@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.paths import (
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario import load_system
+from surecast.scenario.paths import (
     PATH_KINDS,
     CapacityGraph,
     PathKind,
-    PathPlanner,
     Schedule,
     apportion,
     maximum_flow,
     tree_plan,
     widest_path,
 )
-from surecast.scenario import load_system
 from surecast.scenario.paths.schedule import BLOCKS_MAX, _joined
 
 # The butterfly: source 0, sinks 5 and 6, and the narrow link from 3 to 4.

@@ -28,7 +28,8 @@ from surecast.protocol.dissemination import (
     scheme_settings,
 )
 from surecast.protocol.gossip import GossipSettings
-from surecast.protocol.paths import CapacityGraph, PathKind, PathPlanner
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario.paths import CapacityGraph, PathKind
 
 __all__ = ["CastOptions", "CastResult", "Received", "run_cast"]
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from surecast.protocol.coding import Packet
 from surecast.protocol.dissemination.body import Body
 from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request
-from surecast.protocol.paths import Branch
+from surecast.scenario.paths import Branch
 
 __all__ = [
     "NO_NUMBER",

@@ -25,7 +25,7 @@ from surecast.protocol.dissemination.messages import (
 from surecast.protocol.dissemination.relay import Relay
 from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.protocol.gossip import Announced, Gossiper, Holding, Request
-from surecast.protocol.paths import Branch, Forwarding
+from surecast.scenario.paths import Branch, Forwarding
 
 __all__ = ["Publisher"]
 

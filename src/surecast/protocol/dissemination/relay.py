@@ -11,7 +11,7 @@ from surecast.protocol.dissemination.messages import NO_NUMBER, Ack, Data, Effec
 from surecast.protocol.dissemination.node import Node
 from surecast.protocol.dissemination.retransmission import Retransmission
 from surecast.protocol.dissemination.settings import DisseminationSettings
-from surecast.protocol.paths import Branch, Forwarding
+from surecast.scenario.paths import Branch, Forwarding
 
 __all__ = ["Relay"]
 

@@ -27,7 +27,8 @@ from surecast.protocol.dissemination.registry import Registry
 from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.protocol.filters import Event
 from surecast.protocol.gossip import Announced
-from surecast.protocol.paths import Branch, PathPlanner, Schedule
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario.paths import Branch, Schedule
 
 __all__ = ["NotificationService", "Publication"]
 
@@ -81,7 +82,7 @@ class NotificationService(Node):
     are numbered from `epoch` on: started anew, it must be given a higher one than it ever reached.
 
     >>> from surecast.protocol.coding import CodingSettings
-    >>> from surecast.protocol.paths import CapacityGraph
+    >>> from surecast.scenario.paths import CapacityGraph
     >>> planner = PathPlanner(CapacityGraph.both_ways([(0, 1, 100.0)]))
     >>> settings = DisseminationSettings(CodingSettings(packets=4, packet_bytes=10))
     >>> service = NotificationService(9, settings, planner, known=range(20))

@@ -9,7 +9,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination.wire import DATA_BYTES, digest_bytes, request_bytes, view_bytes
 from surecast.protocol.gossip import GossipSettings
-from surecast.protocol.paths import PATH_KINDS, PathKind
+from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
 
 __all__ = ["SCHEMES", "DisseminationSettings", "scheme_settings", "settings_of_scenario"]

@@ -27,7 +27,7 @@ from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, 
 from surecast.protocol.dissemination import messages as m
 from surecast.protocol.dissemination.body import Body
 from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request, Wanted
-from surecast.protocol.paths import Branch
+from surecast.scenario.paths import Branch
 
 __all__ = [
     "DATA_BYTES",

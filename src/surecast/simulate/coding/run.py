@@ -11,7 +11,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import SCHEMES, DisseminationSettings, scheme_settings
 from surecast.protocol.gossip import GossipSettings
-from surecast.protocol.paths import PATH_KINDS, PathKind
+from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay
 from surecast.simulate.coding.kernel import run_events

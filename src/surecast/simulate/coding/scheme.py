@@ -21,7 +21,8 @@ from surecast.protocol.dissemination import (
     Subscriber,
     View,
 )
-from surecast.protocol.paths import CapacityGraph, Forwarding, PathPlanner
+from surecast.protocol.paths import PathPlanner
+from surecast.scenario.paths import CapacityGraph, Forwarding
 from surecast.scenario.system import Overlay
 from surecast.simulate.coding.kernel_state import NONE, Net, Rules, Scheme
 
