@@ -116,13 +116,13 @@ class GroupServer(Shell):
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes have arrived."""
-        edge = self.edge
-        edge.receive(connection, data, time.time())
+        edge, now = self.edge, time.time()
+        edge.receive(connection, data, now)
         if edge.bytes_waiting > _WAITING_BYTES_MAX:
             self._pause(connection)
-        elif connection.pace is not None and connection.pace.hold_until > (now := time.time()):
+        elif connection.pace is not None and connection.pace.hold_until > now:
             self._hold(connection, connection.pace.hold_until - now)
-        self.turn()
+        self.node.plan_turn()
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
@@ -167,12 +167,13 @@ class GroupServer(Shell):
 
     def _submit(self) -> None:
         """What has arrived becomes commands."""
-        commands = self._commands
-        if self.edge.outbox:
-            self.node.peers.post_aside(self.edge.outbox)
-            self.edge.outbox.clear()
-        client = self.node.id << 48 | self.edge.life
-        commands += [(client, sequence, command) for sequence, command in self.edge.take(time.time())]
+        commands, edge = self._commands, self.edge
+        if edge.outbox:
+            self.node.peers.post_aside(edge.outbox)
+            edge.outbox.clear()
+        if edge.is_ready:
+            client = self.node.id << 48 | edge.life
+            commands += [(client, sequence, command) for sequence, command in edge.take(time.time())]
         if commands:
             try:
                 self.node.submit(commands)

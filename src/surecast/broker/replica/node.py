@@ -101,6 +101,7 @@ class ReplicaNode:
         self._done: dict[int, Callable[[list[Answer]], None]] = {}
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
+        self._waker: asyncio.TimerHandle | None = None
         self._clock_s = 0.0
         self._planned = False
         self._stopped = True
@@ -153,8 +154,9 @@ class ReplicaNode:
 
     def _silence(self) -> None:
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._waker):
+            if timer is not None:
+                timer.cancel()
         self.peers.hang_up()
 
     # What an application uses
@@ -293,7 +295,7 @@ class ReplicaNode:
 
     def _until_quiet(self) -> None:
         replica, store, done, peers = self.replica, self.store, self._done, self.peers
-        while True:
+        while replica.has_more:
             before = replica.applied
             turn = replica.take()
             peers.post(turn.messages)
@@ -310,6 +312,14 @@ class ReplicaNode:
             if turn.is_empty and replica.applied == before:
                 break
         peers.flush()
+        if self._waker is None and (wake_s := replica.wake_s) is not None:
+            self._waker = self._loop.call_later(max(0.0, wake_s - time.monotonic()), self._wake)
+
+    def _wake(self) -> None:
+        self._waker = None
+        if not self._stopped:
+            self.replica.node.now = time.monotonic()
+            self._run_turn()
 
     def _tick(self) -> None:
         if self._stopped:

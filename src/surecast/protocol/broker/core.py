@@ -221,6 +221,41 @@ class Broker:
             self.tally.bytes_in += size
             self._handle_paced(connection, packets, now)
 
+    def handle_run(self, connection: Connection, run: PublishRun, size: int, now: float) -> None:
+        """As `handle`, for a run alone."""
+        session = connection.session
+        if session is None or connection.pace is not None or connection.phase is _CLOSED:
+            self.handle(connection, (run,), size, now)
+            return
+        connection.heard_at = now
+        tally = self.tally
+        tally.bytes_in += size
+        tally.packets_in += run.count
+        try:
+            self.incoming.publish_run(connection, session, run, now)
+        except ViolationError as violation:
+            self._violated(connection, violation, now)
+
+    def count_run(
+        self, connection: Connection, topic: str, flags: tuple[int, bool, bool], run: tuple[int, int], now: float
+    ) -> bool:
+        """Takes a run of a client of another replica, its count and length, where it only has to be counted.
+
+        False where more is to be done, and nothing was.
+        """
+        if (
+            connection.session is None
+            or connection.pace is not None
+            or connection.phase is _CLOSED
+            or not self.incoming.count_run(connection, topic, flags, run)
+        ):
+            return False
+        connection.heard_at = now
+        tally = self.tally
+        tally.bytes_in += run[0] * run[1]
+        tally.packets_in += run[0]
+        return True
+
     def announce(self, topic: str, payload: bytes, retain: bool, now: float) -> None:
         """Publishes a message of the broker's own, at QoS 1."""
         packet = Publish(topic, payload, 1, retain)
@@ -351,8 +386,7 @@ class Broker:
                 try:
                     handlers[packet.__class__](connection, session, packet, now)
                 except ViolationError as violation:
-                    tally.protocol_errors += 1
-                    self.disconnect(connection, violation.reason, now, str(violation))
+                    self._violated(connection, violation, now)
             elif isinstance(packet, Connect):
                 self._connect(connection, packet, now)
             else:
@@ -360,6 +394,10 @@ class Broker:
             if connection.phase is _CLOSED:
                 return False
         return True
+
+    def _violated(self, connection: Connection, violation: ViolationError, now: float) -> None:
+        self.tally.protocol_errors += 1
+        self.disconnect(connection, violation.reason, now, str(violation))
 
     def _connect(self, connection: Connection, connect: Connect, now: float) -> None:
         connection.version_5 = connect.version == V5

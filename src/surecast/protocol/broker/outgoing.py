@@ -85,16 +85,17 @@ class Outgoing:
         ):
             return False
         last = first + count
-        data = bytearray(run.data)
-        high, low = _IDENTIFIERS[2 * first : 2 * last : 2], _IDENTIFIERS[2 * first + 1 : 2 * last : 2]
-        data[run.id_at :: run.length] = high
-        data[run.id_at + 1 :: run.length] = low
         inflight.update(dict.fromkeys(range(first, last), sent))
         session.next_identifier = last - 1
         session.bytes_queued += size
         session.books.matched += count
-        connection.out.append(bytes(data))
-        self._dirty.add(connection)
+        if not connection.is_elsewhere:
+            data = bytearray(run.data)
+            high, low = _IDENTIFIERS[2 * first : 2 * last : 2], _IDENTIFIERS[2 * first + 1 : 2 * last : 2]
+            data[run.id_at :: run.length] = high
+            data[run.id_at + 1 :: run.length] = low
+            connection.out.append(bytes(data))
+            self._dirty.add(connection)
         return True
 
     def acknowledge_run(self, session: Session, identifiers: tuple[int, ...], now: float) -> None:

@@ -161,6 +161,7 @@ class Route:
 
     __slots__ = (
         "_ready",
+        "_silent",
         "direct",
         "groups",
         "kept",
@@ -187,6 +188,7 @@ class Route:
         self.low: list[Group] = []
         self.kept: list[Target] = []
         self._ready = False
+        self._silent: tuple[list[Group] | None, list[Group] | None] = (None, None)
 
     def receivers(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> list[Target]:
         """The targets of one message; of every shared subscription the member whose turn it is, and the turn passes."""
@@ -199,6 +201,12 @@ class Route:
         if not self._ready:
             self._group()
         return self.groups
+
+    def quiet(self, qos: int) -> list[Group] | None:
+        """The groups that count plain messages of QoS 0 or 1, where counting is all there is to do on this replica."""
+        if not self._ready:
+            self._group()
+        return self._silent[qos]
 
     def use_once(self) -> None:
         """Prepares a route that nobody will remember: all targets are treated one by one."""
@@ -236,6 +244,9 @@ class Route:
                 group.add(session, connection)
         self.groups = list(by_kind.values())
         self.low = list(low_by_kind.values())
+        speaks_0 = self.rest or self.shares or self.taps or any(group.appends for group in self.groups)
+        speaks_1 = self.direct or self.kept or not self.plain or any(group.appends for group in self.low)
+        self._silent = (None if speaks_0 else self.groups, None if speaks_1 else self.low)
         self._ready = True
 
     def scatter(self) -> None:
@@ -249,6 +260,7 @@ class Route:
         self.direct = []
         self.low = []
         self.kept = []
+        self._silent = (None, None)
         self._ready = False
 
 

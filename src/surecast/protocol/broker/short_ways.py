@@ -76,6 +76,35 @@ class ShortWays(ABC):
         if qos:
             self._answer_run(connection, run, bool(route.targets))
 
+    def count_run(self, connection: Connection, topic: str, flags: tuple[int, bool, bool], run: tuple[int, int]) -> bool:
+        """Takes a run of a client of another replica, `run` being its count and length, where it only has to be counted.
+
+        False where more is to be done, and nothing was.
+        """
+        qos, retain, dup = flags
+        if (
+            qos == 2
+            or retain
+            or dup
+            or self._observer is not None
+            or not connection.allowed.get(topic)
+            or not connection.is_elsewhere
+            or (qos and self.rejects)
+        ):
+            return False
+        count, length = run
+        version_5 = connection.version_5
+        groups = self._routes.find(topic).quiet(qos)
+        if groups is None:
+            return False
+        for group in groups:
+            if group.version_5 is not version_5 or group.identifiers or length > group.bytes_max:
+                return False
+        for group in groups:
+            group.count += count
+        self._tally.published += count
+        return True
+
     def _run_to_groups(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
         """Passes a run of QoS 0 on as it is; the targets for which that is impossible are left."""
         others = []
@@ -122,6 +151,11 @@ class ShortWays(ABC):
         if connection.is_elsewhere:
             return
         explicit = connection.version_5 and not matched
+        if run.count == 1 and not explicit:
+            at = run.id_at
+            connection.out.append(b"\x40\x02" + run.data[at : at + 2])
+            self._dirty.add(connection)
+            return
         size = 5 if explicit else 4
         answers = bytearray(size * run.count)
         answers[0::size] = b"\x40" * run.count
@@ -181,11 +215,9 @@ class ShortWays(ABC):
 
     def _lower(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> int:
         """A plain message of QoS 1 for those who want it at QoS 0: one append for each, of the same bytes."""
-        message: Message | None = None
+        message = self.message(packet, route.topic, route.topic_field, session.client, now)
         count = 0
         for group in route.low:
-            if message is None:
-                message = self.message(packet, route.topic, route.topic_field, session.client, now)
             data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
             if len(data) > group.bytes_max:
                 members = set(group.sessions)

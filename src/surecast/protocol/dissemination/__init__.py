@@ -36,6 +36,7 @@ from surecast.protocol.dissemination.settings import (
     DisseminationSettings,
     scheme_settings,
     settings_of_scenario,
+    timed,
 )
 from surecast.protocol.dissemination.subscriber import Subscriber
 from surecast.protocol.dissemination.wire import DatagramError, Reason, decode, encode, message_bytes
@@ -75,4 +76,5 @@ __all__ = [
     "message_bytes",
     "scheme_settings",
     "settings_of_scenario",
+    "timed",
 ]

@@ -38,24 +38,26 @@ NO_NUMBER: Final = 0xFFFF
 class Data:
     """A packet on its way along the paths of a group.
 
-    `number` says which of its generation's packets the publisher sent it as, plain ones first. With `reliable` the
-    receiver acknowledges it.
+    `number` says which of its generation's packets the publisher sent it as, plain ones first. `turn` counts its
+    transmissions over this hop, from 1 on, where the receiver is to acknowledge them; else it is 0.
     """
 
     group: int
     number: int
     deadline_s: float
     packet: Packet
-    reliable: bool = False
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A packet has come over one hop."""
+    """A packet has come over one hop, in this transmission of it. `received` has a bit for each number that has come."""
 
     event_id: int
     generation: int
     number: int
+    turn: int = 1
+    received: int = 0
 
 
 @dataclass(frozen=True, slots=True)

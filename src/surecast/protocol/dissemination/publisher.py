@@ -100,7 +100,7 @@ class Publisher(Relay):
         for generation in range(encoder.layout.generations):
             plan = self._generation(encoder, generation, forwarding)
             for branch, number, packet in plan:
-                message = Data(group, number, deadline_s, packet, self.settings.retransmit)
+                message = Data(group, number, deadline_s, packet, int(self.settings.retransmit))
                 after_s = 0.0
                 if self.settings.pace and rate_per_s < math.inf:
                     flow_per_s = rate_per_s * branch.count / forwarding.packets

@@ -103,7 +103,8 @@ class Relay(Node):
         if isinstance(message, Data):
             return self._data(message, sender, now)
         if isinstance(message, Ack):
-            return [] if self.retransmission.acknowledged(sender, message, now) else self._refuse("not waited for")
+            again = self.retransmission.acknowledged(sender, message, now)
+            return [*again] if again is not None else self._refuse("not waited for")
         if isinstance(message, Install) and sender == self.service:
             return self._install(message, now)
         return self._refuse("not for a relay")
@@ -139,9 +140,6 @@ class Relay(Node):
                 self.books.refused["unknown group"] += 1
             return []
         packet = data.packet
-        out: list[Effect] = []
-        if data.reliable:
-            out.append(Send(sender, Ack(packet.event_id, packet.generation, data.number)))
         if data.number != NO_NUMBER and data.number >= self.settings.sent_of(packet.packets):
             return self._refuse("no such packet")
         passing = self._passing.get(packet.event_id)
@@ -150,6 +148,10 @@ class Relay(Node):
         elif passing.group != data.group:
             return self._refuse("contradicts")
         generation = passing.generations.setdefault(packet.generation, _Generation(packet.packets))
+        out: list[Effect] = []
+        if data.turn:
+            come = generation.seen if data.number == NO_NUMBER else generation.seen | 1 << data.number
+            out.append(Send(sender, Ack(packet.event_id, packet.generation, data.number, data.turn, come)))
         if data.number != NO_NUMBER:
             if generation.seen >> data.number & 1:
                 self.books.refused["duplicate"] += 1
@@ -237,6 +239,6 @@ class Relay(Node):
         return self._send(to, Data(passing.group, NO_NUMBER, passing.deadline_s, packet), now)
 
     def _send(self, to: int, data: Data, now: float, after_s: float = 0.0) -> Send:
-        if data.reliable:
-            self.retransmission.sent(to, data, now + after_s)
+        if data.turn:
+            data = self.retransmission.sent(to, data, now + after_s)
         return Send(to, data, after_s)

@@ -1,12 +1,18 @@
 """Packets that are sent again, over one hop, until they are acknowledged, tried often enough or useless.
 
-How long an acknowledgement is waited for follows the round trips of the neighbour, measured on packets that were sent
-once only: their smoothed mean and four times their smoothed deviation, and never less than the time set.
+Acknowledgements are selective: each says which packet it answers, which transmission of it, and all that has come.
+Links keep the order of packets, so that one which was sent before an acknowledged one and has not come is lost, and is
+sent again at once. Only where nothing is heard any more is there a timer, for the end of an event: it waits for a round
+trip as the neighbour's are, and then sends the oldest packet again, the answer to which says what else is missing.
+
+Round trips are taken from packets that were alone under way, so that waiting behind others is no part of them: their
+smoothed mean, and four times their smoothed deviation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from surecast.protocol.dissemination.alarms import Alarms
@@ -14,15 +20,29 @@ from surecast.protocol.dissemination.messages import Ack, Data, Send
 
 __all__ = ["Retransmission"]
 
-_Key: TypeAlias = tuple[int, int, int, int]
+_Key: TypeAlias = tuple[int, int, int]
+"""Neighbour, event and generation."""
 _MEAN: Final = 1 / 8
 _DEVIATION: Final = 1 / 4
+GRACE_S: Final = 0.01
+"""The least that is waited beyond the mean round trip."""
+DOUBLINGS_MAX: Final = 6
+"""How often in a row the wait is doubled."""
 
 
 class _Waiting(NamedTuple):
     data: Data
-    tries: int
     sent_s: float
+    order: int
+    is_alone: bool
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The packets of one generation that wait, by number, and how often in a row nothing was heard of them."""
+
+    packets: dict[int, _Waiting] = field(default_factory=dict)
+    silences: int = 0
 
 
 class Retransmission:
@@ -30,11 +50,12 @@ class Retransmission:
 
     >>> from surecast.protocol.coding import Kind, Packet
     >>> waiting = Retransmission(first_s=0.1, tries_max=3, size_max=10)
-    >>> waiting.sent(5, Data(0, 2, 9.0, Packet(1, 1, 0, 1, Kind.PLAIN, b"x"), reliable=True), now=0.0)
-    >>> len(waiting.handle_timer(0.1)), round(waiting.next_timer(), 3)
-    (1, 0.3)
-    >>> waiting.acknowledged(5, Ack(1, 0, 2), now=0.2), waiting.next_timer()
-    (True, inf)
+    >>> for number in range(3):
+    ...     sent = waiting.sent(5, Data(0, number, 9.0, Packet(1, 3, 0, 3, Kind.PLAIN, b"x"), turn=1), now=0.0)
+    >>> [send.message.number for send in waiting.acknowledged(5, Ack(1, 0, 1, 1, 0b010), now=0.02)]
+    [0]
+    >>> waiting.acknowledged(5, Ack(1, 0, 0, 2, 0b111), now=0.04), waiting.next_timer()
+    ([], inf)
     """
 
     def __init__(self, first_s: float, tries_max: int, size_max: int):
@@ -42,55 +63,96 @@ class Retransmission:
         self.tries_max = tries_max
         self.size_max = size_max
         self.counts: Counter[str] = Counter()
-        self._waiting: dict[_Key, _Waiting] = {}
+        self._batches: dict[_Key, _Batch] = {}
+        self._size = 0
+        self._order = 0
         self._trips: dict[int, tuple[float, float]] = {}
         self._alarms: Alarms[_Key] = Alarms()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._size
 
-    def sent(self, to: int, data: Data, now: float) -> None:
-        """A packet was sent for the first time."""
-        if len(self._waiting) >= self.size_max:
+    def sent(self, to: int, data: Data, now: float) -> Data:
+        """A packet is sent for the first time; in which form."""
+        data = replace(data, turn=1)
+        if self._size >= self.size_max:
             self.counts["full"] += 1
-            return
-        key = (to, data.packet.event_id, data.packet.generation, data.number)
-        self._waiting[key] = _Waiting(data, 1, now)
-        self._alarms.set(key, now + self.wait_s(to))
+            return data
+        key = (to, data.packet.event_id, data.packet.generation)
+        batch = self._batches.setdefault(key, _Batch())
+        self._size += data.number not in batch.packets
+        self._order += 1
+        batch.packets[data.number] = _Waiting(data, now, self._order, not batch.packets)
+        self._wait(key, batch, now)
+        return data
 
-    def acknowledged(self, sender: int, ack: Ack, now: float) -> bool:
-        """Takes an acknowledgement; whether something waited for it."""
-        key = (sender, ack.event_id, ack.generation, ack.number)
-        self._alarms.clear(key)
-        waiting = self._waiting.pop(key, None)
-        if waiting is None:
-            return False
-        if waiting.tries == 1:
-            trip_s = now - waiting.sent_s
-            mean_s, deviation_s = self._trips.get(sender, (trip_s, trip_s / 2))
-            deviation_s += _DEVIATION * (abs(trip_s - mean_s) - deviation_s)
-            self._trips[sender] = (mean_s + _MEAN * (trip_s - mean_s), deviation_s)
-        return True
+    def acknowledged(self, sender: int, ack: Ack, now: float) -> list[Send] | None:
+        """Takes an acknowledgement; what is known to be lost by it and sent again. None: nothing waits for it."""
+        key = (sender, ack.event_id, ack.generation)
+        batch = self._batches.get(key)
+        if batch is None:
+            return None
+        order = 0
+        answered = batch.packets.get(ack.number)
+        if answered is not None and answered.data.turn == ack.turn:
+            order = answered.order
+            if answered.is_alone:
+                self._learn(sender, now - answered.sent_s)
+        for number in [n for n in batch.packets if n == ack.number or ack.received >> n & 1]:
+            self._forget(batch, number)
+        batch.silences = 0
+        lost = [number for number in sorted(batch.packets) if batch.packets[number].order < order]
+        out = [send for number in lost for send in self._again(key, batch, number, now)]
+        self._wait(key, batch, now)
+        return out
 
     def wait_s(self, to: int) -> float:
-        """How long an acknowledgement of a neighbour is waited for at first."""
-        mean_s, deviation_s = self._trips.get(to, (0.0, 0.0))
-        return max(self.first_s, mean_s + 4 * deviation_s)
+        """How long a neighbour may be silent at first."""
+        if to not in self._trips:
+            return self.first_s
+        mean_s, deviation_s = self._trips[to]
+        return mean_s + max(4 * deviation_s, GRACE_S)
 
     def next_timer(self) -> float:
         return self._alarms.next()
 
     def handle_timer(self, now: float) -> list[Send]:
-        """Sends again what is due, each time after twice the time."""
+        """Sends the oldest packet again where a neighbour is silent; each time in a row after twice the time."""
         out: list[Send] = []
         for key in self._alarms.due(now):
-            data, tries, sent_s = self._waiting[key]
-            if tries >= self.tries_max or now >= data.deadline_s:
-                del self._waiting[key]
-                self.counts["gave up"] += 1
-                continue
-            self._waiting[key] = _Waiting(data, tries + 1, sent_s)
-            self._alarms.set(key, now + self.wait_s(key[0]) * 2.0**tries)
-            self.counts["again"] += 1
-            out.append(Send(key[0], data))
+            batch = self._batches[key]
+            batch.silences += 1
+            oldest = min(batch.packets, key=lambda number: batch.packets[number].order)
+            out += self._again(key, batch, oldest, now)
+            self._wait(key, batch, now)
         return out
+
+    def _again(self, key: _Key, batch: _Batch, number: int, now: float) -> list[Send]:
+        data = batch.packets[number].data
+        if data.turn >= self.tries_max or now >= data.deadline_s:
+            useless = [number] if now < data.deadline_s else list(batch.packets)
+            for each in useless:
+                self._forget(batch, each)
+            self.counts["gave up"] += len(useless)
+            return []
+        self._order += 1
+        data = replace(data, turn=data.turn + 1)
+        batch.packets[number] = _Waiting(data, now, self._order, len(batch.packets) == 1)
+        self.counts["again"] += 1
+        return [Send(key[0], data)]
+
+    def _wait(self, key: _Key, batch: _Batch, now: float) -> None:
+        if batch.packets:
+            self._alarms.set(key, now + self.wait_s(key[0]) * 2.0 ** min(batch.silences, DOUBLINGS_MAX))
+        else:
+            self._alarms.clear(key)
+            del self._batches[key]
+
+    def _forget(self, batch: _Batch, number: int) -> None:
+        del batch.packets[number]
+        self._size -= 1
+
+    def _learn(self, neighbour: int, trip_s: float) -> None:
+        mean_s, deviation_s = self._trips.get(neighbour, (trip_s, trip_s / 2))
+        deviation_s += _DEVIATION * (abs(trip_s - mean_s) - deviation_s)
+        self._trips[neighbour] = (mean_s + _MEAN * (trip_s - mean_s), deviation_s)

@@ -7,12 +7,12 @@ from typing import Final, Literal
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding import CodingSettings
-from surecast.protocol.dissemination.wire import DATA_BYTES, digest_bytes, request_bytes, view_bytes
+from surecast.protocol.dissemination.wire import DATA_BYTES, ack_bytes, digest_bytes, request_bytes, view_bytes
 from surecast.protocol.gossip import GossipSettings
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
 
-__all__ = ["SCHEMES", "DisseminationSettings", "scheme_settings", "settings_of_scenario"]
+__all__ = ["SCHEMES", "DisseminationSettings", "scheme_settings", "settings_of_scenario", "timed"]
 
 SCHEMES: Final = ("tree", "tree-retransmission", "gossip", "coding", "coding-gossip")
 """Forwarding along a tree, the same with acknowledgements, gossip alone, coding alone, and coding with gossip."""
@@ -39,7 +39,7 @@ class DisseminationSettings:
     flush_s: float = 0.05
     """A relay that has heard no packet of an event for this long sends what it still owes to its branches."""
     retransmit_s: float = 0.1
-    """The least time given to an acknowledgement; doubled with each further try."""
+    """Time given to acknowledgements of a neighbour whose round trips are not known yet."""
     tries_max: int = 8
     """Transmissions of a packet over one hop."""
     pace: bool = False
@@ -74,6 +74,8 @@ class DisseminationSettings:
         for name in ("tries_max", "events_max", "done_max", "groups_max", "unacknowledged_max", "view_size"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name}: {getattr(self, name)} must be 1 or more")
+        if self.tries_max > 255:
+            raise ConfigurationError(f"tries_max: {self.tries_max} must be 255 or less")
         if self.packets >= 0xFFFF:
             raise ConfigurationError(f"coding: {self.packets} packets of a generation; there may be 65534")
         self._check_mtu()
@@ -94,6 +96,8 @@ class DisseminationSettings:
         longest = {"a packet with its vector": DATA_BYTES + vector + self.coding.packet_bytes}
         if self.coding.key is not None:
             longest["a packet with its vector"] += 12
+        if self.retransmit:
+            longest["an acknowledgement"] = ack_bytes(self.packets)
         if self.gossip is not None:
             longest["a digest"] = digest_bytes(self.gossip.digest_events)
             numbers = 0 if self.gossip.coded else self.gossip.request_numbers
@@ -140,4 +144,14 @@ def settings_of_scenario(spec: Coding) -> DisseminationSettings:
     """
     coding = CodingSettings(spec.packets, spec.redundancy, spec.field_bits, int(spec.packet_size))
     gossip = None if spec.gossip is None else GossipSettings.of_scenario(spec.gossip)
-    return DisseminationSettings(coding, spec.paths, gossip=gossip)
+    return timed(DisseminationSettings(coding, spec.paths, gossip=gossip), spec)
+
+
+def timed(settings: DisseminationSettings, spec: Coding) -> DisseminationSettings:
+    """Settings with the times and tries of a scenario.
+
+    >>> timed(DisseminationSettings(CodingSettings()), Coding(flush=0.1)).flush_s
+    0.1
+    """
+    again = spec.retransmission
+    return replace(settings, flush_s=spec.flush, retransmit_s=again.wait, tries_max=again.tries)

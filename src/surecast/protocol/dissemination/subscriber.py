@@ -56,6 +56,7 @@ class Subscriber(Node):
         self.gossiper = None if settings.gossip is None else Gossiper(node, settings.gossip, seed)
         self._holdings: dict[int, Holding] = {}
         self._early: dict[int, int] = {}
+        self._come: dict[int, dict[int, int]] = {}
         self._done: dict[int, None] = {}
         self._views: dict[int, int] = {}
         self._left: dict[int, int] = {}
@@ -120,10 +121,8 @@ class Subscriber(Node):
         if isinstance(message, Data) and sender == self.home:
             if message.group in self._left:
                 return self._refuse("group left")
-            packet = message.packet
-            ack = Send(sender, Ack(packet.event_id, packet.generation, message.number))
-            out = self._packet(message.group, message.deadline_s, packet, False, now)
-            return [ack, *out] if message.reliable else out
+            out = self._packet(message.group, message.deadline_s, message.packet, False, now)
+            return [Send(sender, self._ack(message)), *out] if message.turn else out
         if isinstance(message, View) and sender == self.service:
             return self._view(message, now)
         if isinstance(message, Registered) and sender == self.service:
@@ -139,6 +138,19 @@ class Subscriber(Node):
         if isinstance(message, Request):
             return [*_sends(self.gossiper.asked(message, sender, now))]
         return self._refuse("not for this subscriber")
+
+    def _ack(self, message: Data) -> Ack:
+        """Says what has come of a packet's generation; all, if the event is complete or given up."""
+        packet = message.packet
+        sent = self.settings.sent_of(packet.packets)
+        come = 1 << message.number if message.number < sent else 0
+        if packet.event_id in self._done:
+            come = (1 << sent) - 1
+        elif packet.event_id in self._holdings:
+            generations = self._come.setdefault(packet.event_id, {})
+            come |= generations.get(packet.generation, 0)
+            generations[packet.generation] = come
+        return Ack(packet.event_id, packet.generation, message.number, message.turn, come)
 
     def _packet(self, group: int, deadline_s: float, packet: Packet, recovered: bool, now: float) -> list[Effect]:
         out: list[Effect] = []
@@ -259,6 +271,7 @@ class Subscriber(Node):
             self.gossiper.forget(event_id)
 
     def _remember(self, event_id: int) -> None:
+        self._come.pop(event_id, None)
         self._done[event_id] = None
         if len(self._done) > self.settings.done_max:
             del self._done[next(iter(self._done))]

@@ -33,6 +33,7 @@ __all__ = [
     "DATA_BYTES",
     "DatagramError",
     "Reason",
+    "ack_bytes",
     "decode",
     "digest_bytes",
     "encode",
@@ -48,7 +49,7 @@ _TIME_MAX: Final = 1 << 53
 _HEADER: Final = struct.Struct(">2sBBI")
 _DATA: Final = struct.Struct(">IHBQ")
 _PUSH: Final = struct.Struct(">IQ")
-_ACK: Final = struct.Struct(">QIH")
+_ACK: Final = struct.Struct(">QIHB")
 _INSTALL: Final = struct.Struct(">IIIIHH")
 _BRANCH: Final = struct.Struct(">IIH")
 _BLOCK: Final = struct.Struct(">II")
@@ -114,9 +115,9 @@ def encode(
 ) -> bytes:
     """A message as a datagram.
 
-    >>> datagram = encode(m.Ack(7, 0, 3), 1, CodingSettings())
+    >>> datagram = encode(m.Ack(7, 0, 3, 1, 0b1000), 1, CodingSettings())
     >>> len(datagram), decode(datagram, CodingSettings())
-    (26, (1, Ack(event_id=7, generation=0, number=3)))
+    (28, (1, Ack(event_id=7, generation=0, number=3, turn=1, received=8)))
     """
     kind = _NUMBER_OF[type(message)] | (_KEYED if key is not None else 0)
     try:
@@ -164,6 +165,11 @@ def decode(
         raise DatagramError(Reason.FORM, f"a {_KINDS[number].__name__}: {error}") from None
 
 
+def ack_bytes(numbers: int) -> int:
+    """An acknowledgement of so many packets, without checksum."""
+    return _HEADER.size + _ACK.size + _bitmap_bytes(numbers)
+
+
 def digest_bytes(events: int) -> int:
     """A digest of so many events, without checksum."""
     return _HEADER.size + events * _EVENT.size
@@ -186,7 +192,7 @@ def message_bytes(
     simulations that carry shorter ones.
 
     >>> message_bytes(m.Ack(7, 0, 3), CodingSettings())
-    26
+    27
     """
     tail = CRC_BYTES if key is None else KEYED_BYTES
     if isinstance(message, m.Data):
@@ -196,7 +202,7 @@ def message_bytes(
     elif isinstance(message, Digest):
         body = _EVENT.size * len(message.events)
     elif isinstance(message, m.Ack):
-        body = _ACK.size
+        body = _ACK.size + _bitmap_bytes(message.received.bit_length())
     else:
         body = len(_body(message, coding))
     return _HEADER.size + body + tail
@@ -216,7 +222,7 @@ def _packet_bytes(packet: Packet, coding: CodingSettings, payload_bytes: int | N
 def _body(message: m.Message, coding: CodingSettings) -> bytes:
     """The part of a datagram between header and checksum."""
     if isinstance(message, m.Data):
-        head = _DATA.pack(message.group, message.number, message.reliable, _microseconds(message.deadline_s))
+        head = _DATA.pack(message.group, message.number, message.turn, _microseconds(message.deadline_s))
         return head + encode_packet(message.packet, coding)
     if isinstance(message, Push | Reply):
         head = _PUSH.pack(message.group, _microseconds(message.deadline_s))
@@ -230,7 +236,8 @@ def _body(message: m.Message, coding: CodingSettings) -> bytes:
             parts.append(struct.pack(f">{len(wanted.numbers)}H", *wanted.numbers))
         return b"".join(parts)
     if isinstance(message, m.Ack):
-        return _ACK.pack(message.event_id, message.generation, message.number)
+        head = _ACK.pack(message.event_id, message.generation, message.number, message.turn)
+        return head + message.received.to_bytes(_bitmap_bytes(message.received.bit_length()), "big")
     if isinstance(message, m.Install):
         return _install(message)
     return _service_body(message)
@@ -322,6 +329,16 @@ def _seconds(microseconds: int) -> float:
     return microseconds / 1e6
 
 
+def _bitmap_bytes(bits: int) -> int:
+    return (bits + 7) // 8
+
+
+def _bitmap(data: bytes) -> int:
+    if data and not data[0]:
+        raise ValueError("its bitmap begins with nothing")
+    return int.from_bytes(data, "big")
+
+
 def _flag(value: int) -> bool:
     if value > 1:
         raise ValueError(f"{value} is neither 0 nor 1")
@@ -332,9 +349,9 @@ def _message(kind: type[m.Message], data: bytes, coding: CodingSettings) -> m.Me
     reader = _Reader(data)
     message: m.Message
     if kind is m.Data:
-        group, number, reliable, time = reader.take(_DATA)
-        flag, deadline_s = _flag(reliable), _seconds(time)
-        message = m.Data(group, number, deadline_s, parse_packet(reader.rest(), coding), flag)
+        group, number, turn, time = reader.take(_DATA)
+        deadline_s = _seconds(time)
+        message = m.Data(group, number, deadline_s, parse_packet(reader.rest(), coding), turn)
     elif kind is Push or kind is Reply:
         group, time = reader.take(_PUSH)
         deadline_s = _seconds(time)
@@ -345,7 +362,8 @@ def _message(kind: type[m.Message], data: bytes, coding: CodingSettings) -> m.Me
     elif kind is Request:
         message = _read_request(reader)
     elif kind is m.Ack:
-        message = m.Ack(*reader.take(_ACK))
+        event_id, generation, number, turn = reader.take(_ACK)
+        message = m.Ack(event_id, generation, number, turn, _bitmap(reader.rest()))
     elif kind is m.Install:
         message = _read_install(reader)
     else:

@@ -82,4 +82,13 @@ class GossipSettings:
     @classmethod
     def of_scenario(cls, spec: Gossip, coded: bool = True) -> GossipSettings:
         """The settings that a scenario asks for."""
-        return cls(spec.mode, spec.fan_out, spec.rounds, spec.interval, buffer_packets=spec.buffer_size, coded=coded)
+        return cls(
+            spec.mode,
+            spec.fan_out,
+            spec.rounds,
+            spec.interval,
+            spec.patience,
+            buffer_packets=spec.buffer_size,
+            push_packets=spec.push_packets,
+            coded=coded,
+        )

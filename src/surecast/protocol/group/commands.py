@@ -20,6 +20,7 @@ __all__ = [
     "ITEM",
     "RUN_BYTES",
     "Entry",
+    "Heads",
     "Item",
     "items_of",
     "pack",
@@ -29,6 +30,7 @@ __all__ = [
     "read_entry",
     "read_run",
     "read_texts",
+    "run_head",
 ]
 
 HEAD: Final = struct.Struct(">HQQ")
@@ -36,6 +38,9 @@ ITEM: Final = struct.Struct(">BII")
 _RUN: Final = struct.Struct(">IH")
 RUN_BYTES: Final = _RUN.size
 _HEADS_MAX: Final = 10_000
+
+Heads = dict[bytes, tuple[str, tuple[int, bool, bool]]]
+"""What the beginnings of packets say: topic and flags."""
 
 
 class Item(IntEnum):
@@ -130,8 +135,11 @@ def pack_run(run: PublishRun) -> bytes:
     return _RUN.pack(run.length, run.id_at) + run.data
 
 
-def read_run(data: bytes, version_5: bool, known: dict[bytes, tuple[str, tuple[int, bool, bool]]]) -> PublishRun:
-    """What `pack_run` packed; `known` remembers what the beginnings of packets say."""
+def run_head(data: bytes, known: Heads) -> tuple[int, int, str, tuple[int, bool, bool]]:
+    """Of a RUN item: the length of its packets, where their identifiers are, topic and flags.
+
+    `known` remembers what the beginnings of packets say.
+    """
     length, id_at = _RUN.unpack_from(data)
     head = data[RUN_BYTES : RUN_BYTES + id_at]
     found = known.get(head)
@@ -141,7 +149,12 @@ def read_run(data: bytes, version_5: bool, known: dict[bytes, tuple[str, tuple[i
             known.clear()
         first = head[0]
         found = known[head] = head[topic_at:].decode(), (first >> 1 & 3, bool(first & 1), bool(first & 8))
-    topic, flags = found
+    return length, id_at, *found
+
+
+def read_run(data: bytes, version_5: bool, known: Heads) -> PublishRun:
+    """What `pack_run` packed."""
+    length, id_at, topic, flags = run_head(data, known)
     messages = data[RUN_BYTES:]
     payload_at = id_at + 2 * (flags[0] > 0) + version_5
     return PublishRun(topic, flags, len(messages) // length, length, id_at, payload_at, messages)

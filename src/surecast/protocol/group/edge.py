@@ -28,6 +28,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     encode,
 )
+from surecast.protocol.mqtt.runs import run_of_one
 
 __all__ = ["Edge", "Member"]
 
@@ -90,7 +91,7 @@ class Edge(Port):
     @property
     def bytes_waiting(self) -> int:
         """What has arrived and is in no command yet."""
-        return self._bytes + sum(early.bytes for early in self._early.values())
+        return self._bytes + (sum(early.bytes for early in self._early.values()) if self._early else 0)
 
     @property
     def is_ready(self) -> bool:
@@ -149,10 +150,14 @@ class Edge(Port):
         in the log here, behind an ENTER that comes late, they would be carried out again.
         """
         if member.session is not None:
-            if packets is not None and len(packets) == 1 and isinstance(run := packets[0], PublishRun):
-                self._add(Item.RUN, member.local, pack_run(run), packets)
-            else:
-                self._add(Item.PACKETS, member.local, data, packets)
+            if packets is not None and len(packets) == 1:
+                run = packets[0]
+                if isinstance(run, Publish) and (single := run_of_one(run, member.version_5)) is not None:
+                    packets = [run := single]
+                if isinstance(run, PublishRun):
+                    self._add(Item.RUN, member.local, pack_run(run), packets)
+                    return
+            self._add(Item.PACKETS, member.local, data, packets)
             return
         early = self._early.setdefault(member.local, Early())
         early.items.append((Item.PACKETS, data, packets))

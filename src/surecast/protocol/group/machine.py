@@ -32,12 +32,14 @@ from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
     HEAD,
     RUN_BYTES,
+    Heads,
     Item,
     items_of,
     pack_texts,
     read_entry,
     read_run,
     read_texts,
+    run_head,
 )
 from surecast.protocol.mqtt import AckRun, Packet, PublishRun, ReasonCode
 from surecast.protocol.paxos import Context
@@ -105,7 +107,7 @@ class GroupMachine:
         self._make_limits = make_limits
         self._version = version
         self.applications = {application.name: application for application in applications}
-        self._heads: dict[bytes, tuple[str, tuple[int, bool, bool]]] = {}
+        self._heads: Heads = {}
         self._handlers: dict[int, Callable[[_Source, int, bytes, float], None]] = {
             Item.ENTER: self._enter,
             Item.PACKETS: self._packets,
@@ -258,10 +260,14 @@ class GroupMachine:
                 handlers[kind](source, number, data, now)
             elif (connection := connections.get(number)) is not None:
                 size = len(data) - RUN_BYTES * (kind == Item.RUN)
-                if size <= connection.limits.packet_bytes_max:
-                    self.broker.handle(connection, packets, size, now)
-                else:  # the limit of this very client may be crossed, which the decoders elsewhere notice
+                run = packets[0]
+                if size > connection.limits.packet_bytes_max:
+                    # The limit of this very client may be crossed, which the decoders elsewhere notice.
                     self.broker.receive(connection, data[-size:], now)
+                elif kind == Item.RUN and isinstance(run, PublishRun):
+                    self.broker.handle_run(connection, run, size, now)
+                else:
+                    self.broker.handle(connection, packets, size, now)
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)
@@ -285,10 +291,13 @@ class GroupMachine:
         if connection is None:
             return
         size = len(data) - RUN_BYTES
-        if size <= connection.limits.packet_bytes_max:
-            self.broker.handle(connection, (read_run(data, connection.version_5, self._heads),), size, now)
-        else:
+        if size > connection.limits.packet_bytes_max:
             self.broker.receive(connection, data[RUN_BYTES:], now)
+            return
+        length, id_at, topic, flags = run_head(data, self._heads)
+        if not self.broker.count_run(connection, topic, flags, (size // length, length), now):
+            run = read_run(data, connection.version_5, self._heads)
+            self.broker.handle_run(connection, run, size, now)
 
     def _lost(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.pop(number, None)

@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surecast.protocol.mqtt.packets import Puback, Publish, publish_from_wire
+from surecast.protocol.mqtt.properties import NO_PROPERTIES
 from surecast.protocol.mqtt.wire import variable_bytes
 
-__all__ = ["AckRun", "PublishRun", "find_acks", "find_publishes"]
+__all__ = ["AckRun", "PublishRun", "find_acks", "find_publishes", "run_of_one"]
 
 _PUBACK = 0x40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would make it three times as dear, and there are many
 class PublishRun:
-    """Two or more PUBLISH packets in a row with equal topic, flags and length, and without properties.
+    """PUBLISH packets in a row with equal topic, flags and length, and without properties; a decoder gives two or more.
 
     `data` is all of them, each of `length` bytes; in each the packet identifier (at QoS 1 and 2) stands at `id_at`
     and the payload begins at `payload_at`.
@@ -51,12 +52,13 @@ class PublishRun:
         >>> run.lowered().hex(" ")
         '30 04 00 01 74 78 30 04 00 01 74 79'
         """
-        data, length, id_at, count = bytearray(self.data), self.length, self.id_at, self.count
-        topic_at = next(at for at in range(1, 5) if data[at] < 128) + 1
+        whole, length, id_at, count = self.data, self.length, self.id_at, self.count
+        topic_at = 2 if whole[1] < 128 else next(at for at in range(2, 5) if whole[at] < 128) + 1
         remaining = variable_bytes(length - topic_at - 2)
-        if len(remaining) != topic_at - 1:  # the length itself takes fewer bytes now
-            head = b"\x30" + remaining + data[topic_at:id_at]
-            return b"".join([head + data[at + id_at + 2 : at + length] for at in range(0, len(data), length)])
+        if count == 1 or len(remaining) != topic_at - 1:  # the length itself takes fewer bytes now
+            head = b"\x30" + remaining + whole[topic_at:id_at]
+            return b"".join([head + whole[at + id_at + 2 : at + length] for at in range(0, len(whole), length)])
+        data = bytearray(whole)
         # Whole columns go, and are set: that is as quick for a hundred packets as for one.
         del data[id_at + 1 :: length]
         del data[id_at :: length - 1]
@@ -89,6 +91,23 @@ class AckRun:
     def packets(self) -> list[Puback]:
         """The packets, one by one."""
         return [Puback(packet_id) for packet_id in self.packet_ids]
+
+
+def run_of_one(packet: Publish, version_5: bool) -> PublishRun | None:
+    """A packet as a run; None where there is more to it than a run can say.
+
+    >>> packet = publish_from_wire("t", b"x", (1, False, False), 7, bytes.fromhex("3206 0001 74 0007 78"))
+    >>> run_of_one(packet, version_5=False).packets() == [packet]
+    True
+    """
+    raw = packet.raw
+    if not raw or packet.properties is not NO_PROPERTIES or not packet.topic:
+        return None
+    qos, length = packet.qos, len(raw)
+    payload_at = length - len(packet.payload)
+    id_at = payload_at - 2 * (qos > 0) - version_5
+    flags = (qos, packet.retain, packet.dup)
+    return PublishRun(packet.topic, flags, 1, length, id_at, payload_at, raw)
 
 
 def find_publishes(

@@ -18,11 +18,14 @@ from surecast.errors import PeerError
 
 __all__ = [
     "NOOP",
+    "SEGMENT_BYTES",
     "check_requests",
+    "check_segments",
+    "check_value",
     "join_segments",
     "make_segment",
+    "names_of",
     "pack_requests",
-    "requests_of",
     "segment_key",
     "segments_of",
     "stamp_of",
@@ -32,6 +35,8 @@ __all__ = [
 NOOP: Final = b""
 _STAMP: Final = struct.Struct(">Q")
 _SEGMENT: Final = struct.Struct(">HQI")
+SEGMENT_BYTES: Final = _SEGMENT.size
+"""Where the requests of a segment begin."""
 _COUNT: Final = struct.Struct(">I")
 _REQUEST: Final = struct.Struct(">QQI")
 
@@ -51,19 +56,21 @@ def walk(requests: bytes) -> Iterator[tuple[int, int, bytes]]:
     """The requests of a piece, in order."""
     (count,) = _COUNT.unpack_from(requests)
     at = 4 + count * _REQUEST.size
-    for client, sequence, size in _REQUEST.iter_unpack(memoryview(requests)[4:at]):
+    for client, sequence, size in names_of(requests):
         yield client, sequence, requests[at : at + size]
         at += size
+
+
+def names_of(requests: bytes, at: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Client, sequence number and size of each request of a piece that begins at `at`."""
+    (count,) = _COUNT.unpack_from(requests, at)
+    at += _COUNT.size
+    return _REQUEST.iter_unpack(memoryview(requests)[at : at + count * _REQUEST.size])
 
 
 def make_segment(origin: int, number: int, requests: bytes) -> bytes:
     """Requests with the replica that took them and its count of them."""
     return _SEGMENT.pack(origin, number, len(requests)) + requests
-
-
-def requests_of(segment: bytes) -> bytes:
-    """The requests of a segment."""
-    return segment[_SEGMENT.size :]
 
 
 def segment_key(segment: bytes) -> tuple[int, int]:
@@ -97,14 +104,34 @@ def segments_of(value: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += size
 
 
-def check_requests(requests: bytes) -> None:
-    """Raises PeerError where a piece does not hold what it says; what passes can be walked."""
-    size = len(requests)
-    if size < 4:
-        raise PeerError(f"paxos requests: {size} bytes are too short; at least the count has 4")
-    (count,) = _COUNT.unpack_from(requests)
-    at = 4 + count * _REQUEST.size
-    if at > size:
+def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
+    """Raises PeerError where a piece of `size` bytes at `at` does not hold what it says; what passes can be walked."""
+    size = len(data) - at if size is None else size
+    if size < 4 or at + size > len(data):
+        raise PeerError(f"paxos requests: {size} bytes are announced, and {len(data) - at} are there; the count has 4")
+    (count,) = _COUNT.unpack_from(data, at)
+    table = 4 + count * _REQUEST.size
+    if table > size:
         raise PeerError(f"paxos requests: {count} announced, but {size} bytes hold fewer")
-    if at + sum(entry[2] for entry in _REQUEST.iter_unpack(memoryview(requests)[4:at])) != size:
+    if table + sum([length for _, _, length in names_of(data, at)]) != size:
         raise PeerError("paxos requests: the sizes of the commands do not add up to the piece")
+
+
+def check_segments(data: bytes, at: int) -> None:
+    """Raises PeerError where what follows from `at` on is not a row of segments."""
+    end = len(data)
+    while at < end:
+        if at + _SEGMENT.size > end:
+            raise PeerError("paxos value: its last segment is cut off")
+        _, _, size = _SEGMENT.unpack_from(data, at)
+        at += _SEGMENT.size
+        check_requests(data, at, size)
+        at += size
+
+
+def check_value(value: bytes) -> None:
+    """Raises PeerError where a value cannot be applied."""
+    if value != NOOP:
+        if len(value) < _STAMP.size:
+            raise PeerError("paxos value: shorter than its time stamp")
+        check_segments(value, _STAMP.size)

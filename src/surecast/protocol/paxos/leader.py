@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from surecast.protocol.paxos.batches import NOOP, join_segments, requests_of, segment_key
+from surecast.protocol.paxos.batches import NOOP, join_segments, segment_key
 from surecast.protocol.paxos.messages import Accept, Accepted, Prepare, Promise
 from surecast.protocol.paxos.node import Node
 from surecast.protocol.paxos.quorums import Vote, pick_value
@@ -50,6 +50,8 @@ class Leader:
         self.held: set[tuple[int, int]] = set()
         self.asked_s = 0.0
         self.said_applied = 0
+        self._proposed_s = 0.0
+        self._gap_s = 0.0
 
     @property
     def leads(self) -> bool:
@@ -107,12 +109,19 @@ class Leader:
         self.said_applied = -1
         return True
 
+    def tells_at(self) -> float | None:
+        """When to say by itself how far instances are chosen; None where it has been said."""
+        if self.stage is not Stage.LEADING or self.said_applied >= self.node.applied:
+            return None
+        tell_s = self.node.settings.tell_s
+        return self._proposed_s + tell_s if self._gap_s < tell_s and self.said_applied >= 0 else self.node.now
+
     def enqueue(self, segment: bytes) -> None:
         """Takes requests, each segment once, as many as the queue holds; the origin of the others comes again."""
         key = segment_key(segment)
         if key in self.held:
             return
-        if self.node.machine.cached(requests_of(segment)) is not None:
+        if self.node.machine.cached(segment) is not None:
             self.node.count(
                 "requests carried out before"
             )  # P2S Algorithm 1, line 23; the origin has or gets the replies
@@ -168,6 +177,7 @@ class Leader:
     def propose(self, slot: int, value: bytes) -> None:
         """Phase 2a. The others may hear of it before it is stored here; the own vote counts when it is stored."""
         node = self.node
+        self._gap_s, self._proposed_s = node.now - self._proposed_s, node.now
         self.instances[slot] = Instance(value, node.now)
         message = Accept(self.ballot, slot, node.applied, value)
         for replica in node.machine.membership.at(slot).ids:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from surecast.errors import PeerError
-from surecast.protocol.paxos.batches import segments_of, stamp_of, walk
+from surecast.protocol.paxos.batches import SEGMENT_BYTES, names_of, segments_of, stamp_of, walk
 from surecast.protocol.paxos.handler import Context, Handler
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.replies import ReplyCache
@@ -99,10 +99,10 @@ class Machine:
                 answers.append((client, sequence, reply))
         return answers if wanted else None
 
-    def cached(self, requests: bytes) -> list[Answer] | None:
-        """The answers to requests that were all carried out before; None as soon as one may be new."""
+    def cached(self, segment: bytes) -> list[Answer] | None:
+        """The answers to the requests of a segment that were all carried out before; None as soon as one may be new."""
         answers: list[Answer] = []
-        for client, sequence, _ in walk(requests):
+        for client, sequence, _ in names_of(segment, SEGMENT_BYTES):
             session = self.cache.sessions.get(client)
             reply = None if session is None else session.replies.get(sequence)
             if session is None or (reply is None and sequence > session.floor):

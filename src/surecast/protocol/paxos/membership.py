@@ -65,7 +65,7 @@ class Membership:
     """
 
     def __init__(self, configurations: Iterable[Configuration], alpha: int, highest: int):
-        self.configurations = list(configurations)
+        self._set(tuple(configurations))
         self.alpha = alpha
         self.highest = highest
 
@@ -89,7 +89,11 @@ class Membership:
 
     def ids(self) -> tuple[int, ...]:
         """All that vote now or soon, by rank."""
-        return tuple(dict.fromkeys(replica for part in self.configurations for replica in part.ids))
+        return self._ids
+
+    def _set(self, configurations: tuple[Configuration, ...]) -> None:
+        self.configurations = configurations
+        self._ids = tuple(dict.fromkeys(replica for part in configurations for replica in part.ids))
 
     def includes(self, replica: int, token: int) -> bool:
         """Whether the replica created with this token votes now or soon."""
@@ -115,13 +119,13 @@ class Membership:
             return b"!the number of the new replica must be larger than all before, its token not 0"
         members = tuple((new, token) if replica == old else (replica, own) for replica, own in current.members)
         self.highest = new
-        self.configurations.append(Configuration(slot + self.alpha, members))
+        self._set((*self.configurations, Configuration(slot + self.alpha, members)))
         return b"+%d" % (slot + self.alpha)
 
     def passed(self, slot: int) -> bool:
         """Forgets what no later instance needs; true where a change took effect."""
         if self.changes and slot + 1 >= self.configurations[1].since:
-            del self.configurations[0]
+            self._set(self.configurations[1:])
             return True
         return False
 

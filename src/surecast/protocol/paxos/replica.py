@@ -80,6 +80,7 @@ class Replica:
         self._heartbeat_s = now
         self._stored_chosen = found.chosen
         self._want_more = False
+        self._unsettled = True
         self._strangers: set[int] = set()
         node.journal.identity(replica, token, found.incarnation + 1, members)
         self._restore(found)
@@ -173,9 +174,9 @@ class Replica:
         """Takes a message of another replica."""
         node = self.node
         node.now = now
-        node.detector.hear(sender, now)
+        node.detector.heard_s[sender] = now
         self._handlers[type(message)](sender, message)
-        self._settle()
+        self._unsettled = True
 
     def tick(self, now: float) -> None:
         """Time has passed. Call it several times in each `heartbeat_s`, whether anything happened or not."""
@@ -203,18 +204,52 @@ class Replica:
         node = self.node
         node.now = now
         node.started = True
-        for turn in sorted(turn for turn in self._own if turn <= number):
-            for message in self._own.pop(turn):
-                self._handlers[type(message)](node.id, message)
-        self._settle()
+        if self._own:
+            for turn in sorted(turn for turn in self._own if turn <= number):
+                for message in self._own.pop(turn):
+                    self._handlers[type(message)](node.id, message)
+            self._unsettled = True
+        if self._unsettled:
+            self._settle()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next turn may have something in it."""
+        node, leader = self.node, self.leader
+        return bool(
+            self._unsettled
+            or node.after
+            or node.messages
+            or node.acks
+            or node.to_self
+            or node.journal.records
+            or self._replies
+            or self._want_more
+            or self.submissions.fresh
+            or (leader.queue and leader.stage is Stage.LEADING)
+            or ((tells_s := leader.tells_at()) is not None and tells_s <= node.now)
+        )
+
+    @property
+    def wake_s(self) -> float | None:
+        """When a turn is needed though nothing may have arrived; None where a tick is early enough."""
+        return self.leader.tells_at()
 
     def take(self) -> Turn:
-        """All that came out since the last turn."""
+        """All that came out since the last turn.
+
+        What is known to be chosen is applied first, except where the leader waits for a vote: then it is applied when
+        the vote is on its way, by `synced`.
+        """
         node = self.node
-        self._dispatch()
+        if self._unsettled and (not node.acks or self.leader.stage is not Stage.IDLE):
+            self._settle()
+        if self.submissions.fresh:
+            self._dispatch()
         if self.leader.leads:
             self._lead()
-        node.flush_acks()
+        if node.acks:
+            node.flush_acks()
         if self._want_more:
             self._want_more = False
             self.catch_up.ask()
@@ -271,7 +306,7 @@ class Replica:
             self.coordinator.extend()
             if self.coordinator.last > last:
                 leader.said_applied = -1
-        if leader.said_applied < node.applied:
+        if (tells_s := leader.tells_at()) is not None and tells_s <= node.now:
             leader.said_applied = node.applied
             message = m.Chosen(leader.ballot, node.applied, self.coordinator.first, self.coordinator.last)
             for other in node.others():
@@ -280,12 +315,14 @@ class Replica:
     def _settle(self) -> None:
         """Applies whatever is known to be chosen, in order."""
         node = self.node
+        self._unsettled = False
         if not node.blank:
+            before = node.applied
             while (value := self._known(node.applied + 1)) is not None:
                 self._apply(node.applied + 1, value)
-            if self.snapshots.is_due():
+            if node.applied != before and self.snapshots.is_due():
                 self.snapshots.take()
-        if self.leader.try_to_lead():
+        if self.leader.stage is Stage.PREPARING and self.leader.try_to_lead():
             self.election.attempt = 0
             self.coordinator.reset()
             self._follow(node.id, self.leader.ballot)
@@ -315,7 +352,7 @@ class Replica:
         node, membership = self.node, self.node.machine.membership
         node.acceptor.learn(slot, value)
         self.snapshots.log_bytes += len(value)
-        before = tuple(membership.configurations)
+        before = membership.configurations
         done = node.machine.apply(value, node.id)
         node.chosen.pop(slot, None)
         keys = [(origin, number) for origin, number, _ in done]
@@ -326,7 +363,7 @@ class Replica:
                 self._replies.append((number, answers))
         if node.settings.variant == "fast":
             self._applied_fast(slot, keys)
-        if before != (now := tuple(membership.configurations)):
+        if before is not (now := membership.configurations):
             self._membership_changed(added=now[-1] != before[-1])
 
     def _applied_fast(self, slot: int, keys: list[tuple[int, int]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surecast.errors import OverloadError
-from surecast.protocol.paxos.batches import make_segment, requests_of
+from surecast.protocol.paxos.batches import make_segment
 from surecast.protocol.paxos.machine import Answer
 from surecast.protocol.paxos.node import Node
 
@@ -66,7 +66,7 @@ class Submissions:
         """
         found = []
         for number in list(self.fresh):
-            answers = self.node.machine.cached(requests_of(self.segments[number]))
+            answers = self.node.machine.cached(self.segments[number])
             if answers is not None:
                 found.append((number, answers))
                 self.done(number)

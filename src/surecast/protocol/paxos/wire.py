@@ -6,11 +6,13 @@ The shell adds length and checksum. Any bytes either decode or raise PeerError.
 from __future__ import annotations
 
 import struct
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
-from surecast.protocol.paxos.batches import NOOP, check_requests, segments_of
+from surecast.protocol.paxos.batches import check_segments, check_value
 
 __all__ = ["VERSION", "decode", "encode"]
 
@@ -20,17 +22,19 @@ _VOTE: Final = struct.Struct(">QQI")
 
 
 class _Form(NamedTuple):
-    """How a message is laid out: its class, its fixed fields, the field of variable length and its kind."""
+    """How a message is laid out: its class, its fixed fields, what gets all fields, and the kind of the last one."""
 
     kind: type[m.Message]
     layout: struct.Struct
-    names: tuple[str, ...]
+    fields: Callable[[Any], tuple[Any, ...]]
     tail: _Tail
 
 
 def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
     names = tuple(kind.__dataclass_fields__)
-    return _Form(kind, struct.Struct(">BB" + layout), names, tail)
+    get: Callable[[Any], Any] = attrgetter(*names)
+    fields = get if len(names) > 1 else lambda message: (get(message),)
+    return _Form(kind, struct.Struct(">BB" + layout), fields, tail)
 
 
 _FORMS: Final = (
@@ -63,11 +67,11 @@ def encode(message: m.Message) -> bytes:
     """
     number = _NUMBER_OF[type(message)]
     form = _FORMS[number]
-    fields = [getattr(message, name) for name in form.names]
+    fields = form.fields(message)
     if not form.tail:
         return form.layout.pack(VERSION, number, *fields)
-    tail = fields.pop()
-    head = form.layout.pack(VERSION, number, *fields)
+    tail = fields[-1]
+    head = form.layout.pack(VERSION, number, *fields[:-1])
     if form.tail == "bytes":
         return head + bytes(tail)
     if form.tail == "optional":
@@ -131,21 +135,8 @@ def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
 
 def _check(message: m.Message) -> None:
     """Whatever will be applied is checked where it comes in: a damaged batch must not reach a vote."""
-    if isinstance(message, m.Forward):
+    if isinstance(message, (m.Accept, m.Propose)):
+        check_value(message.value)
+    elif isinstance(message, m.Forward):
         for segment in message.segments:
-            _check_value(bytes(8) + segment)
-    elif isinstance(message, m.Accept | m.Propose):
-        _check_value(message.value)
-
-
-def _check_value(value: bytes) -> None:
-    if value == NOOP:
-        return
-    if len(value) < 8:
-        raise PeerError("paxos value: shorter than its time stamp")
-    end = 8
-    for _, _, requests in segments_of(value):
-        check_requests(requests)
-        end += 14 + len(requests)
-    if end != len(value):
-        raise PeerError("paxos value: its segments do not add up to it")
+            check_segments(segment, 0)

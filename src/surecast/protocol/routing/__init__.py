@@ -14,6 +14,7 @@ general; under both of them, as under `simple` and `covering`, no event goes whe
 """
 
 from surecast.protocol.routing.broker import ALGORITHMS, ROUTING_SCHEMES, RoutingBroker
+from surecast.protocol.routing.digests import Digest, register_digest, unregister_digest
 from surecast.protocol.routing.messages import Deliver, Effect, Message, Notify, Send, Update
 from surecast.protocol.routing.table import ContentTable
 
@@ -22,10 +23,13 @@ __all__ = [
     "ROUTING_SCHEMES",
     "ContentTable",
     "Deliver",
+    "Digest",
     "Effect",
     "Message",
     "Notify",
     "RoutingBroker",
     "Send",
     "Update",
+    "register_digest",
+    "unregister_digest",
 ]

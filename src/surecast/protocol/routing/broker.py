@@ -108,8 +108,9 @@ class RoutingBroker:
         where = f"broker {self.name}"
         if self.scheme not in ROUTING_SCHEMES:
             raise ConfigurationError(f"{where}: no scheme {self.scheme!r}; use one of {', '.join(ROUTING_SCHEMES)}")
-        if self.algorithm not in ALGORITHMS:
-            raise ConfigurationError(f"{where}: no algorithm {self.algorithm!r}; use one of {', '.join(ALGORITHMS)}")
+        known = ("flooding", *DIGESTS)
+        if self.algorithm not in known:
+            raise ConfigurationError(f"{where}: no algorithm {self.algorithm!r}; use one of {', '.join(known)}")
         if self.algorithm == "flooding" and self.scheme == "hierarchical":
             raise ConfigurationError(f"{where}: flooding has no hierarchical form; use the scheme peer-to-peer")
         if len({self.name, _LOCAL, *self.neighbours}) < len(self.neighbours) + 2:

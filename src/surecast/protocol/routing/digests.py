@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from surecast.errors import ConfigurationError
 from surecast.protocol.filters import Filter, hull, merge
 from surecast.protocol.routing.messages import Update
 
-__all__ = ["DIGESTS", "Digest"]
+__all__ = ["DIGESTS", "Digest", "register_digest", "unregister_digest"]
 
 _Key = TypeVar("_Key")
 
@@ -295,3 +296,32 @@ DIGESTS: Final[dict[str, type[Digest]]] = {
     "merging-exact": _MergingExact,
 }
 """The digest of each algorithm; flooding has none."""
+
+_OWN: Final = frozenset({"flooding", *DIGESTS})
+
+
+def register_digest(algorithm: str, digest: type[Digest]) -> None:
+    """Adds a routing algorithm: what it tells a neighbour of the filters behind a link.
+
+    The digest must announce filters that together match at least the events that the filters behind it match.
+
+    >>> class Everything(Digest):
+    ...     def _add(self, filter: Filter) -> None:
+    ...         if not self.announced:
+    ...             self._announce(Filter())
+    ...     def _remove(self, filter: Filter) -> None:
+    ...         pass
+    >>> register_digest("everything", Everything)
+    >>> "everything" in DIGESTS
+    True
+    >>> unregister_digest("everything")
+    """
+    if algorithm in _OWN or " " in algorithm or not algorithm:
+        raise ConfigurationError(f"a routing algorithm of one's own cannot be called {algorithm!r}; take another word")
+    DIGESTS[algorithm] = digest
+
+
+def unregister_digest(algorithm: str) -> None:
+    """Takes a registered algorithm away again; for tests and for extensions that are unloaded."""
+    if algorithm not in _OWN:
+        DIGESTS.pop(algorithm, None)
