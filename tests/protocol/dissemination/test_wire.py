@@ -35,6 +35,7 @@ from surecast.scenario.paths import Branch
 CODING = CodingSettings(packets=6, packet_bytes=10)
 KEY = b"a key of 16 bytes or more"
 
+u8 = st.integers(0, 255)
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -74,7 +75,7 @@ bodies = st.builds(
 events = st.builds(Announced, u64, u32, u32, times)
 wanted = st.builds(Wanted, u32, u16, st.lists(u16, max_size=9).map(tuple))
 messages = st.one_of(
-    st.builds(Data, u32, u16, times, packets(), st.booleans()),
+    st.builds(Data, u32, u16, times, packets(), u8),
     st.builds(Push, u32, times, packets()),
     st.builds(Reply, u32, times, packets()),
     st.builds(Digest, st.lists(events, max_size=9).map(tuple)),
@@ -85,7 +86,7 @@ messages = st.one_of(
             lambda found: tuple(sorted(found, key=lambda w: w.generation))
         ),
     ),
-    st.builds(Ack, u64, u32, u16),
+    st.builds(Ack, u64, u32, u16, u8, st.integers(0, 1 << 64)),
     st.builds(
         Install, u32, u32, st.just(1000), u32, st.lists(branches(), max_size=4).map(tuple), st.just(1), st.just(3)
     ),

@@ -55,7 +55,7 @@ class Pair:
             items = list(items_of(command))
             self.kinds += [kind for kind, _, _ in items]
             as_packets = [
-                (Item.PACKETS, number, data[RUN_BYTES:]) if kind == Item.RUN else (kind, number, data)
+                (Item.PACKETS, number, data[RUN_BYTES:], None) if kind == Item.RUN else (kind, number, data, None)
                 for kind, number, data in items
             ]
             self.home.execute(command, context)

@@ -236,26 +236,6 @@ class Broker:
         except ViolationError as violation:
             self._violated(connection, violation, now)
 
-    def count_run(
-        self, connection: Connection, topic: str, flags: tuple[int, bool, bool], run: tuple[int, int], now: float
-    ) -> bool:
-        """Takes a run of a client of another replica, its count and length, where it only has to be counted.
-
-        False where more is to be done, and nothing was.
-        """
-        if (
-            connection.session is None
-            or connection.pace is not None
-            or connection.phase is _CLOSED
-            or not self.incoming.count_run(connection, topic, flags, run)
-        ):
-            return False
-        connection.heard_at = now
-        tally = self.tally
-        tally.bytes_in += run[0] * run[1]
-        tally.packets_in += run[0]
-        return True
-
     def announce(self, topic: str, payload: bytes, retain: bool, now: float) -> None:
         """Publishes a message of the broker's own, at QoS 1."""
         packet = Publish(topic, payload, 1, retain)

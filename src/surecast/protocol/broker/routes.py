@@ -155,7 +155,8 @@ class Route:
 
     For QoS 0, `groups` get the same bytes, and `rest` are the targets that are in none of them. For QoS 1, the sessions
     of `direct` end with their connection, so that nothing need be kept of a message to them; those of the groups `low`
-    get it at QoS 0; `kept` are the others. All are made by `prepare`. `plain` says that every message goes to all the
+    get it at QoS 0; `kept` are the others, `kept_low` those among them that want QoS 0, and `high` are all
+    targets that do not. All are made by `prepare`. `plain` says that every message goes to all the
     targets, and to nobody in `taps`.
     """
 
@@ -164,7 +165,9 @@ class Route:
         "_silent",
         "direct",
         "groups",
+        "high",
         "kept",
+        "kept_low",
         "low",
         "plain",
         "rest",
@@ -187,6 +190,8 @@ class Route:
         self.direct: list[tuple[Target, Session, Connection]] = []
         self.low: list[Group] = []
         self.kept: list[Target] = []
+        self.kept_low: list[Target] = []
+        self.high: list[Target] = []
         self._ready = False
         self._silent: tuple[list[Group] | None, list[Group] | None] = (None, None)
 
@@ -211,7 +216,12 @@ class Route:
     def use_once(self) -> None:
         """Prepares a route that nobody will remember: all targets are treated one by one."""
         self.rest = self.kept = self.targets
+        self._split()
         self._ready = True
+
+    def _split(self) -> None:
+        self.kept_low = [target for target in self.kept if not target.qos]
+        self.high = [target for target in self.targets if target.qos]
 
     def _group(self) -> None:
         by_kind: dict[tuple[bool, tuple[int, ...]], Group] = {}
@@ -244,6 +254,7 @@ class Route:
                 group.add(session, connection)
         self.groups = list(by_kind.values())
         self.low = list(low_by_kind.values())
+        self._split()
         speaks_0 = self.rest or self.shares or self.taps or any(group.appends for group in self.groups)
         speaks_1 = self.direct or self.kept or not self.plain or any(group.appends for group in self.low)
         self._silent = (None if speaks_0 else self.groups, None if speaks_1 else self.low)
@@ -260,6 +271,8 @@ class Route:
         self.direct = []
         self.low = []
         self.kept = []
+        self.kept_low = []
+        self.high = []
         self._silent = (None, None)
         self._ready = False
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final
 
-from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.connection import Connection, Phase
 from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Observer, Tally
@@ -21,6 +21,7 @@ from surecast.protocol.mqtt import Publish, PublishRun, ReasonCode
 __all__ = ["ShortWays", "refuses"]
 
 _ENTRIES_MAX: Final = 1_000
+_OPEN: Final = Phase.OPEN
 
 
 class ShortWays(ABC):
@@ -76,33 +77,35 @@ class ShortWays(ABC):
         if qos:
             self._answer_run(connection, run, bool(route.targets))
 
-    def count_run(self, connection: Connection, topic: str, flags: tuple[int, bool, bool], run: tuple[int, int]) -> bool:
-        """Takes a run of a client of another replica, `run` being its count and length, where it only has to be counted.
-
-        False where more is to be done, and nothing was.
-        """
+    def count_run(
+        self, connection: Connection, topic: str, flags: tuple[int, bool, bool], count: int, length: int, now: float
+    ) -> bool:
+        """Takes a run of a client of another replica where it only has to be counted; False where it was not taken."""
         qos, retain, dup = flags
         if (
             qos == 2
             or retain
             or dup
             or self._observer is not None
-            or not connection.allowed.get(topic)
             or not connection.is_elsewhere
+            or connection.pace is not None
+            or connection.phase is not _OPEN
+            or not connection.allowed.get(topic)
             or (qos and self.rejects)
+            or (groups := self._routes.find(topic).quiet(qos)) is None
         ):
             return False
-        count, length = run
         version_5 = connection.version_5
-        groups = self._routes.find(topic).quiet(qos)
-        if groups is None:
-            return False
         for group in groups:
             if group.version_5 is not version_5 or group.identifiers or length > group.bytes_max:
                 return False
         for group in groups:
             group.count += count
-        self._tally.published += count
+        tally = self._tally
+        tally.published += count
+        tally.packets_in += count
+        tally.bytes_in += count * length
+        connection.heard_at = now
         return True
 
     def _run_to_groups(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
@@ -123,27 +126,25 @@ class ShortWays(ABC):
         """Passes a run of QoS 1 on as it is; the targets for which that is impossible are left."""
         version_5, send = connection.version_5, self._outgoing.send_run
         route.prepare()
-        others = [target for target in route.kept if not target.qos]
-        low = run.lowered() if any(group.appends for group in route.low) else b""
+        others = list(route.kept_low)
         for group in route.low:
             if group.version_5 is not version_5 or group.identifiers or run.length > group.bytes_max:
                 members = set(group.sessions)
                 others += [target for target in route.targets if target.session in members]
                 continue
-            for append in group.appends:
-                append(low)
-            self._dirty.update(group.connections)
+            if group.appends:
+                low = run.lowered()
+                for append in group.appends:
+                    append(low)
+                self._dirty.update(group.connections)
             group.count += run.count
-        others += [
-            target
-            for target in route.targets
-            if target.qos
-            and (
+        for target in route.high:
+            if (
                 not target.plain
                 or (version_5 and target.identifiers)
                 or not send(target.session, run, route.topic_field, version_5)
-            )
-        ]
+            ):
+                others.append(target)
         return others
 
     def _answer_run(self, connection: Connection, run: PublishRun, matched: bool) -> None:

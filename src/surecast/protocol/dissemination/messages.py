@@ -51,7 +51,10 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A packet has come over one hop, in this transmission of it. `received` has a bit for each number that has come."""
+    """A packet has come over one hop, in this transmission of it.
+
+    `received` has a bit for each number of its generation that has come.
+    """
 
     event_id: int
     generation: int

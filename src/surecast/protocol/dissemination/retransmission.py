@@ -122,18 +122,18 @@ class Retransmission:
         for key in self._alarms.due(now):
             batch = self._batches[key]
             batch.silences += 1
-            oldest = min(batch.packets, key=lambda number: batch.packets[number].order)
-            out += self._again(key, batch, oldest, now)
+            useless = [number for number, packet in batch.packets.items() if now >= packet.data.deadline_s]
+            oldest = [] if useless else [min(batch.packets, key=lambda number: batch.packets[number].order)]
+            for number in useless + oldest:
+                out += self._again(key, batch, number, now)
             self._wait(key, batch, now)
         return out
 
     def _again(self, key: _Key, batch: _Batch, number: int, now: float) -> list[Send]:
         data = batch.packets[number].data
         if data.turn >= self.tries_max or now >= data.deadline_s:
-            useless = [number] if now < data.deadline_s else list(batch.packets)
-            for each in useless:
-                self._forget(batch, each)
-            self.counts["gave up"] += len(useless)
+            self._forget(batch, number)
+            self.counts["gave up"] += 1
             return []
         self._order += 1
         data = replace(data, turn=data.turn + 1)

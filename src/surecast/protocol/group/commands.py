@@ -7,7 +7,7 @@ follow items, each of a kind, the number of a connection, and data.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -135,13 +135,14 @@ def pack_run(run: PublishRun) -> bytes:
     return _RUN.pack(run.length, run.id_at) + run.data
 
 
-def run_head(data: bytes, known: Heads) -> tuple[int, int, str, tuple[int, bool, bool]]:
-    """Of a RUN item: the length of its packets, where their identifiers are, topic and flags.
+def run_head(data: bytes, at: int, known: Heads) -> tuple[int, int, str, tuple[int, bool, bool]]:
+    """Of a RUN item that begins at `at`: the length of its packets, where their identifiers are, topic and flags.
 
     `known` remembers what the beginnings of packets say.
     """
-    length, id_at = _RUN.unpack_from(data)
-    head = data[RUN_BYTES : RUN_BYTES + id_at]
+    length, id_at = _RUN.unpack_from(data, at)
+    at += RUN_BYTES
+    head = data[at : at + id_at]
     found = known.get(head)
     if found is None:
         topic_at = next(at for at in range(1, 5) if head[at] < 128) + 3
@@ -154,21 +155,21 @@ def run_head(data: bytes, known: Heads) -> tuple[int, int, str, tuple[int, bool,
 
 def read_run(data: bytes, version_5: bool, known: Heads) -> PublishRun:
     """What `pack_run` packed."""
-    length, id_at, topic, flags = run_head(data, known)
+    length, id_at, topic, flags = run_head(data, 0, known)
     messages = data[RUN_BYTES:]
     payload_at = id_at + 2 * (flags[0] > 0) + version_5
     return PublishRun(topic, flags, len(messages) // length, length, id_at, payload_at, messages)
 
 
-def pack(replica: int, life: int, sequence: int, items: list[tuple[int, int, bytes]]) -> bytes:
-    """A command.
+def pack(replica: int, life: int, sequence: int, items: Iterable[tuple[int, int, bytes, object]]) -> bytes:
+    """A command of items: kind, connection, data, and what is not sent.
 
-    >>> command = pack(2, 1, 7, [(Item.LOST, 5, b"gone")])
+    >>> command = pack(2, 1, 7, [(Item.LOST, 5, b"gone", None)])
     >>> HEAD.unpack_from(command), list(items_of(command))
     ((2, 1, 7), [(3, 5, b'gone')])
     """
     parts = [HEAD.pack(replica, life, sequence)]
-    for kind, connection, data in items:
+    for kind, connection, data, _ in items:
         parts.append(ITEM.pack(kind, connection, len(data)))
         parts.append(data)
     return b"".join(parts)

@@ -77,8 +77,7 @@ class Edge(Port):
         self.closing: list[Member] = []
         self._next_local = 0
         self._sequence = 0
-        self._items: list[tuple[int, int, bytes]] = []
-        self._decoded: Decoded = []
+        self._items: Decoded = []
         self._bytes = 0
         self._under_way: dict[int, tuple[float, Decoded]] = {}
         self._early: dict[int, Early] = {}
@@ -269,16 +268,15 @@ class Edge(Port):
         """The next commands, by number, to be carried out; as many as may be under way."""
         taken = []
         while self._items and len(self._under_way) < self.window:
-            items, decoded = self._items, self._decoded
+            items = self._items
             if self._bytes > self.bytes_max and len(items) > 1:
                 count = _fitting(items, self.bytes_max)
-                self._items, self._decoded = items[count:], decoded[count:]
-                items, decoded = items[:count], decoded[:count]
-                self._bytes -= sum(len(data) for _, _, data in items)
+                self._items, items = items[count:], items[:count]
+                self._bytes -= sum(len(item[2]) for item in items)
             else:
-                self._items, self._decoded, self._bytes = [], [], 0
+                self._items, self._bytes = [], 0
             self._sequence += 1
-            self._under_way[self._sequence] = (now, decoded)
+            self._under_way[self._sequence] = (now, items)
             taken.append((self._sequence, pack(self.machine.replica, self.life, self._sequence, items)))
         return taken
 
@@ -356,7 +354,7 @@ class Edge(Port):
         known = self.machine.sources.get(self.machine.replica)
         self.life = max(life, known.life + 1 if known is not None else life)
         self._sequence = 0
-        self._items, self._decoded, self._bytes = [], [], 0
+        self._items, self._bytes = [], 0
         self._under_way.clear()
         self._early.clear()
         self.closing += self.members.values()
@@ -364,15 +362,14 @@ class Edge(Port):
         self.control(Item.TICK)
 
     def _add(self, kind: int, number: int, data: bytes, packets: Packets | None) -> None:
-        self._items.append((kind, number, data))
-        self._decoded.append((kind, number, packets))
+        self._items.append((kind, number, data, packets))
         self._bytes += len(data)
 
 
-def _fitting(items: list[tuple[int, int, bytes]], bytes_max: int) -> int:
+def _fitting(items: Decoded, bytes_max: int) -> int:
     """How many items go into one command, at least one."""
     size = 0
-    for count, (_, _, data) in enumerate(items):
+    for count, (_, _, data, _) in enumerate(items):
         size += len(data)
         if size > bytes_max and count:
             return count

@@ -31,10 +31,10 @@ from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
     HEAD,
+    ITEM,
     RUN_BYTES,
     Heads,
     Item,
-    items_of,
     pack_texts,
     read_entry,
     read_run,
@@ -49,8 +49,8 @@ __all__ = ["GroupMachine", "MakeBroker", "Port"]
 MakeBroker = Callable[[Authorise], Broker]
 """Makes the core; every replica must make it with the same settings."""
 
-Decoded = list[tuple[int, int, list[Packet | PublishRun | AckRun] | None]]
-"""What the home replica knows of the items of a command before it is carried out: kind, connection, decoded packets."""
+Decoded = list[tuple[int, int, bytes, list[Packet | PublishRun | AckRun] | None]]
+"""The items of a command as the home replica has them: kind, connection, data, and the packets that are in the data."""
 
 _SWEEP_US: Final = 5_000_000
 
@@ -247,15 +247,28 @@ class GroupMachine:
         if replica == self.replica:
             decoded = self.port.decoded(source.life, sequence)
             if decoded is not None:
-                self._run_decoded(source, command, decoded, now)
+                self._run_decoded(source, decoded, now)
                 return
-        handlers = self._handlers
-        for kind, number, data in items_of(command):
-            handlers[kind](source, number, data, now)
+        handlers, at, end = self._handlers, HEAD.size, len(command)
+        while at < end:
+            kind, number, size = ITEM.unpack_from(command, at)
+            at += ITEM.size
+            if kind != Item.RUN or not self._counts(source, number, command, at, size, now):
+                handlers[kind](source, number, command[at : at + size], now)
+            at += size
 
-    def _run_decoded(self, source: _Source, command: bytes, decoded: Decoded, now: float) -> None:
-        handlers, connections = self._handlers, source.connections
-        for (kind, number, data), (_, _, packets) in zip(items_of(command), decoded, strict=True):
+    def _counts(self, source: _Source, number: int, command: bytes, at: int, size: int, now: float) -> bool:
+        """Takes the RUN item at `at` where this replica has to do no more than count it."""
+        connection = source.connections.get(number)
+        size -= RUN_BYTES
+        if connection is None or size > connection.limits.packet_bytes_max:
+            return False
+        length, _, topic, flags = run_head(command, at, self._heads)
+        return self.broker.incoming.count_run(connection, topic, flags, size // length, length, now)
+
+    def _run_decoded(self, source: _Source, decoded: Decoded, now: float) -> None:
+        broker, handlers, connections = self.broker, self._handlers, source.connections
+        for kind, number, data, packets in decoded:
             if packets is None:
                 handlers[kind](source, number, data, now)
             elif (connection := connections.get(number)) is not None:
@@ -263,11 +276,11 @@ class GroupMachine:
                 run = packets[0]
                 if size > connection.limits.packet_bytes_max:
                     # The limit of this very client may be crossed, which the decoders elsewhere notice.
-                    self.broker.receive(connection, data[-size:], now)
+                    broker.receive(connection, data[-size:], now)
                 elif kind == Item.RUN and isinstance(run, PublishRun):
-                    self.broker.handle_run(connection, run, size, now)
+                    broker.handle_run(connection, run, size, now)
                 else:
-                    self.broker.handle(connection, packets, size, now)
+                    broker.handle(connection, packets, size, now)
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)
@@ -294,10 +307,7 @@ class GroupMachine:
         if size > connection.limits.packet_bytes_max:
             self.broker.receive(connection, data[RUN_BYTES:], now)
             return
-        length, id_at, topic, flags = run_head(data, self._heads)
-        if not self.broker.count_run(connection, topic, flags, (size // length, length), now):
-            run = read_run(data, connection.version_5, self._heads)
-            self.broker.handle_run(connection, run, size, now)
+        self.broker.handle_run(connection, read_run(data, connection.version_5, self._heads), size, now)
 
     def _lost(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.pop(number, None)

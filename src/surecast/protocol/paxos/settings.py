@@ -26,8 +26,8 @@ class PaxosSettings:
     `election_step_s`: how much longer each next rank waits before it stands for election.
     `backoff_s`: the largest random addition to that wait.
     `resend_s`: time after which an unanswered message is sent again. `retry_s`: likewise for a client's request.
-    `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and by
-    itself only after it. The shell has to give it a turn then (`Replica.wake_s`). 0: it tells at once.
+    `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and
+    by itself only after it. The shell has to give it a turn then (`Replica.wake_s`). 0: it tells at once.
     `recover_s`: how long a fast instance may stay open before the leader settles it.
     `cooldown_s`: how long the fast variant stays classic after too many collisions.
     `value_bytes_max`: about how large one instance grows. `queue_bytes_max`: requests held, here and at the leader.
