@@ -78,13 +78,13 @@ class Mutation:
 
 
 MUTATIONS = {
-    "promise not stored": Mutation(promise_not_stored, "multi", 3, 11),
+    "promise not stored": Mutation(promise_not_stored, "multi", 3, 79),
     "vote not stored": Mutation(vote_not_stored, "multi", 3, 0),
-    "votes told before they are stored": Mutation(votes_told_before_stored, "multi", 3, 19),
+    "votes told before they are stored": Mutation(votes_told_before_stored, "multi", 3, 50),
     "quorum too small": Mutation(quorum_too_small, "multi", 5, 0),
     "votes of earlier ballots ignored": Mutation(old_votes_ignored, "multi", 3, 3),
-    "O4 ignored": Mutation(any_fast_value_picked, "fast", 5, 9),
+    "O4 ignored": Mutation(any_fast_value_picked, "fast", 5, 4),
     "fast quorum too small": Mutation(fast_quorum_too_small, "fast", 3, 7),
-    "closing forgotten": Mutation(closing_forgotten, "fast", 3, 158),
+    "closing forgotten": Mutation(closing_forgotten, "fast", 3, 40),
     "replies forgotten": Mutation(replies_forgotten, "multi", 3, 0, "exactly once"),
 }
