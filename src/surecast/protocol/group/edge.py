@@ -36,6 +36,7 @@ _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 _CHECK_S: Final = 0.5
 _TOPICS_MAX: Final = 1_000
+_RUN: Final = int(Item.RUN)
 
 
 class Edge(Port):
@@ -151,10 +152,12 @@ class Edge(Port):
         if member.session is not None:
             if packets is not None and len(packets) == 1:
                 run = packets[0]
-                if isinstance(run, Publish) and (single := run_of_one(run, member.version_5)) is not None:
+                if run.__class__ is Publish and (single := run_of_one(run, member.version_5)) is not None:
                     packets = [run := single]
-                if isinstance(run, PublishRun):
-                    self._add(Item.RUN, member.local, pack_run(run), packets)
+                if run.__class__ is PublishRun:
+                    data = pack_run(run)
+                    self._items.append((_RUN, member.local, data, packets))
+                    self._bytes += len(data)
                     return
             self._add(Item.PACKETS, member.local, data, packets)
             return

@@ -15,7 +15,7 @@ from typing import Any
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.ballots import owner_of
-from surecast.protocol.paxos.batches import check_requests, pack_requests, segment_key
+from surecast.protocol.paxos.batches import check_requests, pack_requests
 from surecast.protocol.paxos.catch_up import CatchUp
 from surecast.protocol.paxos.election import Election
 from surecast.protocol.paxos.fast_coordinator import FastCoordinator
@@ -23,10 +23,10 @@ from surecast.protocol.paxos.fast_track import FastTrack
 from surecast.protocol.paxos.handler import Handler
 from surecast.protocol.paxos.journal import Restored, read_records
 from surecast.protocol.paxos.leader import Leader, Stage
-from surecast.protocol.paxos.machine import Answer, Machine, Observer
+from surecast.protocol.paxos.learner import Learner
+from surecast.protocol.paxos.machine import Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
-from surecast.protocol.paxos.quorums import digest_of
 from surecast.protocol.paxos.settings import PaxosSettings
 from surecast.protocol.paxos.snapshots import Snapshots
 from surecast.protocol.paxos.submissions import Submissions
@@ -74,7 +74,15 @@ class Replica:
         self.catch_up = CatchUp(node)
         self.snapshots = Snapshots(node, self.catch_up)
         self.submissions = Submissions(node, found.incarnation + 1)
-        self._replies: list[tuple[int, list[Answer]]] = []
+        self.learner = Learner(
+            node,
+            self.leader,
+            self.track,
+            self.coordinator,
+            self.submissions,
+            self.snapshots,
+            self._membership_changed,
+        )
         self._number = 0
         self._own: dict[int, list[m.Message]] = {}
         self._heartbeat_s = now
@@ -223,7 +231,7 @@ class Replica:
             or node.acks
             or node.to_self
             or node.journal.records
-            or self._replies
+            or self.learner.replies
             or self._want_more
             or self.submissions.fresh
             or (leader.queue and leader.stage is Stage.LEADING)
@@ -260,8 +268,7 @@ class Replica:
             self._own[self._number], node.to_self = node.to_self, []
         messages, node.messages = node.messages, []
         after, node.after = node.after, []
-        replies, self._replies = self._replies, []
-        return Turn(self._number, node.journal.take(), messages, after, replies)
+        return Turn(self._number, node.journal.take(), messages, after, self.learner.take_replies())
 
     # What happens in between
 
@@ -280,7 +287,7 @@ class Replica:
     def _dispatch(self) -> None:
         """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
         node, settings = self.node, self.node.settings
-        self._replies += self.submissions.answer()
+        self.learner.answer_known()
         direct = settings.variant == "fast" and settings.allow_direct
         while self.submissions.fresh:
             if self.leader.leads:
@@ -313,68 +320,13 @@ class Replica:
                 node.send(other, message)
 
     def _settle(self) -> None:
-        """Applies whatever is known to be chosen, in order."""
-        node = self.node
+        """Applies whatever is known to be chosen, and leads where enough have promised."""
         self._unsettled = False
-        if not node.blank:
-            before = node.applied
-            while (value := self._known(node.applied + 1)) is not None:
-                self._apply(node.applied + 1, value)
-            if node.applied != before and self.snapshots.is_due():
-                self.snapshots.take()
+        self.learner.learn()
         if self.leader.stage is Stage.PREPARING and self.leader.try_to_lead():
             self.election.attempt = 0
             self.coordinator.reset()
-            self._follow(node.id, self.leader.ballot)
-
-    def _known(self, slot: int) -> bytes | None:
-        node = self.node
-        value = node.chosen.get(slot)
-        if value is None:
-            value = node.told(slot)
-        if value is None and slot in self.track.tallies:
-            value = self._won(slot)
-        return value
-
-    def _won(self, slot: int) -> bytes | None:
-        """The value with a fast quorum of votes, where it is at hand."""
-        node = self.node
-        digest = self.track.winner(slot, node.machine.membership.at(slot))
-        if digest is None:
-            return None
-        voted = node.acceptor.votes.get(slot)
-        if voted is not None and digest_of(voted[1]) == digest:
-            return voted[1]
-        node.aim(slot, node.leader)
-        return self.coordinator.value_of(slot, digest)
-
-    def _apply(self, slot: int, value: bytes) -> None:
-        node, membership = self.node, self.node.machine.membership
-        node.acceptor.learn(slot, value)
-        self.snapshots.log_bytes += len(value)
-        before = membership.configurations
-        done = node.machine.apply(value, node.id)
-        node.chosen.pop(slot, None)
-        keys = [(origin, number) for origin, number, _ in done]
-        self.leader.applied(slot, keys)
-        for origin, number, answers in done:
-            if origin == node.id and answers is not None:
-                self.submissions.done(number)
-                self._replies.append((number, answers))
-        if node.settings.variant == "fast":
-            self._applied_fast(slot, keys)
-        if before is not (now := membership.configurations):
-            self._membership_changed(added=now[-1] != before[-1])
-
-    def _applied_fast(self, slot: int, keys: list[tuple[int, int]]) -> None:
-        """Own proposals that lost the instance go again."""
-        self.coordinator.applied(slot)
-        for segment in self.track.applied(slot):
-            key = segment_key(segment)
-            if key not in keys:
-                self.leader.return_to_queue(segment)
-                if key[0] == self.node.id and not self.leader.leads:
-                    self.submissions.again(key[1])
+            self._follow(self.node.id, self.leader.ballot)
 
     def _check_voting(self) -> bool:
         """A replica votes once it knows that the group counts on it under its own token; a blank one knows nothing."""
