@@ -275,3 +275,24 @@ def test_a_synchronous_client_that_cannot_connect_leaves_no_thread_behind() -> N
     with pytest.raises(ClientError, match="no replica answered"):
         SyncGroupClient([f"127.0.0.1:{free_port()}"], patience_s=0.2)
     assert threading.active_count() == before
+
+
+def test_a_client_goes_over_to_the_replica_it_is_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+        async with broker(tmp_path / "a") as first, broker(tmp_path / "b") as second:
+            addresses = [f"127.0.0.1:{first}", f"127.0.0.1:{second}"]
+            async with GroupClient(addresses, patience_s=20) as client:
+                for port in (first, second, second, first):
+                    await client.move(f"127.0.0.1:{port}")
+                    async with Client("127.0.0.1", port) as reader:
+                        await reader.subscribe("t", qos=1)
+                        await client.publish("t", b"%d" % port)
+                        assert client.address == ("127.0.0.1", port)
+                        assert (await asyncio.wait_for(reader.message(), 10)).payload == b"%d" % port
+                assert client.fail_overs == 0
+                with pytest.raises(ConfigurationError, match="none of the addresses"):
+                    await client.move("127.0.0.1:1")
+
+    asyncio.run(run())

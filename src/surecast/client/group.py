@@ -121,6 +121,7 @@ class GroupClient:
         self._token = secrets.token_hex(8)
         self._sequence = 0
         self._at = secrets.randbelow(len(self.addresses))
+        self._wanted: int | None = None
         self._client: Client | None = None
         self._connected = asyncio.Event()
         self._subscriptions: dict[str, tuple[Subscription, Properties]] = {}
@@ -166,6 +167,19 @@ class GroupClient:
         """The replica it is connected to; None while there is none."""
         client = self._client
         return None if client is None or client.ended is not None else (client.host, client.port)
+
+    async def move(self, address: str) -> None:
+        """Goes over to another replica, say to the one that leads; what is under way goes again there.
+
+        Where that one does not answer, the next is tried, as ever.
+        """
+        target = split_address(address)
+        if target not in self.addresses:
+            raise ConfigurationError(f"{address} is none of the addresses of this client's group")
+        if self.address != target:
+            self._wanted = self.addresses.index(target)
+            if self._client is not None:
+                await self._client.disconnect()
 
     async def publish(
         self,
@@ -281,13 +295,14 @@ class GroupClient:
                     self._attempt(client, publication)
                 reason = await client.wait_ended()
                 self._connected.clear()
-                self.fail_overs += 1
+                self.fail_overs += self._wanted is None
             await client.disconnect()
             memory = client.memory()
             if isinstance(reason, RefusedError) and reason.reason not in _TRANSIENT and not self._is_own(reason):
                 self._fail(reason)
                 return
-            self._at = (self._at + 1) % len(self.addresses)
+            self._at = (self._at + 1) % len(self.addresses) if self._wanted is None else self._wanted
+            self._wanted = None
 
     def _is_own(self, reason: RefusedError) -> bool:
         """Whether it was this client that took its session over.

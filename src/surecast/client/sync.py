@@ -66,6 +66,10 @@ class SyncGroupClient:
         """Takes subscriptions back."""
         return self._background.run(self._client.unsubscribe(*filters))
 
+    def move(self, address: str) -> None:
+        """Goes over to another replica, say to the one that leads; what is under way goes again there."""
+        self._background.run(self._client.move(address))
+
     def message(self, timeout_s: float | None = None) -> Message:
         """The next message; TimeoutError if none comes in time."""
         return self._background.run(self._client.message(), timeout_s)

@@ -65,6 +65,9 @@ class Link(ABC):
     async def close(self) -> None:
         """Ends it."""
 
+    async def move(self, address: str) -> None:
+        """Goes over to another replica, where it can."""
+
 
 class KeenLink(Link):
     """Sends each event again, by whichever replica, until it is acknowledged or `patience_s` is over.
@@ -95,6 +98,10 @@ class KeenLink(Link):
     async def close(self) -> None:
         """Ends the connection."""
         await self._client.close()
+
+    async def move(self, address: str) -> None:
+        """Goes over to another replica."""
+        await self._client.move(address)
 
 
 class DirectLink(Link):

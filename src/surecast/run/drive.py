@@ -33,6 +33,7 @@ _SETTLE_S: Final = 0.5
 _IDLE_S: Final = 0.3
 _DRAIN_S: Final = 20.0
 _UNTAKEN: Final = 0.0
+_FOLLOW_S: Final = 0.25
 
 
 @dataclass
@@ -168,6 +169,17 @@ class _Drive:
             found.append(KeenLink(own, who, patience_s) if patience_s > 0 else DirectLink(own, who))
         return found
 
+    async def _follow_leader(self, end: float) -> None:
+        """Keeps the publishers at whichever replica leads (`delivery.replication.entry`)."""
+        known = 0
+        while time.time() < end:
+            leader = await self.processes.leader()
+            if leader and leader != known:
+                known = leader
+                address = self.processes.addresses[self.processes.numbers.index(leader)]
+                await asyncio.gather(*(link.move(address) for link in self.links))
+            await asyncio.sleep(_FOLLOW_S)
+
     def stop(self) -> None:
         """Ends the run early."""
         self._stopping.set()
@@ -203,6 +215,8 @@ class _Drive:
         for at in self.plan.leader_kills_s:
             when = began + at / self.plan.scale
             self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
+        if len(self.processes.numbers) > 1 and self.plan.group.entry == "leader":
+            self._spawn(self._follow_leader(end))
         faulty = len(self._tasks)
         self._spawn(self._publish_all(began))
         await self._wait(began, end)

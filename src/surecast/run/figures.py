@@ -327,7 +327,7 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcome
     if broker.notification_service is not None or broker.matching is not None:
         builder.warn(f"broker {broker.name}: the service times of the scenario are not run: the broker takes its own")
     if plan.group.replicas > 1 and plan.group.entry == "leader":
-        builder.note("publishers are connected to all replicas alike, whatever delivery.replication.entry says")
+        builder.note("publishers are connected to the replica that leads, and follow when another does")
     _warn_of_start_up(builder, measured)
     lost = sum(int(found.dropped_for(LOST).sum()) for found in outcomes)
     if lost:
