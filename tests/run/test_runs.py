@@ -77,7 +77,7 @@ def test_what_waits_for_longer_than_its_lifetime_expires(runs: Runs) -> None:
         expected += not _is_on(plan, at) and min(ends[0], plan.end_s) - at > 3.0
     expired = report.value("count_dropped", name="s", detail="expired while disconnected")
     assert expected > 0
-    assert expired == pytest.approx(expected, abs=0.1 * len(plan.events))
+    assert expired == pytest.approx(expected, abs=0.2 * len(plan.events))
     assert report.value("event_lifetime_s", name="s") == 3.0
 
 
