@@ -103,7 +103,7 @@ def test_shared_subscriptions_get_each_message_once() -> None:
 def test_nobody_gets_what_they_may_not_publish() -> None:
     world = straight_world()
     for site in world.sites:
-        site.machine._authorise = lambda user, client, action, topic: action == "subscribe"
+        site.machine.rules.authorise = lambda user, client, action, topic: action == "subscribe"
     reader = Reader(world, 0, "r", "log/#")
     reader.wait()
     writer = Client(world, "writer", publish_qos=0)

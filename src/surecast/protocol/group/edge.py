@@ -192,8 +192,8 @@ class Edge(Port):
         return packets, data
 
     def _may_publish(self, member: Member, client: str, topic: str) -> bool:
-        if member.may_by is not self.machine.rules or len(member.may) > _TOPICS_MAX:
-            member.may, member.may_by = {}, self.machine.rules
+        if member.may_by is not self.machine.rules.access or len(member.may) > _TOPICS_MAX:
+            member.may, member.may_by = {}, self.machine.rules.access
         allowed = member.may.get(topic)
         if allowed is None:
             allowed = member.may[topic] = self.machine.allows(member.user, client, "publish", topic)

@@ -15,15 +15,7 @@ from functools import partial
 from typing import Final
 
 from surecast.errors import PeerError, SurecastError
-from surecast.protocol.broker import (
-    Broker,
-    BrokerSettings,
-    Connection,
-    LimitTable,
-    Origin,
-    everyone,
-    publish_system_topics,
-)
+from surecast.protocol.broker import Broker, Connection, Origin, publish_system_topics
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.snapshot import decode_state, encode_state
@@ -41,6 +33,7 @@ from surecast.protocol.group.commands import (
     read_texts,
     run_head,
 )
+from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
 from surecast.protocol.mqtt import AckRun, Packet, PublishRun, ReasonCode
 from surecast.protocol.paxos import Context
 
@@ -96,16 +89,15 @@ class GroupMachine:
         replica: int,
         make_broker: MakeBroker,
         *,
-        make_rules: Callable[[bytes], Authorise] | None = None,
-        make_limits: Callable[[bytes], tuple[BrokerSettings, LimitTable]] | None = None,
+        make_rules: MakeRules | None = None,
+        make_limits: MakeLimits | None = None,
         applications: Iterable[Application] = (),
         version: str = "surecast",
     ):
         self.replica = replica
         self.port = Port()
         self._make_broker = make_broker
-        self._make_rules = make_rules
-        self._make_limits = make_limits
+        self.rules = Rules(make_rules, make_limits)
         self._version = version
         self.applications = {application.name: application for application in applications}
         self._heads: Heads = {}
@@ -130,12 +122,10 @@ class GroupMachine:
     def _reset(self) -> None:
         self.sources: dict[int, _Source] = {}
         self.backup = Parts()
-        self.rules = b""
-        self.limits = b""
-        self._authorise: Authorise = everyone
+        self.rules = self.rules.anew()
         self._swept_us = 0
         self.time_us = 0
-        self.broker = self._make_broker(lambda *asked: self._authorise(*asked))
+        self.broker = self._make_broker(lambda *asked: self.rules.authorise(*asked))
         for application in self.applications.values():
             application.restore(b"")
             for topic_filter in application.topics:
@@ -191,7 +181,7 @@ class GroupMachine:
         ]
         times = self.time_us.to_bytes(8, "big") + self._swept_us.to_bytes(8, "big")
         parts = (self.backup.pack(), pack_texts(*sources), pack_texts(*applications))
-        return pack_texts(times, self.rules, self.limits, *parts, encode_state(self.broker))
+        return pack_texts(times, self.rules.access, self.rules.limits, *parts, encode_state(self.broker))
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot."""
@@ -207,8 +197,8 @@ class GroupMachine:
         times, rules, limits, backup, sources, applications, core = read_texts(state)
         self.backup.restore(backup)
         self.time_us, self._swept_us = int.from_bytes(times[:8], "big"), int.from_bytes(times[8:], "big")
-        self._use_rules(rules)
-        self._use_limits(limits, self.time_us / 1e6)
+        self.rules.use(rules)
+        self.rules.use_limits(limits, self.broker, self.time_us / 1e6)
         decode_state(self.broker, core)
         for packed in read_texts(sources):
             head, early, numbers = read_texts(packed)
@@ -230,7 +220,7 @@ class GroupMachine:
 
     def allows(self, user: str, client: str, action: str, topic: str) -> bool:
         """Whether a client may publish or subscribe to a topic, by the rules that hold for all replicas."""
-        return not topic.startswith("$") and self._authorise(user, client, action, topic)
+        return not topic.startswith("$") and self.rules.authorise(user, client, action, topic)
 
     # What commands do.
 
@@ -349,31 +339,13 @@ class GroupMachine:
             self.broker.remove_subscription(session, key, now)
 
     def _set_rules(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        if data == self.rules:
-            return
-        self._use_rules(data)
-        self._revoke(now)
-
-    def _revoke(self, now: float) -> None:
-        """Ends what the access rules do not allow any more."""
-        self.broker.permissions_changed()
-        for session in list(self.broker.sessions.by_client.values()):
-            for key, subscription in list(session.subscriptions.items()):
-                if not self._authorise(session.user, session.client, "subscribe", subscription.filter):
-                    self.broker.remove_subscription(session, key, now)
-
-    def _use_rules(self, rules: bytes) -> None:
-        self.rules = rules
-        self._authorise = self._make_rules(rules) if rules and self._make_rules is not None else everyone
+        if data != self.rules.access:
+            self.rules.use(data)
+            self.rules.revoke(self.broker, now)
 
     def _set_limits(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        if data != self.limits:
-            self._use_limits(data, now)
-
-    def _use_limits(self, limits: bytes, now: float) -> None:
-        self.limits = limits
-        if limits and self._make_limits is not None:
-            self.broker.configure(*self._make_limits(limits), now)
+        if data != self.rules.limits:
+            self.rules.use_limits(data, self.broker, now)
 
     def _system(self, source: _Source, number: int, data: bytes, now: float) -> None:
         publish_system_topics(self.broker, self._version, now)
@@ -397,7 +369,7 @@ class GroupMachine:
                 self.broker.lost(connection, now, "the group begins with a backup")
             source.connections.clear()
         kept = self.sources, self.backup, self.time_us, self._swept_us
-        rules, limits, outcome = self.rules, self.limits, b"+"
+        rules, limits, outcome = self.rules.access, self.rules.limits, b"+"
         self._reset()
         try:
             self._read(state)
@@ -405,11 +377,11 @@ class GroupMachine:
             self._reset()
             outcome = b"!" + str(error).encode()
         self.sources, self.backup, self.time_us, self._swept_us = kept
-        self._use_rules(rules)
-        self._use_limits(limits, now)
+        self.rules.use(rules)
+        self.rules.use_limits(limits, self.broker, now)
         for connection in list(self.broker.connections.values()):
             self.broker.lost(connection, now, "the group was restored from a backup")
-        self._revoke(now)
+        self.rules.revoke(self.broker, now)
         return outcome
 
     # Applications.
