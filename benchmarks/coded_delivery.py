@@ -3,26 +3,40 @@ simulation.
 
     python benchmarks/coded_delivery.py done          10,000 events to 100 subscribers (about a minute)
     python benchmarks/coded_delivery.py compare       prediction and simulation, all schemes at three losses
-    python benchmarks/coded_delivery.py bursts        the same losses in bursts
+    python benchmarks/coded_delivery.py bursts        the same losses, five packets in a row on average
+    python benchmarks/coded_delivery.py large         100 brokers, 2,000 subscribers, 14 rounds of gossip
+    python benchmarks/coded_delivery.py gossip        gossip alone, with one effect after the other switched off
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from surecast.predict.coding.answer import predict_coding
+from surecast.predict.coding import Alternative as PredictAlternative
+from surecast.predict.coding import Channel as PredictChannel
+from surecast.predict.coding import Forecaster, predict_coding
+from surecast.predict.coding import audiences_of as predicted_audiences
+from surecast.predict.coding.gossip import mean_of
+from surecast.predict.coding.network import peers_of
 from surecast.protocol.dissemination import SCHEMES
 from surecast.report import QoSReport
 from surecast.scenario import load_system
 from surecast.simulate.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
-from surecast.simulate.coding.answer import messages_minimum
+from surecast.simulate.coding.answer import estimate, messages_minimum
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "coded.yaml"
-METRICS = ("all_on_time_share", "reliability", "delay_mean_s", "messages_per_event")
+METRICS = ("all_on_time_share", "reliability", "delay_mean_s", "messages_per_event", "bytes_per_event")
+BURSTS = {"overlay.links.burst": "5"}
+LARGE = {
+    "overlay.brokers[0].count": "100",
+    "workload.subscribers[0].count": "2000",
+    "delivery.coding.gossip.rounds": "14",
+}
 
 
 def done(events: int, rounds: int, access_loss: float, seed: int | None) -> None:
@@ -60,26 +74,72 @@ def done(events: int, rounds: int, access_loss: float, seed: int | None) -> None
     print(f"  {seconds:.1f} s ({cpu:.1f} s of processor), {1000 * cpu / events:.2f} ms an event")
 
 
-def compare(losses: list[float], half_width: float, channel: Channel | None = None, predicted: bool = True) -> None:
+def compare(losses: list[float], half_width: float, changes: dict[str, str], schemes: list[str]) -> None:
     """A table of predicted and simulated figures; the latter with their half-widths."""
-    print("| loss | scheme | " + " | ".join(METRICS) + " |")
+    print("| loss | scheme | events | " + " | ".join(METRICS) + " | delay p99 | CPU s |")
     for loss in losses:
-        _, system = load_system(SCENARIO, {"overlay.links.loss": str(loss)})
-        forecast = predict_coding(system, quantiles=()) if predicted else None
-        for scheme in SCHEMES:
+        _, system = load_system(SCENARIO, {"overlay.links.loss": str(loss), **changes})
+        forecast = predict_coding(system, quantiles=(0.99,))
+        for scheme in schemes:
+            cpu = time.process_time()
             simulated = simulate_coding(
-                system, [scheme], events=200, half_width=half_width, seed=system.seed, channel=channel, quantiles=()
+                system, [scheme], events=200, half_width=half_width, seed=system.seed, quantiles=(0.99,)
             )
+            cpu = time.process_time() - cpu
             for variant in simulated.variants:
                 cells = [_cell(forecast, simulated, metric, variant) for metric in METRICS]
-                print(f"| {loss:g} | {variant} | " + " | ".join(cells) + " |", flush=True)
+                cells.append(_cell(forecast, simulated, "delay_quantile_s", variant, "p99"))
+                events = simulated.figure("all_on_time_share", scope="system", variant=variant).samples
+                print(f"| {loss:g} | {variant} | {events} | " + " | ".join(cells) + f" | {cpu:.0f} |", flush=True)
 
 
-def _cell(forecast: QoSReport | None, simulated: QoSReport, metric: str, variant: str) -> str:
+def gossip(losses: list[float], events: int) -> None:
+    """Predicted and simulated gossip alone, as it is and with one simplification of the formula after the other made
+    true in the simulation: complete views, one loss between all peers, answers without delay, no deadline."""
+    for loss in losses:
+        _, whole = load_system(SCENARIO, {"overlay.links.loss": str(loss)})
+        assert whole.delivery.coding is not None
+        (home,) = predicted_audiences(whole)
+        alike = 1.0 - mean_of(peers_of(whole.overlay, home, PredictChannel(), with_source=True).success)
+        links = tuple(replace(link, latency_s=0.01 * link.latency_s) for link in whole.overlay.links)
+        quick = replace(whole, overlay=replace(whole.overlay, links=links))
+        long = replace(quick, publishers=tuple(replace(p, deadline_s=20.0) for p in quick.publishers))
+        for name, system, view_size, peer_loss in (
+            ("as it is", whole, 30, None),
+            ("complete views", whole, 1000, None),
+            ("and equal peers", whole, 1000, alike),
+            ("and quick answers", quick, 1000, alike),
+            ("and 20 s", long, 1000, alike),
+        ):
+            (audience,) = audiences_of(system)
+            homes = [system.subscribers[i].home for i in audience.members]
+            settings = settings_for(whole.delivery.coding, Alternative("gossip"))
+            caster = Caster(
+                system.overlay,
+                audience.source,
+                homes,
+                replace(settings, view_size=min(view_size, len(homes) + 1)),
+                deadline_s=audience.deadline_s,
+                seed=system.seed,
+                channel=Channel(peer_loss=peer_loss),
+            )
+            on_time = caster.run(events).on_time
+            (home,) = predicted_audiences(system)
+            said = Forecaster(system, PredictChannel(peer_loss=peer_loss)).outcome(home, PredictAlternative("gossip"))
+            share, half = estimate(on_time.all(axis=1))
+            mean = float(said.on_time @ home.weights) / home.size
+            print(
+                f"loss {loss:g}, {name}: for all {said.all_on_time:.3f} / {share:.3f} ± {half:.3f}, "
+                f"reliability {mean:.4f} / {on_time.mean():.4f}",
+                flush=True,
+            )
+
+
+def _cell(forecast: QoSReport, simulated: QoSReport, metric: str, variant: str, detail: str = "") -> str:
     """Predicted / simulated; a figure that is not there is a dash."""
     said = []
-    for report in (forecast, simulated) if forecast is not None else (simulated,):
-        found = report.select(scope="system", metric=metric, detail="", variant=variant)
+    for report in (forecast, simulated):
+        found = report.select(scope="system", metric=metric, detail=detail, variant=variant)
         figures = list(found)
         ends = [] if not figures else [end for end in (figures[0].low, figures[0].high) if end is not None]
         half = f" ± {max(abs(figures[0].value - end) for end in ends):.2g}" if ends else ""
@@ -89,19 +149,24 @@ def _cell(forecast: QoSReport | None, simulated: QoSReport, metric: str, variant
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("done", "compare", "bursts"))
+    parser.add_argument("what", choices=("done", "compare", "bursts", "large", "gossip"))
     parser.add_argument("--events", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--access-loss", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=None, help="of losses and choices; the overlay is the scenario's")
     parser.add_argument("--half-width", type=float, default=0.01)
     parser.add_argument("--loss", type=float, action="append")
+    parser.add_argument("--scheme", choices=SCHEMES, action="append")
     chosen = parser.parse_args()
     if chosen.what == "done":
         done(chosen.events or 10_000, chosen.rounds, chosen.access_loss, chosen.seed)
         return
-    bursts = Channel(burst_mean=5.0) if chosen.what == "bursts" else None
-    compare(chosen.loss or [0.02, 0.1, 0.2], chosen.half_width, bursts, chosen.what == "compare")
+    if chosen.what == "gossip":
+        gossip(chosen.loss or [0.1], chosen.events or 4000)
+        return
+    losses = [0.1] if chosen.what == "large" else [0.02, 0.05, 0.1, 0.2]
+    changes = {"bursts": BURSTS, "large": LARGE}.get(chosen.what, {})
+    compare(chosen.loss or losses, chosen.half_width, changes, chosen.scheme or list(SCHEMES))
 
 
 if __name__ == "__main__":

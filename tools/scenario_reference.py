@@ -42,7 +42,7 @@ SECTIONS = [
                   workload.ConnectivitySpec, workload.ClassSpec, workload.AttributeSpec,
                   workload.HistogramSpec, workload.IntervalSpec, workload.ClientSpec, workload.SubscriptionsSpec]),
     ("delivery", [delivery.Delivery, delivery.Routing, delivery.FaultTolerance, delivery.Replication, delivery.Dropping,
-                  delivery.Coding, delivery.Gossip]),
+                  delivery.Coding, delivery.Gossip, delivery.Retransmission]),
     ("targets and experiment", [whole.Targets, whole.Experiment]),
     ("distributions", Distribution.__subclasses__()),
 ]  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from surecast.cli.answers import check_writable, progress_bar
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def publish(
     ] = "coding-gossip",
     packets: Annotated[int, typer.Option(min=1, max=1000, help="Packets of an event.")] = 32,
     redundancy: Annotated[float, typer.Option(min=0.0, max=10.0, help="Coded packets beside the plain ones.")] = 0.25,
-    deadline: Annotated[str, typer.Option(metavar="TIME", help="Time that an event has to arrive.")] = "3s",
+    deadline: Annotated[str, typer.Option(metavar="TIME", help="Time that an event has to arrive.")] = "10s",
     rate: Annotated[
         float | None, typer.Option(min=1.0, help="Packets that a link carries a second; by default what fits.")
     ] = None,
@@ -59,12 +60,12 @@ def publish(
         subscribers,
         brokers,
         loss,
-        _seconds("--delay", delay),
+        seconds_of("--delay", delay),
         scheme,
         packets=packets,
         redundancy=redundancy,
         gossip=GossipSettings(fan_out=fan_out, rounds=rounds, patience_s=0.1),
-        deadline_s=_seconds("--deadline", deadline),
+        deadline_s=seconds_of("--deadline", deadline),
         rate_per_s=rate,
         seed=seed,
     )
@@ -95,11 +96,12 @@ def compare(
     half_width: Annotated[float, typer.Option(min=0.001, max=0.5, help="Half-width of the shares, 95 %.")] = 0.01,
     events_max: Annotated[int, typer.Option(min=100, help="Events of a point at most.")] = 20_000,
     burst: Annotated[
-        float | None, typer.Option(min=1.0, help="Mean packets lost in a row; by default each on its own.")
+        float | None, typer.Option(min=1.0, help="Mean packets lost in a row; by default as the scenario says.")
     ] = None,
     access_loss: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Loss between a home broker and its subscribers.")
-    ] = 0.0,
+        float | None,
+        typer.Option(min=0.0, max=0.9, help="Loss between a home broker and its subscribers; else the scenario's."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; by default the scenario's.")] = None,
     page: Annotated[Path | None, typer.Option(help="Write a page with pictures and numbers to an .html file.")] = None,
     overrides: Overrides = None,
@@ -108,7 +110,7 @@ def compare(
     """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
     from surecast.cli.output import console, print_json
     from surecast.scenario import load_system
-    from surecast.simulate.coding import Channel, sweep_loss
+    from surecast.simulate.coding import Channel, needs_compiling, sweep_loss
 
     if page is not None:
         if page.suffix.lower() != ".html":
@@ -116,7 +118,13 @@ def compare(
         check_writable(page, f"--page {page}")
     _, system = load_system(file, parse_overrides(overrides))
     losses = sorted(set(loss or [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]))
-    with progress_bar("simulating") as progress:
+    given = system.delivery.coding
+    channel = Channel() if given is None else Channel.of_scenario(given)
+    channel = replace(channel, burst_mean=burst)
+    if access_loss is not None:
+        channel = replace(channel, access_loss=access_loss)
+    what = "compiling, this once, and simulating" if needs_compiling() else "simulating"
+    with progress_bar(what) as progress:
         found = sweep_loss(
             system,
             losses,
@@ -124,7 +132,7 @@ def compare(
             half_width=half_width,
             events_max=events_max,
             seed=system.seed if seed is None else seed,
-            channel=Channel(access_loss=access_loss, burst_mean=burst),
+            channel=channel,
             progress=progress,
         )
     if page is not None:
@@ -147,15 +155,6 @@ def _read(file: Path) -> bytes:
     if len(data) > BYTES_MAX:
         raise ConfigurationError(f"{file} has {len(data):,} bytes; at most {BYTES_MAX:,} are published at a time")
     return data
-
-
-def _seconds(option: str, text: str) -> float:
-    from surecast.scenario.units import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None
 
 
 def _print_result(result: CastResult, file: Path, out: Path | None) -> None:

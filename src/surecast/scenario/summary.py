@@ -116,6 +116,9 @@ def _overlay_rows(overlay: Overlay) -> Rows:
         rows.append(("link latency", _range((link.latency_s for link in overlay.links), seconds)))
         if any(link.loss for link in overlay.links):
             rows.append(("packet loss", _range((link.loss for link in overlay.links), share)))
+        bursts = [link.burst_mean for link in overlay.links if link.burst_mean is not None]
+        if bursts:
+            rows.append(("packets lost in a row", _range(bursts, lambda mean: f"{mean:g}")))
     if overlay.candidates:
         rows.append(("candidate positions", str(len(overlay.candidates))))
     rows.append(("broker availability", _failures(b.failures for b in overlay.brokers)))
@@ -197,6 +200,7 @@ def system_data(system: System) -> dict[str, Any]:
                 "between": [overlay.brokers[link.a].name, overlay.brokers[link.b].name],
                 "latency_s": link.latency_s,
                 "loss": link.loss,
+                "burst_mean": link.burst_mean,
                 "physical_hops": max(0, len(link.routers) - 1),
                 **_failure_data(link.failures),
             }

@@ -113,6 +113,8 @@ class OverlayLink:
     capacity_per_s: float = math.inf
     loss: float = 0.0
     failures: Failures | None = None
+    burst_mean: float | None = None
+    """Packets in a row that it loses, on average; None: each is lost on its own."""
 
     @property
     def availability(self) -> float:

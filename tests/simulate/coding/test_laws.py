@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, ScenarioError
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import scheme_settings
 from surecast.scenario import build, parse_text
 from surecast.scenario.system import Overlay, System
-from surecast.simulate.coding import Caster, Channel, simulate_coding, sweep_loss
+from surecast.simulate.coding import Alternative, Caster, Channel, settings_for, simulate_coding, sweep_loss
 from surecast.simulate.coding.answer import estimate
 from surecast.simulate.coding.kernel_parts import crosses
 from surecast.simulate.coding.network import network_of
@@ -91,14 +91,33 @@ def test_without_loss_the_time_is_that_of_the_link() -> None:
 
 
 def test_retransmission_brings_everything_and_counts_each_try() -> None:
-    """A packet or its acknowledgement is lost with 1 - 0.9 * 0.9: so many tries on average."""
+    """A packet is sent until it comes, 1 / 0.9 times. Acknowledgements say all that has come, so that only of the last
+    packet one may be missed: it is sent again until packet and acknowledgement come, 0.1 / 0.81 times."""
     coding = CodingSettings(packets=8, packet_bytes=1)
     chosen = replace(scheme_settings("tree-retransmission", coding), tries_max=50)
     caster = Caster(pair(0.1), 0, [1], chosen, deadline_s=600.0, seed=2, channel=Channel(serialise=False))
     found = caster.run(1500)
     assert found.on_time.all()
-    assert found.messages()["data"].mean() == pytest.approx(8 / 0.81, rel=0.02)
-    assert found.messages()["acknowledgement"].mean() == pytest.approx(8 * 0.9 / 0.81, rel=0.02)
+    expected = 8 / 0.9 + 0.1 / 0.81
+    assert found.messages()["data"].mean() == pytest.approx(expected, rel=0.01)
+    assert found.messages()["acknowledgement"].mean() == pytest.approx(0.9 * expected, rel=0.01)
+
+
+def test_a_loss_costs_a_round_trip_and_no_timeout() -> None:
+    """Of 8 packets 10 ms apart the fourth is lost: the fifth's acknowledgement is back after 50 + 2 * 20 ms, the fourth
+    is behind the eighth on the link, and comes 10 + 20 ms after that one has left."""
+    coding = CodingSettings(packets=8, packet_bytes=1)
+    chosen = scheme_settings("tree-retransmission", coding)
+    overlay = pair(0.02)
+    for seed in range(300):
+        caster = Caster(overlay, 0, [1], chosen, deadline_s=2.0, seed=seed)
+        passed, is_bad = np.zeros(len(caster.net.loss), dtype=np.int64), np.zeros(len(caster.net.loss), dtype=np.bool_)
+        come = [crosses(caster.net, passed, is_bad, 0, 0) for _ in range(9)]
+        back = [crosses(caster.net, passed, is_bad, 0, 1) for _ in range(8)]
+        if come == [True] * 3 + [False] + [True] * 5 and all(back):
+            assert caster.run(1).done_s == pytest.approx(np.array([[0.09 + 0.01 + 0.02]]))
+            return
+    raise AssertionError("no seed has just that loss")
 
 
 def test_bytes_are_those_of_the_datagrams() -> None:
@@ -141,9 +160,40 @@ def test_the_interval_of_independent_events_is_the_binomial_one() -> None:
     assert half == pytest.approx(2.09 * math.sqrt(0.21 / 20_000), rel=0.5)
 
 
+def test_a_scenario_says_what_its_links_and_subscribers_do() -> None:
+    """Bursts of a link, losses of the last hop and between subscribers, patience and tries, as written in the file."""
+    given = "packets: 8, paths: tree, access_loss: 0.05, flush: 80ms, retransmission: {wait: 50ms, tries: 3}"
+    found = system(coding=given + ", gossip: {patience: 70ms, push_packets: 4}")
+    spec = found.delivery.coding
+    assert spec is not None
+    assert Channel.of_scenario(spec) == Channel(access_loss=0.05)
+    chosen = settings_for(spec, Alternative("coding-gossip"))
+    assert chosen.gossip is not None
+    assert (chosen.flush_s, chosen.retransmit_s, chosen.tries_max) == (0.08, 0.05, 3)
+    assert (chosen.gossip.patience_s, chosen.gossip.push_packets) == (0.07, 4)
+    link = replace(pair(0.1).links[0], burst_mean=5.0)
+    said = network_of(replace(pair(0.1), links=(link,)), [1], Channel(), seed=3)
+    asked = network_of(pair(0.1), [1], Channel(burst_mean=5.0), seed=3)
+    np.testing.assert_array_equal(said.to_bad[:2], asked.to_bad[:2])
+    np.testing.assert_array_equal(said.to_good[:2], asked.to_good[:2])
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"), [({"burst_mean": 0.5}, "burst_mean"), ({"access_loss": 1.0}, "access_loss")]
 )
 def test_what_is_wrong_is_named(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Channel(**wrong)  # type: ignore[arg-type]
+
+
+def test_bursts_that_cannot_be_are_refused_with_what_would_do() -> None:
+    """A link that loses nine packets in ten loses nine in a row at least, as it passes one between two bursts."""
+    with pytest.raises(
+        ScenarioError, match=r"a link of loss 0\.9 has more than 2 packets in a row to lose; write 9 or"
+    ):
+        build(
+            parse_text("""
+            {surecast: 1, name: x, overlay: {brokers: [{name: a}, {name: b}],
+             links: [{between: [a, b], loss: 0.9, burst: 2}]}}
+            """)
+        )

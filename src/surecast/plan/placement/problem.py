@@ -271,7 +271,9 @@ def complete_overlay(system: System, scenario: Scenario) -> Overlay:
     built = scenario.overlay.links
     if not isinstance(built, BuiltLinks):
         raise AssumptionError("overlay.links are written out; write links: {build: spanning-tree}")
-    links = BuiltLinks(build="complete", latency=built.latency, capacity=built.capacity, loss=built.loss)
+    links = BuiltLinks(
+        build="complete", latency=built.latency, capacity=built.capacity, loss=built.loss, burst=built.burst
+    )
     spec = scenario.overlay.model_copy(update={"links": links, "root": "first"})
     streams, collect = Streams(scenario.seed), Collector(scenario.source, scenario.name)
     overlay = build_overlay(spec, system.network, FailureTable(scenario.availability, streams), streams, collect)

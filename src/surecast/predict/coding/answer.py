@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 _Z: Final = 1.959963984540054
-_HEADERS: Final = {"data": 62, "push": 59, "reply": 59, "digest": 36, "request": 28, "acknowledgement": 26}
+_HEADERS: Final = {"data": 62, "push": 59, "reply": 59, "digest": 36, "request": 28, "acknowledgement": 27}
 """Bytes of a datagram beside vector and payload: headers and checksums of datagram and packet."""
 
 
@@ -103,6 +103,8 @@ def message_bytes(kind: str, event: Event, plain: bool = False) -> float:
     Vectors travel as a position, as a seed where the source has coded, and in full from peers.
     """
     size = float(_HEADERS[kind])
+    if kind == "acknowledgement":
+        size += math.ceil(event.packets / 8)
     if kind in ("data", "push", "reply"):
         size += event.packet_bytes
         if plain:
@@ -216,12 +218,19 @@ def _add_notes(builder: ReportBuilder, system: System, forecaster: Forecaster) -
     if system.delivery.coding is not None and system.delivery.coding.paths == "maximum-flow":
         builder.note(
             f"maximum-flow paths share links: {forecaster.samples} draws of the losses stand for them, so that a share "
-            f"is known to ± {_Z * math.sqrt(0.25 / forecaster.samples):.1%} at worst; packets that paths of other home "
-            "brokers bring by the way are not counted"
+            f"is known to ± {_Z * math.sqrt(0.25 / forecaster.samples):.1%} at worst"
+        )
+    bursty = any(link.burst_mean is not None and link.loss > 0.0 for link in system.overlay.links)
+    if bursty:
+        builder.note(
+            "losses in bursts: exact for a tree; with coding, brokers that recode are taken to have a field without "
+            "limit; messages between subscribers are taken to be lost one by one, though the packets of an answer are "
+            "lost together, so that gossip is predicted too well"
         )
     between = "over the overlay's shortest path" if channel.peer_loss is None else f"with loss {channel.peer_loss:g}"
     builder.note(
-        "coded delivery: links lose packets independently; a home broker reaches its subscribers "
+        f"coded delivery: links lose packets {'in bursts' if bursty else 'independently'}; a home broker reaches its "
+        "subscribers "
         + ("without loss" if not channel.access_loss else f"with loss {channel.access_loss:g}")
         + f"; subscribers reach each other {between}, each such message counted once"
     )

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
+from surecast.predict.coding.links import binomial, passing, passing_up_to
 from surecast.predict.coding.ranks import check_target, field_size, full_rank_probability
 
 __all__ = [
     "SENT_MAX",
     "LossyPath",
     "arriving_ranks",
-    "binomial",
     "decodes",
     "end_ranks",
     "hop_matrix",
@@ -44,10 +44,15 @@ _SURE_BITS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class LossyPath:
-    """A path: the loss on each of its links, and its part of the flow."""
+    """A path: the loss on each of its links, and its part of the flow.
+
+    `bursts` are the mean numbers of packets in a row that its links lose, None for links that lose each on its own;
+    left out, all do.
+    """
 
     losses: tuple[float, ...]
     weight: float = 1.0
+    bursts: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         for loss in self.losses:
@@ -55,32 +60,22 @@ class LossyPath:
                 raise ConfigurationError(f"path: a link loses {loss} of its packets; write a share from 0 to below 1")
         if not self.weight > 0.0:
             raise ConfigurationError(f"path: its part of the flow is {self.weight}; it must be above 0")
+        if self.bursts and len(self.bursts) != len(self.losses):
+            raise ConfigurationError(f"path: bursts of {len(self.bursts)} links, and it has {len(self.losses)}")
+
+    @property
+    def links(self) -> tuple[tuple[float, float | None], ...]:
+        """Loss of each link, and its bursts."""
+        return tuple(zip(self.losses, self.bursts or (None,) * len(self.losses), strict=True))
+
+    @property
+    def is_bursty(self) -> bool:
+        return any(loss > 0.0 and burst is not None for loss, burst in self.links)
 
     @property
     def success(self) -> float:
         """Probability that a packet passes all links."""
         return math.prod(1.0 - loss for loss in self.losses)
-
-
-@lru_cache(maxsize=4096)
-def binomial(count: int, probability: float) -> Array:
-    """P[j of `count`], j = 0 to `count`; shared, not to be written to.
-
-    >>> [float(p) for p in binomial(2, 0.5)]
-    [0.25, 0.5, 0.25]
-    """
-    if probability <= 0.0 or probability >= 1.0:
-        found = np.zeros(count + 1)
-        found[count if probability >= 1.0 else 0] = 1.0
-    else:
-        from scipy.special import gammaln
-
-        j = np.arange(count + 1)
-        logs = gammaln(count + 1) - gammaln(j + 1) - gammaln(count - j + 1)
-        found = np.exp(logs + j * math.log(probability) + (count - j) * math.log1p(-probability))
-        found /= found.sum()
-    found.setflags(write=False)
-    return found
 
 
 @lru_cache(maxsize=256)
@@ -133,15 +128,22 @@ def arriving_ranks(dimension: int, vectors: int, success: float, field_bits: int
 def end_ranks(share: int, path: LossyPath, field_bits: int, recode: bool = True) -> Array:
     """P[j independent packets of its share reach the end of a path], j = 0 to `share`.
 
-    Of more than `SENT_MAX` packets with recoding, as in a field without limit.
+    Of more than `SENT_MAX` packets with recoding, and over bursty links, as in a field without limit: brokers send
+    their share whatever they lost themselves, so that the least number which passes a link is what is left.
 
     >>> one_hop = end_ranks(10, LossyPath((0.1,)), 8)
     >>> bool(np.allclose(one_hop, binomial(10, 0.9)))
     True
     """
-    if not recode or len(path.losses) <= 1:
+    if path.is_bursty and not recode:
+        found = np.zeros(share + 1)
+        found[share] = 1.0
+        for loss, burst in path.links:
+            found = found @ passing_up_to(share, loss, burst)
+        return found
+    if not recode or (len(path.losses) <= 1 and not path.is_bursty):
         return binomial(share, path.success)
-    if share > SENT_MAX:
+    if share > SENT_MAX or path.is_bursty:
         return _least(share, path)
     found = binomial(share, 1.0 - path.losses[0])
     for loss in path.losses[1:]:
@@ -235,8 +237,8 @@ def redundancy_for(
 def _least(share: int, path: LossyPath) -> Array:
     """The rank behind all hops in a field without limit: the least number that got through one of them."""
     above = np.ones(share + 1)
-    for loss in path.losses:
-        above *= np.cumsum(binomial(share, 1.0 - loss)[::-1])[::-1]
+    for loss, burst in path.links:
+        above *= np.cumsum(passing(share, loss, burst)[::-1])[::-1]
     return np.asarray(above - np.append(above[1:], 0.0), dtype=np.float64)
 
 

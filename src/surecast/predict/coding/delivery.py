@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from surecast.predict.coding.chains import LossyPath, decodes, end_ranks, hop_matrix, on_paths_probability
 from surecast.predict.coding.early import early_exchange
-from surecast.predict.coding.gossip import GossipLaw, completed, recover, rounds_in_time
+from surecast.predict.coding.gossip import GossipLaw, Success, completed, recover, rounds_in_time
 from surecast.predict.coding.multicast import sample_ranks
-from surecast.predict.coding.network import Audience, Channel, PathSet, Peers
+from surecast.predict.coding.network import Audience, Channel, Hop, PathSet, Peers
 from surecast.scenario.spec.delivery import Gossip
 
 __all__ = ["Arrivals", "Event", "Outcome", "coded_outcome", "gossip_outcome", "path_arrivals"]
@@ -22,9 +22,6 @@ __all__ = ["Arrivals", "Event", "Outcome", "coded_outcome", "gossip_outcome", "p
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-FLUSH_S: Final = 0.05
-"""A relay makes up for losses when it has heard nothing for this long; three times as long if it lacks packets."""
-PATIENCE: Final = 3
 _BINS_MAX: Final = 24
 """So many numbers of subscribers that are complete at first are told apart."""
 
@@ -84,9 +81,15 @@ class Outcome:
 
 
 def path_arrivals(
-    audience: Audience, paths: PathSet, event: Event, channel: Channel, samples: int, seed: int
+    audience: Audience,
+    paths: PathSet,
+    event: Event,
+    channel: Channel,
+    samples: int,
+    seed: int,
+    flush_s: float = 0.05,
 ) -> Arrivals:
-    """Follows the packets of an event along its paths; relays recode."""
+    """Follows the packets of an event along its paths; relays recode, and make up for losses after `flush_s`."""
     ways = [way for way in paths.ways if way is not None]
     drawn = sample_ranks(audience.source, event.sent, paths.links, ways, samples, seed)
     ranks = np.full((samples, len(paths.ways)), event.sent, dtype=np.int64)
@@ -103,11 +106,13 @@ def path_arrivals(
     on_time = np.where(known, exact, on_time)
     lacking = np.stack([_without_recoding(paths, i, event, channel) for i in range(len(paths.ways))])
     at_once = lacking[:, 0]
-    waits = np.where(paths.relays > 0, FLUSH_S * (PATIENCE + paths.relays - 1), 0.0)
-    if channel.access_loss:
-        waits = waits + FLUSH_S
+    # One relay after the other makes up for losses when it has heard nothing for a while.
+    waits = flush_s * (paths.relays + bool(channel.access_loss))
     share = np.divide(at_once, on_time, out=np.ones_like(on_time), where=on_time > 0)
-    times_s = np.stack([paths.arrival_s, paths.arrival_s + waits])
+    # An event is complete with as many packets as it has plain ones, and those that are lost before them.
+    enough = np.array([_part_needed(paths, i, event, channel) for i in range(len(paths.ways))])
+    first_s = paths.latency_s + enough * (paths.arrival_s - paths.latency_s)
+    times_s = np.stack([first_s, paths.arrival_s + waits])
     late = times_s >= audience.deadline_s
     if late.any():
         share = np.minimum(share, 1.0)
@@ -116,7 +121,8 @@ def path_arrivals(
         ranks = np.where(late[0][None, :], 0, ranks)
         share = np.where(late[1], 1.0, share)
     share = np.minimum(share, 1.0)
-    return Arrivals(event, paths, on_time, bool(known.all()), ranks, missing, share, times_s, lacking)
+    is_exact = bool(known.all()) and not paths.is_bursty
+    return Arrivals(event, paths, on_time, is_exact, ranks, missing, share, times_s, lacking)
 
 
 def coded_outcome(audience: Audience, arrivals: Arrivals, peers: Peers, gossip: Gossip | None) -> Outcome:
@@ -138,7 +144,7 @@ def coded_outcome(audience: Audience, arrivals: Arrivals, peers: Peers, gossip: 
     spread = np.zeros(steps)
     for rows in _bins(counts[:, 0]):
         mean = counts[rows].mean(axis=0)
-        found = recover(law, mean, peers.mean_success, steps)
+        found = recover(law, mean, peers.success, steps)
         for kind, amount in found.spread.messages.items():
             messages[kind] = messages.get(kind, 0.0) + amount * len(rows) / draws
         spread += np.diff(found.spread.complete) * len(rows) / draws
@@ -161,8 +167,9 @@ def coded_outcome(audience: Audience, arrivals: Arrivals, peers: Peers, gossip: 
         arrivals.lacking,
         arrivals.times_s,
         peers.latency_s,
-        peers.mean_success,
+        peers.success,
         gossip.interval,
+        gossip.patience,
     )
     for kind, amount in (("request", early.requests), ("reply", early.replies)):
         if kind in messages:
@@ -189,8 +196,8 @@ def gossip_outcome(audience: Audience, event: Event, peers: Peers, gossip: Gossi
     law = replace(law, members=audience.size + 1, coded=False)
     missing = np.zeros(event.packets + 1)
     missing[0], missing[-1] = 1.0, audience.size
-    found = recover(law, missing, peers.mean_success, steps)
-    on_time = np.array([completed(law, found.spread, float(own))[-1] for own in peers.own_success])
+    found = recover(law, missing, peers.success, steps)
+    on_time = np.array([completed(law, found.spread, own)[-1] for own in peers.own_success])
     when: Array = start_s + exchange_s + gossip.interval * law.overlap * np.arange(steps, dtype=np.float64)
     spread = np.diff(found.spread.complete)
     spread = spread / spread.sum() if spread.sum() > 0.0 else spread
@@ -208,20 +215,28 @@ def _gossip_frame(
     if gossip is None or gossip.rounds == 0 or gossip.buffer_size < event.packets:
         return None, 0, 0.0, 0.0
     parts = 1 if gossip.mode == "push" else 3
-    exchange_s = parts * peers.mean_latency_s
+    answer_s = (parts - 1) * peers.mean_latency_s
+    exchange_s = parts * peers.mean_latency_s + (gossip.patience if parts > 1 else 0.0)
     start_s = 0.0
     if arrivals is not None:
         times_s = arrivals.at_once * arrivals.times_s[0] + (1.0 - arrivals.at_once) * arrivals.times_s[1]
         start_s = float(times_s @ audience.weights / audience.weights.sum())
     if gossip.mode == "pull":
         start_s += 0.5 * gossip.interval
-    overlap = max(1, math.ceil((exchange_s - peers.mean_latency_s) / gossip.interval - 1e-9)) if parts > 1 else 1
+    overlap = max(1, math.ceil(answer_s / gossip.interval - 1e-9))
     # An event is kept for others until so many packets of later events have taken its place.
     kept_s = gossip.buffer_size // event.packets / audience.rate_per_s if audience.rate_per_s else math.inf
     end_s = min(audience.deadline_s, start_s + kept_s)
     rounds = rounds_in_time(end_s, start_s, gossip.interval, exchange_s, "push-pull")
     law = GossipLaw(
-        gossip.mode, audience.size, event.packets, gossip.fan_out, gossip.rounds, event.field_bits, overlap=overlap
+        gossip.mode,
+        audience.size,
+        event.packets,
+        gossip.fan_out,
+        gossip.rounds,
+        event.field_bits,
+        overlap=overlap,
+        pushed=gossip.push_packets,
     )
     # Beyond this nobody offers, asks or answers any more, or everybody has the event long since.
     most = 2 * law.tries + 2 * math.ceil(math.log2(audience.size + 2))
@@ -253,20 +268,32 @@ def _exact(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
         return 1.0
     if not paths.is_single and paths.ways[home] is not None:
         return math.nan
-    losses = paths.losses[home][0] if paths.losses[home] else ()
-    losses = (*losses, channel.access_loss) if channel.access_loss else losses
-    return on_paths_probability(event.packets, event.coded, [LossyPath(losses)], event.field_bits)
+    hops = paths.hops[home][0] if paths.hops[home] else ()
+    return on_paths_probability(event.packets, event.coded, [_way(hops, channel)], event.field_bits)
+
+
+def _way(hops: tuple[Hop, ...], channel: Channel) -> LossyPath:
+    """The links of a path, and the last hop to a subscriber."""
+    hops = (*hops, (channel.access_loss, None)) if channel.access_loss else hops
+    return LossyPath(tuple(loss for loss, _ in hops), bursts=tuple(burst for _, burst in hops))
+
+
+def _part_needed(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
+    """The part of the packets sent to a home broker after which an event is complete, where enough of them come."""
+    hops = paths.hops[home] or ((),)
+    shares = paths.shares[home] or (event.sent,)
+    passed = math.fsum(share * _way(path, channel).success for share, path in zip(shares, hops, strict=True))
+    return min(1.0, event.packets / passed)
 
 
 def _without_recoding(paths: PathSet, home: int, event: Event, channel: Channel) -> Array:
     """P[a subscriber misses d packets] as long as no relay has made up for losses, for d = 0 to all."""
     found = np.zeros(event.packets + 1)
-    losses = paths.losses[home] or ((),)
+    hops = paths.hops[home] or ((),)
     shares = paths.shares[home] or (event.sent,)
     total = np.ones(1)
-    for share, lost in zip(shares, losses, strict=True):
-        way = LossyPath((*lost, channel.access_loss))
-        total = np.convolve(total, end_ranks(share, way, event.field_bits, recode=False))
+    for share, path in zip(shares, hops, strict=True):
+        total = np.convolve(total, end_ranks(share, _way(path, channel), event.field_bits, recode=False))
     decoded = decodes(event.packets, event.coded, event.field_bits)
     found[0] = total @ decoded
     found[1:] = total[: event.packets][::-1]
@@ -295,10 +322,12 @@ def _bins(complete: Array) -> list[NDArray[np.intp]]:
     return [part for part in (none, *parts) if len(part)]
 
 
-def _alike(values: Array) -> list[tuple[float, NDArray[np.intp]]]:
-    """Equal values, to two digits, and where they stand."""
-    rounded = np.round(values, 2)
-    return [(float(value), np.flatnonzero(rounded == value)) for value in np.unique(rounded)]
+def _alike(values: Sequence[Success]) -> list[tuple[Success, NDArray[np.intp]]]:
+    """Equal values, and where they stand."""
+    places: dict[Success, list[int]] = {}
+    for i, value in enumerate(values):
+        places.setdefault(value, []).append(i)
+    return [(value, np.array(where, dtype=np.intp)) for value, where in places.items()]
 
 
 def _notes(law: GossipLaw) -> tuple[str, ...]:

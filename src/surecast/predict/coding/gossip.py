@@ -11,17 +11,21 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.coding.chains import SENT_MAX, arriving_ranks, binomial
+from surecast.predict.coding.chains import SENT_MAX, arriving_ranks
+from surecast.predict.coding.links import binomial
 
 __all__ = ["GossipLaw", "Recovery", "Spread", "answer_matrix", "completed", "recover", "rounds_in_time"]
 
 Array = NDArray[np.float64]
+
+Success: TypeAlias = float | tuple[tuple[float, float], ...]
+"""Probability that a message between two members arrives; or probabilities, each with the part of the pairs."""
 
 MODES: Final = ("push", "pull", "push-pull")
 _PUSHES_MAX: Final = 8
@@ -32,7 +36,8 @@ _PUSHES_MAX: Final = 8
 class GossipLaw:
     """How the subscribers of an event help each other.
 
-    `members` are all that take part, a publisher included where it gossips; `packets` is what an event has. `overlap`
+    `members` are all that take part, a publisher included where it gossips; `packets` is what an event has, and
+    `pushed` what a push sends of it, all by default. `overlap`
     rounds pass before a request is answered, so that so many requests are under way at a time. With `coded` false plain
     packets are sent by their numbers, and none is sent in vain.
     """
@@ -45,6 +50,7 @@ class GossipLaw:
     field_bits: int = 8
     coded: bool = True
     overlap: int = 1
+    pushed: int | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -58,6 +64,11 @@ class GossipLaw:
             )
         if self.rounds < 0:
             raise ConfigurationError(f"gossip rounds: {self.rounds} must be 0 or more")
+
+    @property
+    def push_size(self) -> int:
+        """Packets of a push."""
+        return self.packets if self.pushed is None else min(self.pushed, self.packets)
 
     @property
     def tries(self) -> int:
@@ -101,11 +112,12 @@ def rounds_in_time(deadline_s: float, start_s: float, interval_s: float, exchang
     return 0 if left_s < 0.0 else math.floor(left_s / interval_s + 1e-9) + 1
 
 
-def recover(law: GossipLaw, missing: Array, success: float, steps: int, own: float | None = None) -> Recovery:
+def recover(law: GossipLaw, missing: Array, success: Success, steps: int, own: Success | None = None) -> Recovery:
     """Follows an event through a group for some steps of `overlap` rounds.
 
     `missing[d]` is how many members miss d packets at first, and so `missing[0]` how many have the event. `success` is
-    the probability that a message between two members arrives, and `own` the same for the member that is asked about.
+    the probability that a message between two members arrives, or several with the parts of the pairs that have them,
+    and `own` the same for the member that is asked about.
 
     >>> law = GossipLaw("push-pull", members=100, packets=4, fan_out=3, rounds=4)
     >>> found = recover(law, np.array([90.0, 5.0, 5.0, 0.0, 0.0]), success=0.9, steps=6)
@@ -120,7 +132,7 @@ def recover(law: GossipLaw, missing: Array, success: float, steps: int, own: flo
     return Recovery(spread, completed(law, spread, success if own is None else own))
 
 
-def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spread:
+def _forward(law: GossipLaw, missing: Array, success: Success, steps: int) -> Spread:
     tries = law.tries
     unaware = missing.copy()
     unaware[0] = 0.0
@@ -132,6 +144,7 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
     answer = answer_matrix(law, success)
     kinds = ("push",) if law.mode == "push" else ("digest", "request", "reply")
     messages = dict.fromkeys(kinds, 0.0)
+    asked = math.fsum(chance * weight for chance, weight in _announcers(success))
     lacking = float(missing[1:].sum())
     others = 1.0 - 1.0 / lacking if lacking > 1.0 else 0.0  # of those who become complete, not counting oneself
     for t in range(steps):
@@ -140,7 +153,7 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
         offering[t] = first + recent * others
         sent = (first + recent) * min(law.fan_out, law.members - 1) * min(law.overlap, law.rounds)
         if law.mode == "push":
-            messages["push"] += sent * law.packets
+            messages["push"] += sent * law.push_size
             unaware = unaware @ _push_matrix(law, success, float(offering[t]))
             new = unaware[0]
         else:
@@ -149,7 +162,7 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
             asks = [unaware * met, *(asking[left] for left in range(tries))]
             ask = np.sum(asks, axis=0) * law.overlap
             messages["request"] += float(ask.sum())
-            messages["reply"] += float(ask @ np.arange(law.packets + 1)) * success
+            messages["reply"] += float(ask @ np.arange(law.packets + 1)) * asked
             unaware = unaware * (1.0 - met)
             done = [held @ answer for held in asks]
             asking = np.zeros_like(asking)
@@ -167,7 +180,7 @@ def _forward(law: GossipLaw, missing: Array, success: float, steps: int) -> Spre
     return Spread(offering, complete, messages)
 
 
-def completed(law: GossipLaw, spread: Spread, success: float) -> Array:
+def completed(law: GossipLaw, spread: Spread, success: Success) -> Array:
     """For one member, to whom messages come with a probability: P[complete at the end], by what it misses at first."""
     tries = law.tries
     answer = answer_matrix(law, success)
@@ -187,14 +200,31 @@ def completed(law: GossipLaw, spread: Spread, success: float) -> Array:
     return unaware
 
 
-def _met(law: GossipLaw, success: float, offering: float) -> float:
+def mean_of(success: Success) -> float:
+    """The mean of probabilities."""
+    return success if isinstance(success, float) else math.fsum(chance * weight for chance, weight in success)
+
+
+def _announcers(success: Success) -> tuple[tuple[float, float], ...]:
+    """How well those are reached whose announcement has come: the near ones are heard, and asked, more often."""
+    if isinstance(success, float):
+        return ((success, 1.0),)
+    mean = mean_of(success)
+    return tuple((chance, weight * chance / mean) for chance, weight in success) if mean > 0.0 else success
+
+
+def _met(law: GossipLaw, success: Success, offering: float) -> float:
     """Probability that a member hears of an event in one step, from anyone who offers it."""
+    success = mean_of(success)
     return -math.expm1(offering * min(law.overlap, law.rounds) * math.log1p(-min(law.meets(success), 1.0 - 1e-15)))
 
 
-def answer_matrix(law: GossipLaw, success: float) -> Array:
+def answer_matrix(law: GossipLaw, success: Success) -> Array:
     """P[missing afterwards | missing before] for one who asks: each request is answered by as many as it misses."""
-    return _answers(law.packets, law.field_bits, law.coded, law.overlap, success)
+    found = np.zeros((law.packets + 1, law.packets + 1))
+    for chance, weight in _announcers(success):
+        found += weight * _answers(law.packets, law.field_bits, law.coded, law.overlap, chance)
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -218,8 +248,8 @@ def _answers(packets: int, field_bits: int, coded: bool, requests: int, success:
     return matrix
 
 
-def _push_matrix(law: GossipLaw, success: float, offering: float) -> Array:
-    """The same for one who gets whatever is pushed in a step; a push is a packet for each of the event."""
+def _push_matrix(law: GossipLaw, success: Success, offering: float) -> Array:
+    """The same for one who gets whatever is pushed in a step."""
     meets = law.meets(1.0)
     pushes = offering * min(law.overlap, law.rounds)
     # A binomial number of pushes, whose number of trials is a mean and need not be whole.
@@ -230,21 +260,28 @@ def _push_matrix(law: GossipLaw, success: float, offering: float) -> Array:
         weights[y] = weights[y - 1] * max(pushes - y + 1, 0.0) / y * odds if weights[y - 1] > 0.0 else 0.0
     weights[-1] += max(0.0, 1.0 - float(weights.sum()))
     weights /= weights.sum()
-    return np.asarray(
-        np.tensordot(weights, _pushed(law.packets, law.field_bits, law.coded, success), axes=1), dtype=np.float64
-    )
+    pairs = ((success, 1.0),) if isinstance(success, float) else success
+    found = np.zeros((law.packets + 1, law.packets + 1))
+    for chance, weight in pairs:
+        found += weight * np.tensordot(
+            weights, _pushed(law.packets, law.push_size, law.field_bits, law.coded, chance), axes=1
+        )
+    return found
 
 
 @lru_cache(maxsize=64)
-def _pushed(packets: int, field_bits: int, coded: bool, success: float) -> Array:
-    """P[missing afterwards | missing before] by the number of pushes, first index; a push has each packet once."""
+def _pushed(packets: int, size: int, field_bits: int, coded: bool, success: float) -> Array:
+    """P[missing afterwards | missing before] by the number of pushes, first index; a push has so many packets.
+
+    Of plain ones it has a random choice, each of which is taken to be in it on its own.
+    """
     stack = np.zeros((_PUSHES_MAX + 1, packets + 1, packets + 1))
     if not coded:
         for pushes, d in itertools.product(range(_PUSHES_MAX + 1), range(packets + 1)):
-            stack[pushes, d, : d + 1] = binomial(d, (1.0 - success) ** pushes)
+            stack[pushes, d, : d + 1] = binomial(d, (1.0 - success * size / packets) ** pushes)
         return stack
-    for sent, ranks in enumerate(arriving_ranks(packets, packets * _PUSHES_MAX, success, field_bits)):
-        if sent % packets == 0:
+    for sent, ranks in enumerate(arriving_ranks(packets, size * _PUSHES_MAX, success, field_bits)):
+        if sent % size == 0:
             for d in range(packets + 1):
-                stack[sent // packets, d, : d + 1] = ranks[d, d::-1]
+                stack[sent // size, d, : d + 1] = ranks[d, d::-1]
     return stack

@@ -14,6 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from surecast.predict.coding.links import passing
+
 __all__ = ["CodedLink", "Way", "sample_ranks"]
 
 Array = NDArray[np.float64]
@@ -22,17 +24,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CodedLink:
-    """A link in one direction, the packets of an event that it is given, and the share of them that it loses."""
+    """A link in one direction, the packets of an event that it is given, the share of them that it loses, and how many
+    in a row on average; None: each on its own."""
 
     a: int
     b: int
     sent: int
     loss: float
+    burst_mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How packets reach one broker: the broker, and the indices of the links on its paths."""
+    """How packets reach one broker: the broker, and the indices of the links over which they may."""
 
     broker: int
     links: tuple[int, ...]
@@ -49,8 +53,12 @@ def sample_ranks(
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     sent = np.array([link.sent for link in links], dtype=np.int64)
-    passing = np.array([1.0 - link.loss for link in links])
-    through = rng.binomial(sent, passing, size=(samples, len(links))).astype(np.int64)
+    chances = np.array([1.0 - link.loss for link in links])
+    through = rng.binomial(sent, chances, size=(samples, len(links))).astype(np.int64)
+    for i, link in enumerate(links):
+        if link.burst_mean is not None and link.loss > 0.0:
+            below = np.cumsum(passing(link.sent, link.loss, link.burst_mean)[:-1])
+            through[:, i] = np.searchsorted(below, rng.random(samples), side="right")
     ranks = np.empty((samples, len(ways)), dtype=np.int64)
     for column, way in enumerate(ways):
         if way.broker == source:

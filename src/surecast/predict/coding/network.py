@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.predict.coding.multicast import CodedLink, Way
 from surecast.scenario.paths import CapacityGraph, PathKind, PathPlan, Schedule, plan_paths
+from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
 
 __all__ = ["Audience", "Channel", "PathSet", "Peers", "audiences_of", "path_set", "peers_of"]
 
 Array = NDArray[np.float64]
+Hop = tuple[float, float | None]
+"""Loss of a link, and packets in a row that it loses on average; None: each on its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What a scenario does not say about the way of packets.
+    """What packets meet beside the links of the overlay, and what is assumed of all links.
 
     `access_loss` is lost between a home broker and its subscriber. `peer_loss` is lost between any two subscribers;
     None: what the overlay's shortest path between their home brokers loses. With `serialise` a link passes packets
@@ -31,6 +34,15 @@ class Channel:
     access_loss: float = 0.0
     peer_loss: float | None = None
     serialise: bool = True
+
+    @classmethod
+    def of_scenario(cls, spec: Coding) -> Channel:
+        """What a scenario says.
+
+        >>> Channel.of_scenario(Coding(access_loss=0.1)).access_loss
+        0.1
+        """
+        return cls(spec.access_loss, spec.peer_loss)
 
     def __post_init__(self) -> None:
         for name in ("access_loss", "peer_loss"):
@@ -71,12 +83,13 @@ class Audience:
 class Peers:
     """What separates the subscribers of an audience.
 
-    `mean_success` of a message and `mean_latency_s` are over all pairs of them, `own_success` over the pairs of each
-    home broker's subscribers; `latency_s` is between home brokers.
+    `success` of a message and `mean_latency_s` are over all pairs of them, `own_success` over the pairs of each home
+    broker's subscribers: probabilities, each with the part of the pairs that have it. `latency_s` is between home
+    brokers.
     """
 
-    own_success: Array
-    mean_success: float
+    own_success: tuple[tuple[tuple[float, float], ...], ...]
+    success: tuple[tuple[float, float], ...]
     mean_latency_s: float
     latency_s: Array
 
@@ -85,17 +98,19 @@ class Peers:
 class PathSet:
     """Paths to the home brokers of an audience for events of so many packets.
 
-    `losses` are those of the links of each path to each home broker, `shares` the packets on it, `arrival_s` when the
-    last packet of an event comes if no relay has to wait, and `relays` how many a packet passes at most.
+    `hops` are loss and bursts of the links of each path to each home broker, `shares` the packets on it, `latency_s`
+    when its first packet comes and `arrival_s` when its last does, if no relay has to wait, and `relays` how many a
+    packet passes at most.
     """
 
     kind: PathKind
     packets: int
     links: tuple[CodedLink, ...]
     ways: tuple[Way | None, ...]
-    losses: tuple[tuple[tuple[float, ...], ...], ...]
+    hops: tuple[tuple[tuple[Hop, ...], ...], ...]
     shares: tuple[tuple[int, ...], ...]
     is_single: bool
+    latency_s: Array
     arrival_s: Array
     relays: NDArray[np.intp]
     limits_per_s: Array
@@ -105,6 +120,10 @@ class PathSet:
     def messages(self) -> int:
         """Packets of an event on all links together."""
         return sum(link.sent for link in self.links)
+
+    @property
+    def is_bursty(self) -> bool:
+        return any(link.burst_mean is not None and link.loss > 0.0 for link in self.links)
 
 
 def audiences_of(system: System) -> tuple[Audience, ...]:
@@ -134,11 +153,20 @@ def peers_of(overlay: Overlay, audience: Audience, channel: Channel, with_source
     success, latency_s = _between(overlay, places, channel)
     others = counts[None, :] - np.eye(len(places))
     total = others.sum(axis=1)
-    own = np.divide((success * others).sum(axis=1), total, out=np.ones(len(places)), where=total > 0)
+    pairs = [_parts(success[i], others[i]) for i in range(len(places))]
     late = np.divide((latency_s * others).sum(axis=1), total, out=np.zeros(len(places)), where=total > 0)
     homes = len(audience.homes)
-    mean = float(own @ counts / counts.sum())
-    return Peers(own[:homes], mean, float(late @ counts / counts.sum()), latency_s[:homes, :homes])
+    whole = _parts(success.ravel(), (others * counts[:, None]).ravel())
+    return Peers(tuple(pairs[:homes]), whole, float(late @ counts / counts.sum()), latency_s[:homes, :homes])
+
+
+def _parts(chances: Array, weights: Array) -> tuple[tuple[float, float], ...]:
+    """Chances to two digits, and the part that each has; for one alone all is well."""
+    if weights.sum() <= 0.0:
+        return ((1.0, 1.0),)
+    values, index = np.unique(np.round(chances, 2), return_inverse=True)
+    parts = np.bincount(index, weights=weights) / weights.sum()
+    return tuple((float(value), float(part)) for value, part in zip(values, parts, strict=True) if part > 0.0)
 
 
 def _between(overlay: Overlay, places: list[int], channel: Channel) -> tuple[Array, Array]:
@@ -172,18 +200,18 @@ def path_set(overlay: Overlay, audience: Audience, kind: PathKind, packets: int,
     for link in overlay.links:
         facts[link.a, link.b] = facts[link.b, link.a] = link
     counts = {} if schedule is None else schedule.counts
-    links = tuple(CodedLink(a, b, sent, facts[a, b].loss) for (a, b), sent in counts.items())
-    number = {(link.a, link.b): i for i, link in enumerate(links)}
+    links = tuple(CodedLink(a, b, sent, facts[a, b].loss, facts[a, b].burst_mean) for (a, b), sent in counts.items())
     ways: list[Way | None] = []
-    losses, shares, arrival_s, relays = [], [], [], []
+    hops, shares, latency_s, arrival_s, relays = [], [], [], [], []
     for home in audience.homes:
         paths = sorted(plan.paths.get(home, ()), key=lambda path: path.nodes)
-        mine = sorted({number[link] for path in paths for link in path.links if link in number})
-        ways.append(Way(home, tuple(mine)) if paths else None)
-        losses.append(tuple(tuple(facts[link].loss for link in path.links) for path in paths))
+        # Brokers combine all that they have, so that packets on the paths of others help as well.
+        ways.append(Way(home, tuple(range(len(links)))) if paths else None)
+        hops.append(tuple(tuple((facts[k].loss, facts[k].burst_mean) for k in path.links) for path in paths))
         shares.append(_shares(plan, home, packets))
         times = [math.fsum(facts[link].latency_s for link in path.links) for path in paths]
         busy = [max(_busy_s(counts.get(k, 0), facts[k].capacity_per_s, channel) for k in p.links) for p in paths]
+        latency_s.append(max(times, default=0.0))
         arrival_s.append(max((t + b for t, b in zip(times, busy, strict=True)), default=0.0))
         relays.append(max((len(path.links) - 1 for path in paths), default=0))
     limits = np.array([plan.limits.get(home, math.inf) for home in audience.homes])
@@ -192,9 +220,10 @@ def path_set(overlay: Overlay, audience: Audience, kind: PathKind, packets: int,
         packets,
         links,
         tuple(ways),
-        tuple(losses),
+        tuple(hops),
         tuple(shares),
         kind != "maximum-flow",
+        np.array(latency_s),
         np.array(arrival_s),
         np.array(relays, dtype=np.intp),
         limits,

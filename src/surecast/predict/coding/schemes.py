@@ -79,9 +79,9 @@ class Forecaster:
 
     def __init__(self, system: System, channel: Channel | None = None, samples: int = 2000):
         self.system = system
-        self.channel = channel or Channel()
-        self.samples = samples
         self.coding = coding_of(system)
+        self.channel = channel or Channel.of_scenario(self.coding)
+        self.samples = samples
         self._peers: dict[tuple[int, bool], Peers] = {}
         self._arrivals: dict[tuple[int, PathKind, int], Arrivals] = {}
 
@@ -100,7 +100,10 @@ class Forecaster:
             paths = path_set(overlay, audience, "tree", event.packets, channel)
             if method == "tree":
                 return tree_outcome(audience, paths, event, channel)
-            return retransmission_outcome(audience, paths, event, channel, overlay)
+            again = self.coding.retransmission
+            return retransmission_outcome(
+                audience, paths, event, channel, overlay, again, self.samples, self.system.seed
+            )
         gossip = self.coding.gossip
         if method == "gossip":
             if gossip is None:
@@ -120,7 +123,9 @@ class Forecaster:
             event = self.event(coded)
             paths = path_set(self.system.overlay, audience, kind, event.sent, self.channel)
             self._must_keep_up(audience, paths)
-            self._arrivals[key] = path_arrivals(audience, paths, event, self.channel, self.samples, self.system.seed)
+            self._arrivals[key] = path_arrivals(
+                audience, paths, event, self.channel, self.samples, self.system.seed, self.coding.flush
+            )
         return self._arrivals[key]
 
     def peers(self, audience: Audience, with_source: bool = False) -> Peers:

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surecast.predict.coding.delivery import Event, Outcome
+from surecast.predict.coding.links import GilbertElliott
 from surecast.predict.coding.network import Audience, Channel, PathSet
+from surecast.scenario.spec.delivery import Retransmission
 from surecast.scenario.system import Overlay
 
-__all__ = ["hop_delays", "retransmission_outcome", "transmissions", "tree_outcome"]
+__all__ = ["draw_tries", "retransmission_outcome", "tree_outcome"]
 
 Array = NDArray[np.float64]
 
-RETRANSMIT_S: Final = 0.1
-"""The least time given to an acknowledgement; it doubles with each further try."""
-TRIES_MAX: Final = 8
-_GRID_S: Final = 0.001
+GRACE_S: Final = 0.01
+"""What is waited for an acknowledgement beyond the round trip."""
 
 
 def tree_outcome(audience: Audience, paths: PathSet, event: Event, channel: Channel) -> Outcome:
     """Packets are forwarded once: all of them have to pass all links."""
     chances = []
     for home in range(len(audience.homes)):
-        passes = [math.prod(1.0 - loss for loss in losses) for losses in paths.losses[home]] or [1.0]
+        hops = paths.hops[home][0] if paths.hops[home] else ()
+        passes = math.prod(_all_pass(event.packets, loss, burst) for loss, burst in hops)
         late = paths.arrival_s[home] >= audience.deadline_s
-        chances.append(0.0 if late else (passes[0] * (1.0 - channel.access_loss)) ** event.packets)
+        chances.append(0.0 if late else passes * (1.0 - channel.access_loss) ** event.packets)
     on_time = np.array(chances)
     delays = tuple((np.array([t]), np.array([p])) for t, p in zip(paths.arrival_s, on_time, strict=True))
     sent = _forwarded(audience, paths)
     # All subscribers have all packets if no link of the tree loses any.
-    whole = math.prod((1.0 - link.loss) ** event.packets for link in paths.links)
+    whole = math.prod(_all_pass(event.packets, link.loss, link.burst_mean) for link in paths.links)
     all_on_time = whole * (1.0 - channel.access_loss) ** (event.packets * audience.size)
     if not all(on_time > 0.0):
         all_on_time = 0.0
@@ -41,80 +43,137 @@ def tree_outcome(audience: Audience, paths: PathSet, event: Event, channel: Chan
 
 
 def retransmission_outcome(
-    audience: Audience, paths: PathSet, event: Event, channel: Channel, overlay: Overlay
+    audience: Audience,
+    paths: PathSet,
+    event: Event,
+    channel: Channel,
+    overlay: Overlay,
+    again: Retransmission,
+    samples: int,
+    seed: int,
 ) -> Outcome:
-    """Packets are acknowledged and sent again hop by hop, each time after twice the time, until the deadline."""
-    latency = {}
-    for link in overlay.links:
-        latency[link.a, link.b] = latency[link.b, link.a] = link.latency_s
-    by_link = {(link.a, link.b): link for link in paths.links}
-    before = {link.b: (link.a, link.b) for link in paths.links}
-    reached = {audience.source: (np.zeros(1), np.ones(1))}
+    """Packets that are lost are sent again, hop by hop, until the deadline.
 
-    def arrive(broker: int) -> tuple[Array, Array]:
+    Tries are drawn, the same for all subscribers behind a link: what they have in common stays so. That packets which
+    are sent again take their time on a link from others is left out.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
+    facts = {}
+    for one in overlay.links:
+        facts[one.a, one.b] = facts[one.b, one.a] = one
+    before = {link.b: link for link in paths.links}
+    reached: dict[int, Array] = {audience.source: np.zeros((samples, event.packets))}
+    tries: dict[int, float] = {}
+
+    def arrive(broker: int) -> Array:
         if broker not in reached:
-            key = before[broker]
-            reached[broker] = _convolve(arrive(key[0]), hop_delays(by_link[key].loss, latency[key]))
+            link = before[broker]
+            fact = facts[link.a, link.b]
+            busy_s = 1.0 / fact.capacity_per_s if channel.serialise else 0.0
+            hop = _Hop(link.loss, link.burst_mean, fact.latency_s, busy_s, again.tries)
+            reached[broker], tries[broker] = hop.cross(arrive(link.a), rng, audience.deadline_s)
         return reached[broker]
 
+    complete = np.ones(samples, dtype=np.bool_)
     on_time, delays = [], []
-    for i, home in enumerate(audience.homes):
-        times_s, mass = arrive(home)
-        if channel.access_loss:
-            times_s, mass = _convolve((times_s, mass), hop_delays(channel.access_loss, 0.0))
-        # A link that passes packets one after the other delays the last one by what the path needs beyond its latency.
-        first_s = times_s[0]
-        times_s = times_s + max(0.0, float(paths.arrival_s[i]) - float(first_s))
-        whole = np.cumsum(mass) ** event.packets  # the last of so many packets
+    last_hop = _Hop(channel.access_loss, None, 0.0, 0.0, again.tries)
+    for home, members in zip(audience.homes, audience.members, strict=True):
+        done = []
+        for _ in members if channel.access_loss else members[:1]:
+            packets_s = arrive(home)
+            if channel.access_loss:
+                packets_s, _ = last_hop.cross(packets_s, rng, audience.deadline_s)
+            done.append(packets_s.max(axis=1))
+        times_s = np.stack(done)
         within = times_s < audience.deadline_s
-        on_time.append(float(whole[within][-1]) if within.any() else 0.0)
-        delays.append((times_s[within], np.diff(whole[within], prepend=0.0)))
-    tries = {(k.a, k.b): transmissions(k.loss, latency[k.a, k.b], audience.deadline_s) for k in paths.links}
-    carried = {k: event.packets * float(arrive(k[0])[1].sum()) for k in tries}
-    data = math.fsum(carried[k] * tries[k] for k in tries)
-    acknowledged = math.fsum(carried[k] * tries[k] * (1.0 - by_link[k].loss) for k in tries)
+        complete &= within.all(axis=0)
+        on_time.append(float(within.mean()))
+        delays.append((times_s[within], np.full(int(within.sum()), 1.0 / within.size)))
+    data = math.fsum(tries.values())
+    messages = {"data": data, "acknowledgement": math.fsum(n * (1.0 - before[b].loss) for b, n in tries.items())}
     chances = np.array(on_time)
-    # Links are independent, and what a link adds is needed by all behind it: counting homes on their own is too low.
-    all_on_time = float(np.prod(chances**audience.weights))
-    messages = {"data": data, "acknowledgement": acknowledged}
-    how = "approximation" if len(audience.homes) > 1 else "exact"
-    return Outcome(chances, all_on_time, np.zeros_like(chances), tuple(delays), messages, how, paths=paths)
+    nothing = np.zeros_like(chances)
+    share = float(complete.mean())
+    return Outcome(chances, share, nothing, tuple(delays), messages, "approximation", samples, paths=paths)
 
 
-def hop_delays(loss: float, latency_s: float) -> tuple[Array, Array]:
-    """When a packet that is sent again until it is acknowledged comes over a link first, and with which probability.
+@dataclass(frozen=True, slots=True)
+class _Hop:
+    """A link whose packets are acknowledged: loss and bursts, latency, time for a packet, and how often it tries."""
 
-    >>> times_s, mass = hop_delays(0.1, 0.02)
-    >>> [round(float(t), 3) for t in times_s[:3]], [round(float(p), 3) for p in mass[:3]]
-    ([0.02, 0.12, 0.32], [0.9, 0.09, 0.009])
+    loss: float
+    burst_mean: float | None
+    latency_s: float
+    busy_s: float
+    tries_max: int
+
+    def cross(self, arrival_s: Array, rng: np.random.Generator, deadline_s: float) -> tuple[Array, float]:
+        """When packets (columns) that come at these times get over the link, and how often packets are sent, in the
+        mean of the draws (rows)."""
+        order = np.argsort(arrival_s, axis=1, kind="stable")
+        turn = np.arange(arrival_s.shape[1])
+        came_s = np.take_along_axis(arrival_s, order, axis=1)
+        # One after the other: each leaves when the one before has, or when it comes.
+        leave_s = np.maximum.accumulate(came_s - self.busy_s * turn, axis=1) + self.busy_s * (turn + 1)
+        tries = draw_tries(rng, self.loss, self.burst_mean, leave_s.shape, self.tries_max)
+        trip_s = 2.0 * self.latency_s + self.busy_s
+        silence_s = trip_s + GRACE_S
+        # A loss shows when a later packet is acknowledged, or else when nothing is heard any more.
+        heard = (tries == 1) & (rng.random(leave_s.shape) >= self.loss)
+        heard_s = np.where(heard, leave_s, np.inf)
+        later_s = np.minimum.accumulate(heard_s[:, ::-1], axis=1)[:, ::-1]
+        later_s = np.concatenate([later_s[:, 1:], np.full((len(later_s), 1), np.inf)], axis=1)
+        gone_s = np.where(np.isfinite(leave_s), leave_s, -np.inf).max(axis=1)
+        shows_s = np.where(np.isfinite(later_s), later_s, gone_s[:, None] + silence_s) + 2.0 * self.latency_s
+        # The next try comes after a silence, and each further one after twice that.
+        late_s = shows_s + self.busy_s + silence_s * np.maximum(2 * tries - 5, 0)
+        over_s = np.where(tries == 1, leave_s, late_s) + self.latency_s
+        over_s[(tries > self.tries_max) | ~np.isfinite(leave_s)] = np.inf
+        found = np.empty_like(over_s)
+        np.put_along_axis(found, order, over_s, axis=1)
+        sent = np.where(leave_s < deadline_s, np.minimum(tries, self.tries_max), 0).sum(axis=1).mean()
+        # The acknowledgement of the last packet may be lost: it is then sent again in vain until one comes back.
+        return found, float(sent) + self.loss / (1.0 - self.loss) ** 2
+
+
+def draw_tries(
+    rng: np.random.Generator, loss: float, burst_mean: float | None, shape: tuple[int, ...], tries_max: int
+) -> NDArray[np.int64]:
+    """How often packets (columns) have to be sent over a link until they come, in draws (rows); one more than
+    `tries_max` where they do not. With bursts, packets that are lost are sent again behind the others, in order.
+
+    >>> rng = np.random.default_rng(1)
+    >>> round(float(draw_tries(rng, 0.2, None, (4000, 8), 50).mean()), 2)
+    1.25
+    >>> round(float(draw_tries(rng, 0.2, 4.0, (4000, 8), 50).mean()), 1)
+    1.3
     """
-    tries: Array = np.arange(TRIES_MAX, dtype=np.float64)
-    times_s = latency_s + wait_s(latency_s) * (2.0**tries - 1.0)
-    return np.asarray(times_s, dtype=np.float64), np.asarray((1.0 - loss) * loss**tries, dtype=np.float64)
+    if burst_mean is None or loss == 0.0:
+        return np.minimum(rng.geometric(1.0 - loss, size=shape), tries_max + 1).astype(np.int64)
+    link = GilbertElliott.of_loss(loss, burst_mean)
+    tries = np.ones(shape, dtype=np.int64)
+    lost = np.ones(shape, dtype=np.bool_)
+    is_bad: NDArray[np.bool_] | None = None
+    for _ in range(tries_max):
+        for k in range(shape[1]):
+            chance = rng.random(shape[0])
+            if is_bad is None:
+                is_bad = chance < loss
+            else:
+                moved = np.where(is_bad, chance >= link.bad_to_good, chance < link.good_to_bad)
+                is_bad = np.where(lost[:, k], moved, is_bad)
+            lost[:, k] &= is_bad
+        tries += lost
+        if not lost.any():
+            break
+    return tries
 
 
-def transmissions(loss: float, latency_s: float, left_s: float) -> float:
-    """Mean number of times that a packet is sent over a link: until its acknowledgement comes, which may be lost too.
-
-    >>> round(transmissions(0.1, 0.02, 10.0), 4)
-    1.2346
-    """
-    fails = 1.0 - (1.0 - loss) ** 2
-    starts = [wait_s(latency_s) * (2.0**i - 1.0) for i in range(TRIES_MAX)]
-    return math.fsum(fails**i for i, start in enumerate(starts) if start < left_s)
-
-
-def wait_s(latency_s: float) -> float:
-    """How long an acknowledgement is waited for: the round trip, and never less than the time set."""
-    return max(RETRANSMIT_S, 2.0 * latency_s)
-
-
-def _convolve(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The sum of two delays, on a grid of milliseconds, rounded up: so that the atoms stay few."""
-    times_s = np.ceil(np.add.outer(one[0], other[0]).ravel() / _GRID_S - 1e-6) * _GRID_S
-    mass = np.multiply.outer(one[1], other[1]).ravel()
-    places, index = np.unique(np.round(times_s / _GRID_S).astype(np.int64), return_inverse=True)
-    return (places * _GRID_S).astype(np.float64), np.bincount(index, weights=mass).astype(np.float64)
+def _all_pass(packets: int, loss: float, burst_mean: float | None) -> float:
+    """P[a link loses none of so many packets]: it stays good from each to the next."""
+    if burst_mean is None or loss == 0.0:
+        return (1.0 - loss) ** packets
+    return (1.0 - loss) * (1.0 - GilbertElliott.of_loss(loss, burst_mean).good_to_bad) ** (packets - 1)
 
 
 def _forwarded(audience: Audience, paths: PathSet) -> float:

@@ -26,8 +26,8 @@ _MEAN: Final = 1 / 8
 _DEVIATION: Final = 1 / 4
 GRACE_S: Final = 0.01
 """The least that is waited beyond the mean round trip."""
-DOUBLINGS_MAX: Final = 6
-"""How often in a row the wait is doubled."""
+DOUBLINGS_MAX: Final = 1
+"""How often in a row the wait is doubled: a link has a capacity of its own here, and a deadline does not wait."""
 
 
 class _Waiting(NamedTuple):
@@ -117,7 +117,7 @@ class Retransmission:
         return self._alarms.next()
 
     def handle_timer(self, now: float) -> list[Send]:
-        """Sends the oldest packet again where a neighbour is silent; each time in a row after twice the time."""
+        """Sends the oldest packet again where a neighbour is silent; the second time in a row after twice the time."""
         out: list[Send] = []
         for key in self._alarms.due(now):
             batch = self._batches[key]

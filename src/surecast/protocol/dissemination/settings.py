@@ -40,7 +40,7 @@ class DisseminationSettings:
     """A relay that has heard no packet of an event for this long sends what it still owes to its branches."""
     retransmit_s: float = 0.1
     """Time given to acknowledgements of a neighbour whose round trips are not known yet."""
-    tries_max: int = 8
+    tries_max: int = 16
     """Transmissions of a packet over one hop."""
     pace: bool = False
     """Whether a publisher spaces packets by the flow on each link instead of sending them at once."""
@@ -150,7 +150,7 @@ def settings_of_scenario(spec: Coding) -> DisseminationSettings:
 def timed(settings: DisseminationSettings, spec: Coding) -> DisseminationSettings:
     """Settings with the times and tries of a scenario.
 
-    >>> timed(DisseminationSettings(CodingSettings()), Coding(flush=0.1)).flush_s
+    >>> timed(DisseminationSettings(CodingSettings()), Coding(flush="100ms")).flush_s
     0.1
     """
     again = spec.retransmission

@@ -276,7 +276,7 @@ def _link(
     if spec.latency is not None:
         latency_s = streams.between("latency/overlay", key, *spec.latency)
     capacity = math.inf if spec.capacity is None else streams.between("capacity/overlay", key, *spec.capacity)
-    return OverlayLink(name, *ends, routers, latency_s, capacity, spec.loss, failures.link(a.name, b.name))
+    return OverlayLink(name, *ends, routers, latency_s, capacity, spec.loss, failures.link(a.name, b.name), spec.burst)
 
 
 def _is_connected(overlay: Overlay, collect: Collector) -> bool:

@@ -10,7 +10,17 @@ from pydantic_core import PydanticCustomError
 from surecast.scenario.spec.base import Int, Probability, Spec
 from surecast.scenario.units import Duration, PositiveDuration, Size
 
-__all__ = ["SCHEMES", "Coding", "Delivery", "Dropping", "FaultTolerance", "Gossip", "Replication", "Routing"]
+__all__ = [
+    "SCHEMES",
+    "Coding",
+    "Delivery",
+    "Dropping",
+    "FaultTolerance",
+    "Gossip",
+    "Replication",
+    "Retransmission",
+    "Routing",
+]
 
 
 SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
@@ -139,6 +149,19 @@ class Gossip(Spec):
     """Packets kept for others (fan-in)."""
     interval: PositiveDuration = 0.1
     """Time between two rounds."""
+    patience: Duration = 0.0
+    """Time between hearing of an event and asking for it: packets that are still on their paths need no asking."""
+    push_packets: Int | None = Field(default=None, ge=1, le=4096)
+    """Packets that a push sends to a peer; left out, as many as the event has."""
+
+
+class Retransmission(Spec):
+    """How packets are sent again over one hop, under the scheme tree-retransmission."""
+
+    wait: PositiveDuration = 0.1
+    """Time given to a neighbour whose round trips are not known yet; afterwards they decide."""
+    tries: Int = Field(default=16, ge=1, le=255)
+    """Transmissions of a packet over one hop."""
 
 
 class Coding(Spec):
@@ -154,8 +177,24 @@ class Coding(Spec):
     """Coded packets sent in addition, relative to the plain ones."""
     paths: Literal["tree", "single-path", "maximum-flow"] = "maximum-flow"
     """Which paths the packets take."""
+    flush: PositiveDuration = 0.05
+    """A broker that has heard no packet of an event for this long makes up for what it owes; three times as long if it
+    misses packets itself."""
     gossip: Gossip | None = Gossip()
     """Recovery; null for none."""
+    retransmission: Retransmission = Retransmission()
+    """Sending again, in comparisons with a tree that does so."""
+    access_loss: Probability = 0.0
+    """Probability that a packet between a home broker and its subscriber is lost, either way."""
+    peer_loss: Probability | None = None
+    """Probability that a message between two subscribers is lost; left out, what the links on the shortest way lose."""
+
+    @model_validator(mode="after")
+    def _some_pass(self) -> Self:
+        for name in ("access_loss", "peer_loss"):
+            if getattr(self, name) == 1.0:
+                raise PydanticCustomError("loss", "{name}: 1 lets nothing pass; write less", {"name": name})
+        return self
 
 
 class Delivery(Spec):

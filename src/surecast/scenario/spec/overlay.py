@@ -80,6 +80,20 @@ class BrokerSpec(Spec):
     """What the size of the routing table adds to both service times; left out, nothing."""
 
 
+Burst = Annotated[float, Field(ge=1, allow_inf_nan=False)] | None
+
+
+def _check_burst(loss: float, burst: float | None) -> None:
+    """Between two bursts a link is good for one packet at least."""
+    if burst is not None and burst * (1.0 - loss) < loss:
+        least = f"{loss / (1.0 - loss):.4g} or more" if loss < 1.0 else "a loss below 1"
+        raise PydanticCustomError(
+            "burst",
+            "a link of loss {loss} has more than {burst} packets in a row to lose; write {least}",
+            {"loss": f"{loss:g}", "burst": f"{burst:g}", "least": least},
+        )
+
+
 class LinkSpec(Spec):
     """One overlay link."""
 
@@ -91,6 +105,14 @@ class LinkSpec(Spec):
     """Messages per second that it carries, for maximum-flow paths; left out, without limit."""
     loss: Probability = 0.0
     """Probability that a packet on it is lost."""
+    burst: Burst = None
+    """Packets in a row that it loses, on average (Gilbert-Elliott), under coded delivery; left out, each is lost on its
+    own."""
+
+    @model_validator(mode="after")
+    def _bursts(self) -> Self:
+        _check_burst(self.loss, self.burst)
+        return self
 
 
 class BuiltLinks(Spec):
@@ -108,6 +130,14 @@ class BuiltLinks(Spec):
     """Messages per second of every link, for maximum-flow paths; left out, without limit."""
     loss: Probability = 0.0
     """Probability that a packet on a link is lost."""
+    burst: Burst = None
+    """Packets in a row that a link loses, on average (Gilbert-Elliott), under coded delivery; left out, each is lost on
+    its own."""
+
+    @model_validator(mode="after")
+    def _bursts(self) -> Self:
+        _check_burst(self.loss, self.burst)
+        return self
 
     @model_validator(mode="after")
     def _degree(self) -> Self:

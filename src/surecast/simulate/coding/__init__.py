@@ -3,7 +3,7 @@
 from surecast.simulate.coding.answer import simulate_alternative, simulate_coding
 from surecast.simulate.coding.network import Audience, Channel, audiences_of
 from surecast.simulate.coding.outcomes import Outcomes
-from surecast.simulate.coding.run import Alternative, Caster, alternatives, settings_for
+from surecast.simulate.coding.run import Alternative, Caster, alternatives, needs_compiling, settings_for
 from surecast.simulate.coding.sweep import LossPoint, LossSweep, sweep_loss
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Outcomes",
     "alternatives",
     "audiences_of",
+    "needs_compiling",
     "settings_for",
     "simulate_alternative",
     "simulate_coding",

@@ -71,6 +71,7 @@ def simulate_coding(
     True
     """
     spec = _coding_of(system)
+    channel = channel or Channel.of_scenario(spec)
     if events < BATCHES:
         raise ConfigurationError(f"events: {events} must be {BATCHES} or more, for an interval")
     audiences = audiences_of(system)
@@ -117,7 +118,7 @@ def simulate_coding(
             progress(done + 1, len(chosen))
     if len(refusals) == len(chosen):
         raise refusals[0]
-    _add_notes(builder, system, channel or Channel())
+    _add_notes(builder, system, channel)
     return builder.build()
 
 
@@ -301,7 +302,7 @@ def _add_delays(figures: _Figures, parts: Sequence[tuple[float, Floats]], quanti
 
 
 def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None:
-    losses = "independently" if channel.burst_mean is None else f"in bursts of {channel.burst_mean:g} on average"
+    losses = _said_losses(system, channel)
     between = "over the overlay's shortest path" if channel.peer_loss is None else f"with loss {channel.peer_loss:g}"
     builder.note(
         f"coded delivery: links lose packets {losses}; a home broker reaches its subscribers "
@@ -311,6 +312,16 @@ def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None
     failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
     if any(law is not None for law in failures):
         builder.warn("coded delivery: failures of brokers and links are left out")
+
+
+def _said_losses(system: System, channel: Channel) -> str:
+    """How links lose packets, in words."""
+    means = {link.burst_mean if channel.burst_mean is None else channel.burst_mean for link in system.overlay.links}
+    known = sorted(mean for mean in means if mean is not None)
+    said = ["independently"] if len(known) < max(1, len(means)) else []
+    if known:
+        said.append(f"in bursts of {' to '.join(f'{mean:g}' for mean in sorted({known[0], known[-1]}))} on average")
+    return " or ".join(said)
 
 
 def _coding_of(system: System) -> Coding:

@@ -41,7 +41,7 @@ _TIMERS_MAX = 4096
 @njit(cache=True)
 def _begin(rules, s, event):
     """Everything as before an event."""
-    s.numbers[0] = s.numbers[1] = s.numbers[3] = s.numbers[5] = 0
+    s.numbers[0] = s.numbers[1] = s.numbers[3] = s.numbers[5] = s.numbers[6] = 0
     s.numbers[2] = len(s.free)
     for i in range(len(s.free)):
         s.free[i] = i
@@ -60,6 +60,8 @@ def _begin(rules, s, event):
     s.flush_at[:] = np.inf
     if rules.retransmit:
         s.tries[:] = 0
+        s.waiting[:] = 0
+        s.silences[:] = 0
         s.again_at[:] = np.inf
     s.rounds_left[:] = NONE
     s.chase_left[:] = NONE
@@ -110,20 +112,21 @@ def _deliver(net, rules, scheme, s, slot):
     s.numbers[2] += 1
     if kind == DATA:
         if rules.retransmit:
-            acknowledge(net, s, node, sender, number, extra, scheme.link[extra])
+            come = s.seen[node] if node < rules.brokers else s.known[node]
+            acknowledge(net, rules, s, node, sender, number, extra, scheme.link[extra >> 8], come)
         if node < rules.brokers:
             relay_data(net, rules, scheme, s, node, number, form, vector)
         else:
-            subscriber_packet(net, rules, scheme, s, node, number, form, vector, False)
+            subscriber_packet(net, rules, scheme, s, node, number, form, vector, kind != DATA)
     elif kind == ACK:
-        acknowledged(rules, s, extra, number)
+        acknowledged(net, rules, scheme, s, node, extra >> 8, number, extra & 255, vector)
     elif kind == DIGEST:
         announced(net, rules, scheme, s, node, sender)
     elif kind == REQUEST:
         i = node - rules.brokers if node >= rules.brokers else rules.subscribers
         asked(net, rules, s, node, i, sender, number, vector)
     else:
-        subscriber_packet(net, rules, scheme, s, node, number, form, vector, True)
+        subscriber_packet(net, rules, scheme, s, node, number, form, vector, kind != DATA)
 
 
 @njit(cache=True)

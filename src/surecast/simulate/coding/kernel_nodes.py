@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from surecast.protocol.dissemination.retransmission import DOUBLINGS_MAX, GRACE_S
 from surecast.simulate.coding.kernel_parts import (
     add_packet,
     below,
@@ -25,6 +26,8 @@ from surecast.simulate.coding.kernel_state import (
     ACK_LOCAL,
     DIGEST,
     NONE,
+    NOTHING,
+    ONCE,
     PLAIN,
     PUSH,
     RECODED,
@@ -35,7 +38,7 @@ from surecast.simulate.coding.kernel_state import (
 
 __all__ = ["acknowledged", "announced", "asked", "chase_due", "flush", "offer", "relay_data", "round_due", "try_again"]
 
-AGAIN, FLUSH, CHASE, ROUND = 0, 1, 2, 3
+AGAIN, FLUSH, CHASE, ROUND = np.arange(4)
 """Timers of a node, in the order in which it attends to them."""
 PUSH_MODE, PUSH_PULL, PULL = 1, 2, 3
 _PATIENCE = 3
@@ -45,61 +48,108 @@ _ANSWERS = 2
 @njit(cache=True)
 def transmit(net, rules, scheme, s, sender, branch, number, form, vector):
     """Sends a packet along a branch, and waits for its acknowledgement where that is the scheme."""
+    turn = NOTHING
     if rules.retransmit:
-        s.tries[branch, number] = 1
-        s.sent_at[branch, number] = s.now[0]
-        _wait(rules, s, sender, branch, number, 1.0)
-    send_data(net, rules, scheme, s, sender, branch, number, form, vector)
+        turn = ONCE
+        s.waiting[branch] += 1
+        _note(s, branch, number, turn)
+        _wait(rules, s, sender, branch)
+    send_data(net, scheme, s, sender, branch, number, form, vector, turn)
 
 
 @njit(cache=True)
-def _wait(rules, s, sender, branch, number, times):
-    wait_s = max(rules.retransmit_s, s.trips[branch, 0] + 4 * s.trips[branch, 1])
-    due_s = s.now[0] + wait_s * times
-    s.again_at[branch, number] = due_s
-    push_timer(s, due_s, sender, AGAIN, branch * rules.sent + number)
+def _note(s, branch, number, turn):
+    """A packet that waits for an acknowledgement is under way."""
+    s.numbers[6] += 1
+    s.tries[branch, number] = turn
+    s.sent_at[branch, number] = s.now[0]
+    s.sent_order[branch, number] = s.numbers[6]
+    s.was_alone[branch, number] = s.waiting[branch] == 1
 
 
 @njit(cache=True)
-def acknowledge(net, s, sender, to, number, branch, link):
-    """Sends an acknowledgement back over the link that the packet came by."""
+def _wait(rules, s, node, branch):
+    """Sets the timer of a branch, if anything waits there."""
+    if s.waiting[branch] == 0:
+        s.again_at[branch] = np.inf
+        return
+    wait_s = rules.retransmit_s
+    if s.trips[branch, 0] >= 0.0:
+        wait_s = s.trips[branch, 0] + max(4 * s.trips[branch, 1], GRACE_S)
+    due_s = s.now[0] + wait_s * 2.0 ** min(s.silences[branch], DOUBLINGS_MAX)
+    if s.again_at[branch] != due_s:
+        s.again_at[branch] = due_s
+        push_timer(s, due_s, node, AGAIN, branch)
+
+
+@njit(cache=True)
+def acknowledge(net, rules, s, sender, to, number, extra, link, come):
+    """Sends an acknowledgement back over the link that a packet came by, with all that has come."""
     back = link ^ 1
     s.counts[ACK_LOCAL if link >= net.overlay_links else ACK] += 1
     if crosses(net, s.passed, s.is_bad, s.numbers[4], back):
-        push_message(s, s.now[0] + net.latency_s[back], ACK, sender, to, number, PLAIN, branch)
+        slot = push_message(s, s.now[0] + net.latency_s[back], ACK, sender, to, number, PLAIN, extra)
+        for k in range(rules.sent):
+            s.vector[slot, k] = come[k] or k == number
 
 
 @njit(cache=True)
-def acknowledged(rules, s, branch, number):
-    """A packet has come over its hop; the round trip is taken from packets that were sent once."""
-    if s.tries[branch, number] == 0:
+def acknowledged(net, rules, scheme, s, node, branch, number, turn, come):
+    """Packets have come over a hop; what was sent before the one that is answered, and has not come, is lost."""
+    if s.waiting[branch] == 0:
         return
-    if s.tries[branch, number] == 1:
-        trip_s = s.now[0] - s.sent_at[branch, number]
-        mean_s, deviation_s = s.trips[branch, 0], s.trips[branch, 1]
-        if mean_s < 0.0:
-            mean_s, deviation_s = trip_s, trip_s / 2
-        deviation_s += 0.25 * (abs(trip_s - mean_s) - deviation_s)
-        s.trips[branch, 0] = mean_s + 0.125 * (trip_s - mean_s)
-        s.trips[branch, 1] = deviation_s
-    s.tries[branch, number] = 0
-    s.again_at[branch, number] = np.inf
+    order = 0
+    if s.tries[branch, number] == turn:
+        order = s.sent_order[branch, number]
+        if s.was_alone[branch, number]:
+            _learn(s, branch, s.now[0] - s.sent_at[branch, number])
+    for k in range(rules.sent):
+        if come[k] and s.tries[branch, k] > 0:
+            s.tries[branch, k] = 0
+            s.waiting[branch] -= 1
+    s.silences[branch] = 0
+    for k in range(rules.sent):
+        if s.tries[branch, k] > 0 and s.sent_order[branch, k] < order:
+            _again(net, rules, scheme, s, node, branch, k)
+    _wait(rules, s, node, branch)
 
 
 @njit(cache=True)
-def try_again(net, rules, scheme, s, node, which):
-    """An acknowledgement is overdue."""
-    branch, number = which // rules.sent, which % rules.sent
-    if s.again_at[branch, number] != s.now[0]:
-        return
-    tries = s.tries[branch, number]
-    if tries >= rules.tries_max:
+def _learn(s, branch, trip_s):
+    """Takes in a round trip."""
+    mean_s, deviation_s = s.trips[branch, 0], s.trips[branch, 1]
+    if mean_s < 0.0:
+        mean_s, deviation_s = trip_s, trip_s / 2
+    deviation_s += 0.25 * (abs(trip_s - mean_s) - deviation_s)
+    s.trips[branch, 0] = mean_s + 0.125 * (trip_s - mean_s)
+    s.trips[branch, 1] = deviation_s
+
+
+@njit(cache=True)
+def _again(net, rules, scheme, s, node, branch, number):
+    """Sends a packet again, if it may be."""
+    turn = s.tries[branch, number]
+    if turn >= rules.tries_max:
         s.tries[branch, number] = 0
-        s.again_at[branch, number] = np.inf
+        s.waiting[branch] -= 1
         return
-    s.tries[branch, number] = tries + 1
-    _wait(rules, s, node, branch, number, 2.0**tries)
-    send_data(net, rules, scheme, s, node, branch, number, PLAIN, s.vector[0])
+    _note(s, branch, number, turn + 1)
+    send_data(net, scheme, s, node, branch, number, PLAIN, s.vector[0], turn + 1)
+
+
+@njit(cache=True)
+def try_again(net, rules, scheme, s, node, branch):
+    """A neighbour is silent: the oldest packet is sent again."""
+    if s.again_at[branch] != s.now[0]:
+        return
+    s.again_at[branch] = np.inf
+    s.silences[branch] += 1
+    oldest = NONE
+    for k in range(rules.sent):
+        if s.tries[branch, k] > 0 and (oldest < 0 or s.sent_order[branch, k] < s.sent_order[branch, oldest]):
+            oldest = k
+    _again(net, rules, scheme, s, node, branch, oldest)
+    _wait(rules, s, node, branch)
 
 
 @njit(cache=True)
@@ -129,14 +179,14 @@ def relay_data(net, rules, scheme, s, node, number, form, vector):
         due_s = s.now[0] + rules.flush_s * (_PATIENCE if lacks else 1)
         if s.flush_at[node] != due_s:
             s.flush_at[node] = due_s
-            push_timer(s, due_s, node, FLUSH, 0)
+            push_timer(s, due_s, node, FLUSH, NOTHING)
 
 
 @njit(cache=True)
 def _send_fresh(net, rules, scheme, s, node, branch):
     s.owed[branch] += 1
     vector = fresh_vector(rules, s, node, word(s.relay_draws, node))
-    send_data(net, rules, scheme, s, node, branch, NONE, RECODED, vector)
+    send_data(net, scheme, s, node, branch, NONE, RECODED, vector, NOTHING)
 
 
 @njit(cache=True)
@@ -208,7 +258,7 @@ def hold_round(net, rules, scheme, s, node, i):
             _push_packets(net, rules, s, node, i, peer)
         else:
             s.counts[DIGEST] += 1
-            send_peer(net, s, DIGEST, node, peer, 0, PLAIN, 0)
+            send_peer(net, s, DIGEST, node, peer, NOTHING, PLAIN, NOTHING)
     s.round_at[i] = s.now[0] + rules.interval_s
     if s.rounds_left[i] > 0:
         push_timer(s, s.round_at[i], node, ROUND, i)
@@ -222,7 +272,7 @@ def _push_packets(net, rules, s, node, i, peer):
             _give(net, rules, s, PUSH, node, i, peer)
         else:
             s.counts[PUSH + PLAIN] += 1
-            send_peer(net, s, PUSH, node, peer, s.scratch[k], PLAIN, 0)
+            send_peer(net, s, PUSH, node, peer, s.scratch[k], PLAIN, NOTHING)
 
 
 @njit(cache=True)
@@ -230,7 +280,7 @@ def _give(net, rules, s, kind, node, i, peer):
     """Sends a peer a fresh combination."""
     vector = fresh_vector(rules, s, node, word(s.gossip_draws, i))
     s.counts[kind + RECODED] += 1
-    slot = send_peer(net, s, kind, node, peer, NONE, RECODED, 0)
+    slot = send_peer(net, s, kind, node, peer, NONE, RECODED, NOTHING)
     if slot >= 0:
         s.vector[slot] = vector
 
@@ -281,12 +331,12 @@ def _ask(net, rules, s, node, i):
     s.chase_at[i] = s.now[0] + rules.interval_s
     push_timer(s, s.chase_at[i], node, CHASE, i)
     count = s.source_count[i]
-    source = s.sources[i, 0] if count == 1 else s.sources[i, below(s.gossip_draws, i, count)]
+    source = np.int64(s.sources[i, 0 if count == 1 else below(s.gossip_draws, i, count)])
     missing = rules.packets - s.ranks[node]
     s.counts[REQUEST] += 1
     if not rules.coded_gossip:
         s.counts[REQUEST_NUMBERS] += missing
-    slot = send_peer(net, s, REQUEST, node, source, missing, PLAIN, 0)
+    slot = send_peer(net, s, REQUEST, node, source, missing, PLAIN, NOTHING)
     if slot >= 0 and not rules.coded_gossip:
         for k in range(rules.packets):
             s.vector[slot, k] = not s.known[node, k]
@@ -311,4 +361,4 @@ def asked(net, rules, s, node, i, sender, missing, wanted):
         if wanted[k] and given < count:
             given += 1
             s.counts[REPLY + PLAIN] += 1
-            send_peer(net, s, REPLY, node, sender, k, PLAIN, 0)
+            send_peer(net, s, REPLY, node, sender, k, PLAIN, NOTHING)

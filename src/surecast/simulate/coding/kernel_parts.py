@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from surecast.protocol.coding.kernels import insert, learn, recode_many
-from surecast.simulate.coding.kernel_state import DATA, PLAIN
+from surecast.simulate.coding.kernel_state import DATA, DATA_LOCAL, NOTHING, PLAIN
 
 __all__ = ["add_packet", "below", "crosses", "fresh_vector", "mixed", "pop", "push_message", "push_timer", "word"]
 
@@ -125,8 +125,8 @@ def pop(s):
     found = s.heap_time[0], s.heap_key[0], s.heap_slot[0]
     s.numbers[0] -= 1
     last = s.numbers[0]
-    _swap(s, 0, last)
-    i = 0
+    _swap(s, NOTHING, last)
+    i = NOTHING
     while True:
         child = 2 * i + 1
         if child >= last:
@@ -163,17 +163,17 @@ def push_timer(s, due_s, node, kind, which):
 
 
 @njit(cache=True)
-def send_data(net, rules, scheme, s, sender, branch, number, form, vector):
+def send_data(net, scheme, s, sender, branch, number, form, vector, turn):
     """Sends a packet along a branch. It takes its time on the link, and may be lost behind it."""
     link, to = scheme.link[branch], scheme.neighbour[branch]
     local = link >= net.overlay_links
-    s.counts[(12 if local else DATA) + form] += 1
+    s.counts[(DATA_LOCAL if local else DATA) + form] += 1
     start_s = s.now[0]
     if net.packet_s[link] > 0.0:
         start_s = max(start_s, s.busy_s[link]) + net.packet_s[link]
         s.busy_s[link] = start_s
     if crosses(net, s.passed, s.is_bad, s.numbers[4], link):
-        slot = push_message(s, start_s + net.latency_s[link], DATA, sender, to, number, form, branch)
+        slot = push_message(s, start_s + net.latency_s[link], DATA, sender, to, number, form, branch * 256 + turn)
         if form != PLAIN:
             s.vector[slot] = vector
 

@@ -6,7 +6,7 @@ also has a place behind the subscribers for its gossip, where it gossips itself.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ __all__ = [
     "DATA_LOCAL",
     "DIGEST",
     "NONE",
+    "NOTHING",
+    "ONCE",
     "PLAIN",
     "PUSH",
     "RECODED",
@@ -39,12 +41,19 @@ Flags = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 
-NONE: Final = -1
-PLAIN, SEEDED, RECODED = 0, 1, 2
+
+def _constants(*values: int) -> tuple[int, ...]:
+    """Numbers that compiled code takes as such: of a literal each value would be a type of its own, and every function
+    that it is given to would be compiled for each."""
+    return tuple(np.int64(value) for value in values)  # type: ignore[misc]
+
+
+NONE, NOTHING, ONCE = _constants(-1, 0, 1)
+PLAIN, SEEDED, RECODED = _constants(0, 1, 2)
 """How a packet says what it is made of."""
-DATA, ACK, DIGEST, REQUEST, PUSH, REPLY = 0, 3, 4, 5, 6, 9
+DATA, ACK, DIGEST, REQUEST, PUSH, REPLY = _constants(0, 3, 4, 5, 6, 9)
 """Kinds of messages, and where they are counted. Data, pushes and replies are counted by their form: three places."""
-DATA_LOCAL, ACK_LOCAL, REQUEST_NUMBERS, COUNTS = 12, 15, 16, 17
+DATA_LOCAL, ACK_LOCAL, REQUEST_NUMBERS, COUNTS = _constants(12, 15, 16, 17)
 """Where packets and acknowledgements between a home broker and its subscribers are counted, and the numbers of plain
 packets in requests; how many places there are."""
 
@@ -159,8 +168,13 @@ class State(NamedTuple):
     owed: Ints
     credit: Floats
     flush_at: Floats
+    # packets that wait for an acknowledgement, by branch and number, and branches where some do
     tries: Ints
     sent_at: Floats
+    sent_order: Ints
+    was_alone: Flags
+    waiting: Ints
+    silences: Ints
     again_at: Floats
     # gossip
     rounds_left: Ints
@@ -169,7 +183,7 @@ class State(NamedTuple):
     chase_at: Floats
     chase_left: Ints
     """-1 where nothing is asked for."""
-    sources: Ints
+    sources: NDArray[np.int32]
     source_count: Ints
     answered: NDArray[np.int32]
     """Packets that each node has given to each other."""
@@ -181,7 +195,8 @@ class State(NamedTuple):
     now: Floats
     """Time, alone in its array so that it can change."""
     numbers: Ints
-    """Entries in the heap, messages and timers so far, free slots, overflow, event number, and a number for timers."""
+    """Entries in the heap, messages and timers so far, free slots, overflow, event number, a number for timers, and
+    one for transmissions."""
 
 
 def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, nodes: int) -> State:
@@ -189,6 +204,7 @@ def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, 
     from surecast.protocol.gossip.draws import Draws
 
     branches = len(scheme.neighbour)
+    numbered = (branches, rules.sent) if rules.retransmit else (branches, 1)
     columns = (rules.packets + 7) // 8 * 8
     matrix = np.zeros((nodes, rules.packets, columns), dtype=np.uint8)
     gossiping = rules.subscribers + 1
@@ -229,14 +245,18 @@ def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, 
         ints(branches),
         np.zeros(branches),
         np.full(rules.brokers, np.inf),
-        ints(branches, rules.sent),
-        np.zeros((branches, rules.sent)),
-        np.full((branches, rules.sent), np.inf),
+        ints(*numbered),
+        np.zeros(numbered),
+        ints(*numbered),
+        np.zeros(numbered, dtype=np.bool_),
+        ints(branches),
+        ints(branches),
+        np.full(branches, np.inf),
         ints(gossiping),
         np.full(gossiping, np.inf),
         np.full(gossiping, np.inf),
         ints(gossiping),
-        ints(gossiping, gossiping if rules.gossip else 1),
+        np.zeros((gossiping, gossiping if rules.gossip else 1), dtype=np.int32),
         ints(gossiping),
         np.zeros((gossiping, rules.subscribers if rules.gossip else 1), dtype=np.int32),
         np.full(rules.subscribers, np.inf),
@@ -244,5 +264,5 @@ def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, 
         ints(COUNTS),
         ints(max(rules.subscribers + 1, rules.packets)),
         np.zeros(1),
-        ints(6),
+        ints(7),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surecast.errors import ConfigurationError
+from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
 from surecast.simulate.coding.kernel_state import Net
 
@@ -16,9 +17,9 @@ __all__ = ["Audience", "Channel", "audiences_of", "network_of"]
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What a scenario does not say about the way of packets.
+    """What packets meet beside the links of the overlay, and what is assumed of all links.
 
-    >>> Channel(burst_mean=5.0).chances(0.1)
+    >>> Channel(burst_mean=5.0).chances(0.1, None)
     (0.0222..., 0.2)
     """
 
@@ -29,7 +30,8 @@ class Channel:
     serialise: bool = True
     """Whether a link passes packets one after the other at its capacity; else all at once."""
     burst_mean: float | None = None
-    """Mean number of packets in a row that a link loses (Gilbert-Elliott); None: each is lost on its own."""
+    """Mean number of packets in a row that any link loses (Gilbert-Elliott); None: as each link of the scenario says,
+    and access links lose each on its own."""
 
     def __post_init__(self) -> None:
         for name in ("access_loss", "peer_loss"):
@@ -39,15 +41,25 @@ class Channel:
         if self.burst_mean is not None and not 1.0 <= self.burst_mean < math.inf:
             raise ConfigurationError(f"channel burst_mean: {self.burst_mean} must be 1 packet or more")
 
-    def chances(self, loss: float) -> tuple[float, float]:
+    @classmethod
+    def of_scenario(cls, spec: Coding) -> Channel:
+        """What a scenario says.
+
+        >>> Channel.of_scenario(Coding(access_loss=0.1)).access_loss
+        0.1
+        """
+        return cls(spec.access_loss, spec.peer_loss)
+
+    def chances(self, loss: float, burst_mean: float | None) -> tuple[float, float]:
         """Chances that a link turns bad, and good again, from one packet to the next; 0 and 0 without bursts."""
-        if self.burst_mean is None or loss == 0.0:
+        burst_mean = burst_mean if self.burst_mean is None else self.burst_mean
+        if burst_mean is None or loss == 0.0:
             return 0.0, 0.0
-        to_good = 1.0 / self.burst_mean
+        to_good = 1.0 / burst_mean
         to_bad = to_good * loss / (1.0 - loss)
         if to_bad > 1.0:
             raise ConfigurationError(
-                f"channel burst_mean: {self.burst_mean} packets in a row cannot be all that a link of loss {loss:g} "
+                f"channel burst_mean: {burst_mean:g} packets in a row cannot be all that a link of loss {loss:g} "
                 f"loses; make it {loss / (1.0 - loss):.4g} or more"
             )
         return to_bad, to_good
@@ -98,7 +110,8 @@ def network_of(overlay: Overlay, homes: list[int], channel: Channel, seed: int) 
     inner = len(loss)
     loss += [channel.access_loss] * (2 * subscribers) + [0.0]
     rest = [0.0] * (2 * subscribers + 1)
-    chances = np.array([channel.chances(p) for p in loss])
+    bursts = [link.burst_mean for link in overlay.links for _ in range(2)] + [None] * (2 * subscribers + 1)
+    chances = np.array([channel.chances(p, burst) for p, burst in zip(loss, bursts, strict=True)])
     starts, lengths, way, delays_s = _ways(overlay)
     none = [-1] * brokers
     return Net(

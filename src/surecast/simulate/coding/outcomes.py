@@ -101,7 +101,7 @@ def _sizes(coding: CodingSettings, payload_bytes: int) -> NDArray[np.float64]:
         sizes[DATA + form] = sizes[DATA_LOCAL + form] = size(Data(0, 0, 1.0, packet))
         sizes[PUSH + form] = size(Push(0, 1.0, packet))
         sizes[REPLY + form] = size(Reply(0, 1.0, packet))
-    sizes[ACK] = sizes[ACK_LOCAL] = size(Ack(1, 0, 0))
+    sizes[ACK] = sizes[ACK_LOCAL] = size(Ack(1, 0, 0, 1, (1 << coding.packets) - 1))
     sizes[DIGEST] = size(Digest((Announced(1, 0, coding.packets, 1.0),)))
     sizes[REQUEST] = size(Request(1, (Wanted(0, 1),)))
     sizes[REQUEST_NUMBERS] = size(Request(1, (Wanted(0, 2, (0, 1)),))) - size(Request(1, (Wanted(0, 1, (0,)),)))

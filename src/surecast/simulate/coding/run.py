@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding import CodingSettings
-from surecast.protocol.dissemination import SCHEMES, DisseminationSettings, scheme_settings
+from surecast.protocol.dissemination import SCHEMES, DisseminationSettings, scheme_settings, timed
 from surecast.protocol.gossip import GossipSettings
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
@@ -21,7 +22,7 @@ from surecast.simulate.coding.outcomes import Outcomes
 from surecast.simulate.coding.scheme import Casting, compiled_scheme
 from surecast.simulate.coding.world import ObjectWorld
 
-__all__ = ["Alternative", "Caster", "alternatives", "settings_for"]
+__all__ = ["Alternative", "Caster", "alternatives", "needs_compiling", "settings_for"]
 
 How = Literal["compiled", "objects"]
 
@@ -69,7 +70,16 @@ def settings_for(spec: Coding, alternative: Alternative) -> DisseminationSetting
     gossip = None if spec.gossip is None else GossipSettings.of_scenario(spec.gossip)
     if gossip is None and "gossip" in alternative.scheme:
         raise ConfigurationError(f"{alternative.scheme}: delivery.coding.gossip is null; give it a mode")
-    return scheme_settings(alternative.scheme, coding, gossip, alternative.paths or spec.paths)
+    found = scheme_settings(alternative.scheme, coding, gossip, alternative.paths or spec.paths)
+    return timed(found, spec)
+
+
+def needs_compiling() -> bool:
+    """Whether the compiled path has yet to be compiled on this machine, which takes most of a minute."""
+    folder = run_events.stats.cache_path
+    index = [] if folder is None else list(Path(folder).glob("kernel.run_events-*.nbi"))
+    newest_s = max(path.stat().st_mtime for path in Path(__file__).parent.glob("kernel*.py"))
+    return not any(path.stat().st_mtime >= newest_s for path in index)
 
 
 class Caster:

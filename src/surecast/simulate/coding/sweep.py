@@ -84,6 +84,7 @@ def sweep_loss(
         raise ConfigurationError(f"{system.name}: delivery.coding is missing; give it packets and redundancy")
     if not losses or not all(0.0 <= loss < 1.0 for loss in losses):
         raise ConfigurationError("losses: give one or more, each a share from 0 to below 1")
+    channel = channel or Channel.of_scenario(spec)
     audiences = audiences_of(system)
     if len(audiences) != 1:
         raise AssumptionError(
