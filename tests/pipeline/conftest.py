@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline.network import LogHandler, LogServer
 
+from surecast.broker.event_log import EventLog, Started
 from surecast.pipeline import Server, ServerSettings, connect, find_java, spark_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAN_SERVER = ServerSettings(
-    "local[2]",
-    static={
-        # The quick compiler, the simple collector and no check of Spark's classes: a short run never earns back what
-        # these cost. The quick compiler's code cache is small by itself: once it is full, nothing more is compiled.
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m "
-        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-        "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
-        "spark.hadoop.hive.stats.autogather": "false",
-    },
+    "local[2]", static={"spark.sql.streaming.stateStore.maintenanceInterval": "1h"}, is_brief=True
 )
 LEAN_RUN = {
     "spark.sql.codegen.wholeStage": "false",
@@ -37,6 +33,7 @@ SHARED_SERVER = ServerSettings(
     LEAN_SERVER.master,
     # No metastore: tables that end with the server need none. test_killed_run has one.
     static={**LEAN_SERVER.static, **LEAN_RUN, "spark.sql.catalogImplementation": "in-memory"},
+    is_brief=True,
 )
 
 
@@ -57,3 +54,19 @@ def spark(server: Server) -> Iterator[SparkSession]:
         session.conf.set(name, value)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def log_server(tmp_path: Path) -> Iterator[LogServer]:
+    """A log of 50 records over HTTP."""
+    found = LogServer(("127.0.0.1", 0), LogHandler)
+    found.folder, found.asked = tmp_path / "log", []
+    with EventLog(found.folder) as log:
+        for number in range(50):
+            log.append(Started(1700000000.0 + number, f"b{number}"))
+    thread = threading.Thread(target=found.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()

@@ -1,4 +1,4 @@
-"""A sweep on a real standalone cluster, a master and two workers; one worker is killed in the middle."""
+"""A sweep and the pipeline on a real standalone cluster, a master and two workers; one is killed in the middle."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.pipeline.logs import ZAPS, broker_records, rows_of, subscriber_qos, write_log
+from tests.pipeline.network import live_broker
 
 from surecast.errors import ConfigurationError
-from surecast.pipeline import ServerSettings, find_java
+from surecast.pipeline import ServerSettings, find_java, open_tables, read_table, run_tables
 from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark
 from surecast.plan.placement import Constraints, placement_problem, plan_placement
@@ -32,6 +34,17 @@ if TYPE_CHECKING:
 WAIT_S = 120.0
 LOCAL = "127.0.0.1"
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+STATIC = {
+    "spark.driver.host": LOCAL,
+    "spark.driver.bindAddress": LOCAL,
+    "spark.executor.memory": "512m",
+    "spark.executor.defaultJavaOptions": LEAN,
+    "spark.driver.defaultJavaOptions": LEAN,
+    "spark.default.parallelism": "4",
+    # Work begins when both workers are there, so that the one that is killed has some.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+}
 
 
 @dataclass(frozen=True)
@@ -104,17 +117,6 @@ def slow_squares(folder: Path) -> object:
 
 @pytest.mark.long
 def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    static = {
-        "spark.driver.host": LOCAL,
-        "spark.driver.bindAddress": LOCAL,
-        "spark.executor.memory": "512m",
-        "spark.executor.defaultJavaOptions": LEAN,
-        "spark.driver.defaultJavaOptions": LEAN,
-        "spark.default.parallelism": "4",
-        # Work begins when both workers are there, so that the one that is killed has some.
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-    }
     marks = tmp_path / "marks"
     marks.mkdir()
 
@@ -127,11 +129,12 @@ def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> No
     scenario, system = load_system("examples/company.yaml")
     problem = placement_problem(system, scenario)
     limits, algorithms = Constraints(max_brokers=2), ["flooding", "peer-to-peer covering"]
-    with sweep_session(cluster.master, tmp_path / "spark", ServerSettings(static=static)) as spark:
+    with sweep_session(cluster.master, tmp_path / "spark", ServerSettings(static=STATIC)) as spark:
         killer = threading.Thread(target=kill_one)
         killer.start()
-        sweep = Sweep(str(tmp_path / "squares"), "squares", 8, 8, "number BIGINT, square BIGINT")
-        rows = run_blocks(spark, sweep, slow_squares(marks)).collect()  # type: ignore[arg-type]
+        schema = pa.schema([("number", pa.int64()), ("square", pa.int64())])
+        sweep = Sweep(str(tmp_path / "squares"), "squares", 8, 8, schema)
+        rows = run_blocks(spark, sweep, slow_squares(marks)).to_table().to_pylist()  # type: ignore[arg-type]
         killer.join()
         assert sorted((row["number"], row["square"]) for row in rows) == [(n, n * n) for n in range(8)]
         begun = Counter(mark.name.partition("-")[0] for mark in marks.iterdir())
@@ -140,3 +143,34 @@ def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> No
     assert cluster.workers[0].poll() is not None
     here = plan_placement(problem, constraints=limits, algorithms=algorithms)
     assert (there.best, there.front, there.feasible_count) == (here.best, here.front, here.feasible_count)
+
+
+@pytest.mark.long
+def test_the_pipeline_goes_on_without_a_worker(cluster: Cluster, tmp_path: Path) -> None:
+    """Tables, state of streams and a log over the network; the worker dies when half of the tables are to be made."""
+    logs, output = tmp_path / "logs", tmp_path / "output"
+    write_log(logs / "b1", broker_records(1, 60))
+    (logs / "evening.zap").write_text("".join(f"{line}\n" for line in ZAPS), encoding="utf-8")
+
+    def kill_one(table: str, state: str) -> None:
+        if (table, state) == ("broker_events", "running"):
+            kill(cluster.workers[0])
+
+    settings = ServerSettings(cluster.master, static=STATIC)
+    with live_broker(tmp_path) as live, open_tables(output, settings) as (spark, _):
+        inputs = [str(logs), live.url]
+        live.serve(6)
+        first = run_tables(spark, inputs, output, access=live.access, progress=kill_one)
+        assert cluster.workers[0].poll() is not None
+        live.serve(3)
+        second = run_tables(spark, inputs, output, access=live.access)
+        rows, heard = rows_of(logs / "b1"), rows_of(live.log)
+        assert (first.duplicates, second.duplicates) == (1, 1)
+        assert second.records == len(rows) + len(heard) + len(ZAPS)
+        assert second.records - first.records == second.new_records > 0
+        expected = subscriber_qos(rows) | subscriber_qos(heard)
+        found = {row["client"]: row for row in read_table(spark, "subscriber_qos", 10)}
+        assert found.keys() == expected.keys()
+        for client, values in expected.items():
+            for name, value in values.items():
+                assert found[client][name] == pytest.approx(value, abs=1e-6), (client, name)

@@ -3,87 +3,29 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
 from pyspark.testing import assertDataFrameEqual
-from tests.broker.conftest import Process
+from tests.broker.conftest import WAIT_S, Process
+from tests.pipeline.network import TOKEN, LogServer
 
-from surecast.broker.event_log import EventLog, OffsetAhead, OffsetGone, Started, Stopped, read_from
+from surecast.broker.event_log import EventLog, Stopped, read_from
 from surecast.client import SyncGroupClient
 from surecast.errors import ConfigurationError
 from surecast.pipeline.datasource import LOG_SCHEMA, SurecastSource
-from surecast.pipeline.datasource_log import LogError, LogTruncated, RemoteLog, ranges
+from surecast.pipeline.datasource_log import LogAccess, LogError, LogTruncated, RemoteLog, ranges
 from surecast.pipeline.datasource_publish import Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOKEN = "let-me-in"
-
-
-class LogServer(ThreadingHTTPServer):
-    """Answers GET /log as a broker does, from a folder; `truncated_to` is the first offset that is kept."""
-
-    folder: Path
-    truncated_to = 0
-    asked: list[int]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: LogServer
-
-    def do_GET(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)
-        offset, limit = int(query["offset"][0]), min(7, int(query["limit"][0]))
-        self.server.asked.append(offset)
-        status = 200
-        data: dict[str, Any] = {}
-        try:
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                status, data = 401, {"error": "no"}
-            elif offset < self.server.truncated_to:
-                raise OffsetGone(offset, self.server.truncated_to)
-            else:
-                records = read_from(self.server.folder, offset, limit)
-                data = {"records": records, "next_offset": offset + len(records)}
-        except OffsetGone as error:
-            status, data = 410, {"error": str(error), "first_available": error.first_available}
-        except OffsetAhead as error:
-            status, data = 416, {"error": str(error), "next_offset": error.next_offset}
-        body = json.dumps(data).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def log_server(tmp_path: Path) -> Iterator[LogServer]:
-    found = LogServer(("127.0.0.1", 0), _Handler)
-    found.folder, found.asked = tmp_path / "log", []
-    with EventLog(found.folder) as log:
-        for number in range(50):
-            log.append(Started(1700000000.0 + number, f"b{number}"))
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.shutdown()
-    thread.join()
-    found.server_close()
-
 
 def log_of(server: LogServer, **options: Any) -> RemoteLog:
-    return RemoteLog(f"http://127.0.0.1:{server.server_port}", TOKEN, **options)
+    return RemoteLog(server.url, LogAccess(TOKEN), **options)
 
 
 def offsets(log: RemoteLog, start: int, end: int) -> list[int]:
@@ -159,29 +101,63 @@ def test_a_table_is_the_log_and_a_stream_goes_on_where_it_stopped(
     assert found[-1]["type"] == "stopped"
 
 
-def test_rows_are_published_once_however_often_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
-    broker = Process("--folder", tmp_path / "state")
-    try:
-        address = f"127.0.0.1:{broker.port}"
-        with SyncGroupClient([address], client_id="reader") as client:
-            client.subscribe("viewers/#")
-            rows = [(f"viewers/{i}", f"{i}", f"row {i}") for i in range(300)]
-            frame = spark.createDataFrame(rows, "topic STRING, payload STRING, request STRING")
-            for _ in range(2):
-                frame.write.format("surecast").option("brokers", address).mode("append").save()
-            found = [message.payload.decode() for message in client.messages(timeout_s=2.0)]
-        assert sorted(found, key=int) == [str(i) for i in range(300)]
-    finally:
-        broker.end()
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Process]:
+    process = Process("--folder", tmp_path / "state")
+    yield process
+    process.end()
 
 
-def test_a_broker_that_does_not_answer_gives_way_to_the_next(tmp_path: Path) -> None:
-    broker = Process("--folder", tmp_path / "state")
-    try:
-        publisher = Publisher((("127.0.0.1", 1), ("127.0.0.1", broker.port)))
-        rows = [{"topic": "a", "payload": b"x", "request": f"r{i}", "qos": 1} for i in range(3)]
-        assert publisher.publish(iter([pa.RecordBatch.from_pylist(rows)])) == 3
-        with pytest.raises(ConfigurationError, match="a row to publish has no topic or no request"):
-            publisher.publish(iter([pa.RecordBatch.from_pylist([*rows, {**rows[0], "request": None}])]))
-    finally:
-        broker.end()
+def received(client: SyncGroupClient, count: int) -> list[str]:
+    """So many messages, and what comes after them within a second."""
+    first = [client.message(WAIT_S).payload.decode() for _ in range(count)]
+    return first + [message.payload.decode() for message in client.messages(timeout_s=1.0)]
+
+
+def test_rows_are_published_once_however_often_they_are_written(spark: SparkSession, broker: Process) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    with SyncGroupClient([address], client_id="reader") as client:
+        client.subscribe("viewers/#")
+        rows = [(f"viewers/{i}", f"{i}", f"row {i}") for i in range(300)]
+        frame = spark.createDataFrame(rows, "topic STRING, payload STRING, request STRING")
+        for _ in range(2):
+            frame.write.format("surecast").option("brokers", address).mode("append").save()
+        assert sorted(received(client, 300), key=int) == [str(i) for i in range(300)]
+
+
+def test_a_stream_that_stops_and_goes_on_publishes_once(spark: SparkSession, broker: Process, tmp_path: Path) -> None:
+    """Also what it had published when it was cut off before it could write down that it had."""
+    address = f"127.0.0.1:{broker.port}"
+    source, state = tmp_path / "rows", tmp_path / "stream"
+    source.mkdir()
+
+    def write(numbers: range) -> None:
+        lines = [json.dumps({"topic": "viewers", "payload": str(i), "request": f"row {i}"}) for i in numbers]
+        (source / f"{numbers.start}.json").write_text("\n".join(lines))
+
+    def run() -> None:
+        rows = spark.readStream.schema("topic STRING, payload STRING, request STRING").json(str(source))
+        query = rows.writeStream.format("surecast").option("brokers", address)
+        query = query.option("checkpointLocation", str(state)).trigger(availableNow=True)
+        query.start().awaitTermination()
+
+    with SyncGroupClient([address], client_id="reader") as client:
+        client.subscribe("viewers")
+        write(range(40))
+        run()
+        first = received(client, 40)
+        # Cut off after the rows and before the commit: the next query begins with the same batch.
+        for path in (state / "commits").iterdir():
+            path.unlink()
+        write(range(40, 70))
+        run()
+        assert sorted([*first, *received(client, 30)], key=int) == [str(i) for i in range(70)]
+    assert sorted(path.name for path in (state / "commits").iterdir() if path.name.isdigit()) == ["0", "1"]
+
+
+def test_a_broker_that_does_not_answer_gives_way_to_the_next(broker: Process) -> None:
+    publisher = Publisher((("127.0.0.1", 1), ("127.0.0.1", broker.port)))
+    rows = [{"topic": "a", "payload": b"x", "request": f"r{i}", "qos": 1} for i in range(3)]
+    assert publisher.publish(iter([pa.RecordBatch.from_pylist(rows)])) == 3
+    with pytest.raises(ConfigurationError, match="a row to publish has no topic or no request"):
+        publisher.publish(iter([pa.RecordBatch.from_pylist([*rows, {**rows[0], "request": None}])]))

@@ -67,6 +67,9 @@ def test_a_remote_that_is_none() -> None:
             ["run", "--input", ".", "--output", "o", "--remote", "sc://h", "--master", "local[1]"],
             "--remote: the server",
         ),
+        (["run", "--input", ".", "--output", "o", "--storage", "state"], "--storage state: write a URL that all"),
+        (["run", "--input", "http://b", "--output", "o", "--token-file", "t"], "--token-file t: the token cannot be"),
+        (["run", "--input", "http://me:x@b", "--output", "o"], "url b: leave user and password out of the address"),
         (["show", "broker_books", "--output", "o"], "--output o: there are no tables"),
     ],
 )

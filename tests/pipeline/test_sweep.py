@@ -16,9 +16,10 @@ from surecast.cli.app import app
 from surecast.errors import ConfigurationError
 from surecast.pipeline import Server
 from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
-from surecast.pipeline.sweep_plan import plan_on_spark, unrank
+from surecast.pipeline.sweep_plan import _unbeaten, plan_on_spark, unrank
 from surecast.pipeline.sweep_runs import simulate_on_spark
 from surecast.plan.placement import Constraints, misses, placement_problem, plan_placement
+from surecast.plan.placement.goals import pareto_front
 from surecast.report import as_dict
 from surecast.scenario import load_system
 from surecast.simulate import simulate_reliability
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
+
+
+SQUARES = pa.schema([("number", pa.int64()), ("square", pa.int64())])
 
 
 def squares(fails_from: int) -> Callable[[NDArray[np.int64]], pa.Table]:
@@ -47,20 +51,37 @@ def test_placements_are_numbered_as_combinations_come() -> None:
     assert [tuple(np.flatnonzero(mask).tolist()) for mask in masks] == expected
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_few_rows_are_left_to_compare_and_the_front_is_the_same(seed: int) -> None:
+    """With ties, cases that are not allowed, unknown figures and unlimited headroom."""
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 40, (800, 1 + seed % 4)) * rng.choice([1.0, 0.1, -1.0], 1 + seed % 4)
+    points[rng.random(points.shape) < 0.05] = np.inf
+    points[rng.random(points.shape) < 0.01] = -np.inf
+    allowed = rng.random(800) < (0.0 if seed == 11 else 0.9)
+    left = _unbeaten(points, allowed)
+    assert not (left & ~allowed).any()
+    assert pareto_front(points, left).tolist() == pareto_front(points, allowed).tolist()
+    assert left.sum() < 400
+
+
 def test_a_sweep_goes_on_where_it_failed(spark: SparkSession, tmp_path: Path) -> None:
-    sweep = Sweep(str(tmp_path / "out"), "squares", 50, 20, "number BIGINT, square BIGINT")
+    sweep = Sweep(str(tmp_path / "out"), "squares", 50, 20, SQUARES)
     told: list[tuple[int, int]] = []
     with pytest.raises(Exception, match="no further"):
         run_blocks(spark, sweep, squares(45), progress=lambda done, of: told.append((done, of)))
     assert told == [(20, 50), (40, 50)]
+    # Files of the block that was not finished are made anew, whatever they are called.
+    stray = tmp_path / "out" / "block=000002" / "part-000000000041.parquet"
+    stray.write_bytes((tmp_path / "out" / "block=000000" / "part-000000000000.parquet").read_bytes())
     first = next((tmp_path / "out" / "block=000000").glob("*.parquet")).stat().st_mtime_ns
-    rows = run_blocks(spark, sweep, squares(99)).collect()
-    assert sorted(tuple(row)[:2] for row in rows) == [(n, n * n) for n in range(50)]
+    rows = run_blocks(spark, sweep, squares(99)).to_table().to_pydict()
+    assert sorted(zip(*rows.values(), strict=True)) == [(n, n * n) for n in range(50)]
     assert next((tmp_path / "out" / "block=000000").glob("*.parquet")).stat().st_mtime_ns == first
     other = Sweep(sweep.storage, "cubes", 50, 20, sweep.schema)
     with pytest.raises(ConfigurationError, match="has the results of another sweep"):
         run_blocks(spark, other, squares(99))
-    assert run_blocks(spark, other, squares(99), resume=False).count() == 50
+    assert run_blocks(spark, other, squares(99), resume=False).count_rows() == 50
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("")
     with pytest.raises(ConfigurationError, match=r"has other files, such as notes\.txt"):

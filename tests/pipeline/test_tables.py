@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.testing import assertDataFrameEqual
 from tests.pipeline.conftest import LEAN_RUN
 from tests.pipeline.logs import AVT, BAD_LINES, ZAPS, broker_records, rows_of, subscriber_qos, write_log
+from tests.pipeline.network import LiveBroker, live_broker
 from typer.testing import CliRunner
 
 from surecast.cli.pipeline import app
@@ -64,6 +65,7 @@ class Pieces:
     """The same logs in two runs: their reports, the tables after them, and what was told of the second run."""
 
     inputs: Path
+    live: LiveBroker
     output: Path
     copy: Path
     growing: Path
@@ -74,8 +76,15 @@ class Pieces:
 
 
 @pytest.fixture(scope="module")
-def pieces(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pieces:
-    """First the half of each growing file and the later broker; then the rest, with copies of what was there."""
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with live_broker(tmp_path_factory.mktemp("live")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def pieces(spark: SparkSession, live: LiveBroker, tmp_path_factory: pytest.TempPathFactory) -> Pieces:
+    """First the half of each growing file, the later broker, and what a running broker has logged till then; then the
+    rest, with copies of what was there."""
     folder = tmp_path_factory.mktemp("pieces")
     whole, parts, output = folder / "whole", folder / "logs", folder / "output"
     write_inputs(whole)
@@ -90,9 +99,14 @@ def pieces(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pie
     def run() -> RunReport:
         states.clear()
         told: Callable[[str, str], None] = lambda table, state: states.append((table, state))  # noqa: E731
-        return run_tables(spark, [str(parts)], output, database="logs", configuration=LEAN_RUN, progress=told)
+        inputs = [str(parts), f"live={live.url}"]
+        return run_tables(
+            spark, inputs, output, database="logs", access=live.access, configuration=LEAN_RUN, progress=told
+        )
 
+    live.serve(5)
     first = run()
+    live.serve(7)
     for path in whole.rglob("*"):
         if path.is_file():
             target = parts / path.relative_to(whole)
@@ -103,7 +117,7 @@ def pieces(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pie
     shutil.copy(segments[0], copy)
     second = run()
     tables = {name: compared(spark.read.table(f"logs.{name}")).collect() for name in {*CLEAN, *STATISTICS}}
-    return Pieces(parts, output, copy, growing, first, second, tables, states)
+    return Pieces(parts, live, output, copy, growing, first, second, tables, states)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +125,9 @@ def once(spark: SparkSession, server: Server, pieces: Pieces) -> Once:
     """All logs in one run, by the command, which forgets what is there. Its state store is that of the product."""
     pieces.copy.rename(pieces.output / pieces.copy.name)
     place = ["--output", str(pieces.output), "--remote", server.remote, "--database", "logs", "--json"]
-    answer = CliRunner().invoke(app, ["run", "--input", str(pieces.inputs), "--full-refresh", *place])
+    inputs = ["--input", str(pieces.inputs), "--input", f"live={pieces.live.url}"]
+    access = ["--token-file", str(pieces.live.token_file)]
+    answer = CliRunner().invoke(app, ["run", *inputs, *access, "--full-refresh", *place])
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)
     assert told == json.loads((pieces.output / "report.json").read_text())
@@ -125,11 +141,10 @@ def compared(table: DataFrame) -> DataFrame:
     return table.select(*[column for column in table.columns if column not in ("file", "position")])
 
 
-def test_every_record_is_accounted_for(once: Once) -> None:
+def test_every_record_is_accounted_for(once: Once, live: LiveBroker) -> None:
     report = once.report
-    lines = [
-        path.read_text().splitlines() for path in once.folder.rglob("*") if path.suffix in (".jsonl", ".zap", ".avt")
-    ]
+    paths = [*once.folder.rglob("*"), *live.log.glob("*.jsonl")]
+    lines = [path.read_text().splitlines() for path in paths if path.suffix in (".jsonl", ".zap", ".avt")]
     extra = 3 + 2 + 1  # samples of the trip, sessions below their header, and the file that is none of ours
     assert report.records == sum(len(each) for each in lines) + extra
     assert report.records == report.sound + report.duplicates + sum(report.quarantined.values())
@@ -153,6 +168,7 @@ def test_every_record_is_accounted_for(once: Once) -> None:
 
 
 def test_quarantine_says_where_and_what(once: Once) -> None:
+    assert "live" not in {row["log"] for row in once.table("quarantine").select("log").distinct().collect()}
     for row in once.table("quarantine").where("source IN ('broker', 'zap', 'avt')").collect():
         with Path(row["file"]).open("rb") as file:
             file.seek(row["position"])
@@ -164,6 +180,20 @@ def test_broker_events_are_the_log(spark: SparkSession, once: Once) -> None:
     table = once.table("broker_events").where("log = 'b1'").drop("log", "file", "position")
     expected = spark.createDataFrame([{name: row.get(name) for name in table.columns} for row in rows], table.schema)
     assertDataFrameEqual(table, expected)
+
+
+def test_a_log_over_the_network_is_that_on_the_brokers_disk(
+    spark: SparkSession, once: Once, pieces: Pieces, live: LiveBroker
+) -> None:
+    rows = rows_of(live.log)
+    table = once.table("broker_events").where("log = 'live'").drop("log", "file", "position")
+    expected = spark.createDataFrame([{name: row.get(name) for name in table.columns} for row in rows], table.schema)
+    assertDataFrameEqual(table, expected)
+    (read,) = once.table("input_files").where("log = 'live'").collect()
+    assert (read["file"], read["records"], read["read_bytes"]) == (live.url, len(rows), len(rows))
+    assert pieces.first.tables["broker_events"] < pieces.second.tables["broker_events"]
+    (books,) = once.table("broker_books").where("broker = 'live'").collect()
+    assert (books["messages"], books["delivered"], books["balanced"]) == (12, 12, True)
 
 
 def test_zap_events_are_what_the_line_parser_reads(once: Once) -> None:
@@ -310,6 +340,21 @@ def test_show_prints_rows(server: Server, once: Once, pieces: Pieces) -> None:
     assert shown.exit_code == 0, shown.output
     (row,) = json.loads(shown.stdout)
     assert (row["broker"], row["balanced"]) == ("broker-1", True)
+
+
+def test_a_scenario_is_learned_on_a_server_that_runs_already(
+    server: Server, once: Once, pieces: Pieces, tmp_path: Path
+) -> None:
+    from surecast.cli.app import app as surecast
+    from surecast.scenario import load_system
+
+    place = ["--tables", str(pieces.output), "--remote", server.remote, "--database", "logs"]
+    answer = CliRunner().invoke(surecast, ["learn", *place, "--out", str(tmp_path / "learned.yaml")])
+    assert answer.exit_code == 0, answer.output
+    learned, _ = load_system(tmp_path / "learned.yaml")
+    assert {each.name for each in learned.overlay.brokers} == {"broker-1", "broker-2", "live"}
+    expected = {"p0": 2, "p1": 2, "client-0": 1, "client-1": 1}  # on both of the brokers that were made up
+    assert Counter(each.name.split()[0] for each in learned.workload.publishers) == Counter(expected)
 
 
 def test_show_reads_rows_as_json_has_them(spark: SparkSession, once: Once) -> None:

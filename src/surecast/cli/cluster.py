@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson
+from surecast.cli.options import AsJson, seconds_of
 
 __all__ = ["app"]
 
@@ -128,11 +128,14 @@ def replace(
 
 
 @app.command()
-def down(group: GroupFile = Path("surecast-group")) -> None:
+def down(
+    group: GroupFile = Path("surecast-group"),
+    timeout: Annotated[str, typer.Option(help="How long they may take.", metavar="DURATION")] = "1min",
+) -> None:
     """Stop the replicas of a group that run on this machine."""
     from surecast.broker.cluster import stop_replicas
 
-    stopped = stop_replicas(_file(group))
+    stopped = stop_replicas(_file(group), seconds_of("--timeout", timeout))
     typer.echo(f"stopped: {', '.join(map(str, stopped)) or 'none was running'}")
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, overload
 
 import typer
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["AsJson", "Overrides", "ScenarioFile", "parse_overrides"]
+__all__ = ["AsJson", "Overrides", "ScenarioFile", "parse_overrides", "seconds_of"]
 
 ScenarioFile = Annotated[
     Path, typer.Argument(metavar="SCENARIO", help="A scenario file.", show_default=False, readable=False)
@@ -34,3 +35,26 @@ def parse_overrides(texts: list[str] | None) -> dict[str, str]:
             raise ConfigurationError(f"--set {text}: write --set FIELD=VALUE, such as --set seed=7")
         found[name.strip()] = value.strip()
     return found
+
+
+@overload
+def seconds_of(option: str, text: str, is_positive: bool = False) -> float: ...
+
+
+@overload
+def seconds_of(option: str, text: str | None, is_positive: bool = False) -> float | None: ...
+
+
+def seconds_of(option: str, text: str | None, is_positive: bool = False) -> float | None:
+    """The seconds of a duration that was given as an option; None where it was not."""
+    from surecast.scenario.units import parse_duration
+
+    if text is None:
+        return None
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+    if is_positive and not 0.0 < seconds < math.inf:
+        raise ConfigurationError(f"{option} {text}: give a time above 0, such as 200ms, or leave it out")
+    return seconds

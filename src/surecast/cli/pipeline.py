@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson
+from surecast.cli.options import AsJson, seconds_of
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,13 +40,27 @@ Conf = Annotated[
 @app.command()
 def run(
     inputs: Annotated[
-        list[str], typer.Option("--input", "-i", help="A folder or file of logs and traces. May be repeated.")
+        list[str],
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="PATH|[NAME=]URL",
+            help="A folder or file of logs and traces, or a broker's HTTP listener with its log. May be repeated.",
+        ),
     ],
     output: Output,
     window: Annotated[str, typer.Option(metavar="TIME", help="Length of the windows of load over time.")] = "1min",
     schedule: Annotated[
         Path | None,
         typer.Option(help="Programmes, for their reach: a .csv or .parquet file with channel, start, end, title."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File of the token, for logs that are read over the network;")
+    ] = None,
+    username: Annotated[str | None, typer.Option("--username", "-u", help="or a user who may read them.")] = None,
+    password: Annotated[
+        str | None,
+        typer.Option("--pw", "-P", envvar="SURECAST_PASSWORD", show_envvar=True, help="The user's password."),
     ] = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Forget the tables, and read everything again.")
@@ -58,6 +72,13 @@ def run(
     memory: Memory = "1g",
     remote: Remote = None,
     database: Database = "default",
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where the state of the streams is kept, such as s3a://bucket/state; by default in the output folder.",
+        ),
+    ] = None,
     conf: Conf = None,
     json: AsJson = False,
 ) -> None:
@@ -65,13 +86,18 @@ def run(
 
     Files are recognised by name or first line. What cannot be used goes to the table quarantine, with its reason.
     """
-    window_s = _seconds(window)
+    window_s = seconds_of("--window", window, is_positive=True)
     settings = server_settings(master, memory, remote, conf)
     if schedule is not None and (schedule.suffix not in (".csv", ".parquet") or not schedule.exists()):
         raise ConfigurationError(f"--schedule {schedule}: name a .csv or .parquet file that is there")
+    if storage is not None and "://" not in storage:
+        raise ConfigurationError(
+            f"--storage {storage}: write a URL that all machines of Spark see, such as file:///srv"
+        )
     from surecast.cli.output import print_json
-    from surecast.pipeline import run_pipeline
+    from surecast.pipeline import LogAccess, run_pipeline
 
+    access = LogAccess(_token(token_file), username, password if username is not None else None)
     with _progress() as progress:
         report = run_pipeline(
             inputs,
@@ -82,6 +108,8 @@ def run(
             window_s=window_s,
             full_refresh=full_refresh,
             by_command=by_command,
+            access=access,
+            storage=storage,
             configuration={"surecast.schedule": "" if schedule is None else str(schedule.absolute())},
             progress=progress,
         )
@@ -199,16 +227,11 @@ def server_settings(master: str, memory: str, remote: str | None, conf: list[str
     return ServerSettings(master, memory, static)
 
 
-def _seconds(text: str) -> float:
-    from surecast.scenario.units import parse_duration
-
+def _token(file: Path | None) -> str | None:
     try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--window: {error}") from None
-    if not (math.isfinite(seconds) and seconds > 0.0):
-        raise ConfigurationError(f"--window {text}: give a time above 0, such as 1min")
-    return seconds
+        return None if file is None else file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigurationError(f"--token-file {file}: the token cannot be read: {error.strerror}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from surecast.cli.answers import AlgorithmNames, check_algorithms, check_writable, progress_bar
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
 from surecast.cli.plan_output import OPTIONS, plan_data, print_plan
 from surecast.cli.spark import SparkMaster, spark_folder
 from surecast.errors import ConfigurationError
@@ -93,8 +93,8 @@ def plan(
     scenario, system = load_system(file, parse_overrides(overrides))
     given: dict[str, float | None] = {
         "max_utilisation": max_utilisation,
-        "max_notification_delay_s": _seconds(max_delay, "--max-delay"),
-        "max_subscription_delay_s": _seconds(max_subscription_delay, "--max-subscription-delay"),
+        "max_notification_delay_s": seconds_of("--max-delay", max_delay, is_positive=True),
+        "max_subscription_delay_s": seconds_of("--max-subscription-delay", max_subscription_delay, is_positive=True),
         "min_headroom": min_headroom,
         "min_reliability": min_reliability,
         "max_brokers": max_brokers,
@@ -265,20 +265,6 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
 def _check_above_zero(value: float, option: str) -> None:
     if not (math.isfinite(value) and value > 0.0):
         raise ConfigurationError(f"{option} {value:g}: give a number above 0, or leave it out")
-
-
-def _seconds(text: str | None, option: str) -> float | None:
-    from surecast.scenario.units import parse_duration
-
-    if text is None:
-        return None
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None
-    if not (math.isfinite(seconds) and seconds > 0.0):
-        raise ConfigurationError(f"{option} {text}: give a time above 0, such as 200ms, or leave it out")
-    return seconds
 
 
 def check_file(path: Path | None, suffix: str, option: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surecast.cli.answers import check_out, progress_bar, save_report
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -115,11 +115,11 @@ def plan_of(
     plan = make_plan(
         system,
         scale=1.0 if time_scale is None else time_scale,
-        duration_s=_seconds("--duration", duration),
-        warm_up_s=_seconds("--warm-up", warm_up),
+        duration_s=seconds_of("--duration", duration),
+        warm_up_s=seconds_of("--warm-up", warm_up),
         seed=seed,
-        patience_s=_seconds("--patience", patience),
-        leader_kills_s=[each for text in kill_leader or [] if (each := _seconds("--kill-leader", text)) is not None],
+        patience_s=seconds_of("--patience", patience),
+        leader_kills_s=[seconds_of("--kill-leader", text) for text in kill_leader or []],
     )
     if plan.real_s > LONG_S and time_scale is None and duration is None:
         raise ConfigurationError(
@@ -135,14 +135,3 @@ def carry_out(plan: RunPlan, *, logs: Path | None = None, what: str = "running")
 
     with progress_bar(what) as progress:
         return run_plan(plan, logs=logs, progress=progress)
-
-
-def _seconds(option: str, text: str | None) -> float | None:
-    from surecast.scenario.units import parse_duration
-
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None

@@ -29,13 +29,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from surecast.errors import ConfigurationError
-from surecast.pipeline.datasource_log import LogError, RemoteLog, ranges
+from surecast.pipeline.datasource_log import LogAccess, LogError, RemoteLog, ranges
 from surecast.pipeline.formats import BROKER
 
 if TYPE_CHECKING:
     from surecast.pipeline.datasource_publish import Publisher
 
-__all__ = ["LOG_SCHEMA", "SurecastSource"]
+__all__ = ["LOG_SCHEMA", "PARTITION_RECORDS", "RAW_SCHEMA", "SurecastSource", "raw_batch"]
 
 LOG_SCHEMA: Final = (
     "offset BIGINT, time DOUBLE, type STRING, broker STRING, client STRING, user STRING, address STRING, "
@@ -94,9 +94,7 @@ class _Reading:
             raise ConfigurationError('option url: name the broker\'s HTTP listener, such as "http://127.0.0.1:9883"')
         self.log = RemoteLog(
             options["url"].rstrip("/"),
-            options.get("token"),
-            options.get("user"),
-            options.get("password"),
+            LogAccess.of(options),
             keep_on=not _flag(options, "failOnDataLoss", True),
         )
         self.is_raw = _flag(options, "raw", False)
@@ -113,7 +111,7 @@ class _Reading:
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
         for records in self.log.read(partition.start, partition.end):
-            yield _raw(self.log, records) if self.is_raw else _columns(records)
+            yield raw_batch(self.log, records) if self.is_raw else _columns(records)
 
 
 class _TableReader(DataSourceReader):
@@ -193,9 +191,9 @@ def _columns(records: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(records, schema=pa.schema(fields))
 
 
-def _raw(log: RemoteLog, records: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Records as the lines that the log has them in."""
-    rows = []
+def raw_batch(log: RemoteLog, records: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Records as lines, with the columns of RAW_SCHEMA; their position is their offset."""
+    rows: list[dict[str, Any]] = []
     for record in records:
         text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
         rows.append({"source": BROKER, "log": log.name, "file": log.url, "position": record["offset"], "text": text})

@@ -9,15 +9,17 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from surecast.errors import ConfigurationError, SurecastError
 
-__all__ = ["LogError", "LogTruncated", "RemoteLog", "ranges"]
+__all__ = ["REMOVED", "LogAccess", "LogError", "LogTruncated", "RemoteLog", "log_at", "ranges"]
 
 Records = list[dict[str, Any]]
 ANSWER_MAX: Final = 10_000
@@ -25,6 +27,15 @@ _FAR: Final = 1 << 61
 _TIMEOUT_S: Final = 30.0
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.2
+_VARIABLES: Final = {
+    "token": "SURECAST_LOG_TOKEN",
+    "user": "SURECAST_LOG_USER",
+    "password": "SURECAST_LOG_PASSWORD",
+}
+_ADDRESS: Final = re.compile(r"(?:([^=/]+)=)?(https?://.+)")
+
+REMOVED: Final = "removed from the log before it was read"
+"""The reason of a record of type `lost` that stands for records that retention has taken."""
 
 
 class LogError(SurecastError):
@@ -44,9 +55,47 @@ class LogTruncated(LogError):  # noqa: N818 - what it is, not that it is an erro
 
 
 @dataclass(frozen=True, slots=True)
+class LogAccess:
+    """Who reads: the administrator, by the token, or a user who is named as reader of the log, by a password.
+
+    >>> LogAccess("let-me-in").options()
+    {'token': 'let-me-in'}
+    """
+
+    token: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> LogAccess:
+        return LogAccess(options.get("token"), options.get("user"), options.get("password"))
+
+    @staticmethod
+    def of_environment() -> LogAccess:
+        """As another process was told by `environment`."""
+        return LogAccess.of({name: os.environ[key] for name, key in _VARIABLES.items() if key in os.environ})
+
+    def environment(self) -> dict[str, str]:
+        """Variables that tell another process who reads."""
+        return {_VARIABLES[name]: value for name, value in self.options().items()}
+
+    def options(self) -> dict[str, str]:
+        """The options of a source that are given."""
+        given = {"token": self.token, "user": self.user, "password": self.password}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def headers(self) -> dict[str, str]:
+        if self.token:
+            return {"Authorization": f"Bearer {self.token}"}
+        if self.user:
+            pair = f"{self.user}:{self.password or ''}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteLog:
-    """The log of the broker whose HTTP listener is at `url`. The token is the administrator's; a user who is named as
-    reader of the log shows a password instead.
+    """The log of the broker whose HTTP listener is at `url`.
 
     >>> RemoteLog("ftp://b1")
     Traceback (most recent call last):
@@ -55,21 +104,20 @@ class RemoteLog:
     """
 
     url: str
-    token: str | None = None
-    user: str | None = None
-    password: str | None = None
+    access: LogAccess = LogAccess()
     keep_on: bool = False
     """Go on where records are gone, with one record of type `lost` in their place."""
+    name: str = ""
+    """Name of the log; host and port where none is given."""
 
     def __post_init__(self) -> None:
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ConfigurationError(f"url {self.url}: write the broker's HTTP listener, such as http://127.0.0.1:9883")
-
-    @property
-    def name(self) -> str:
-        """Host and port, as the name of the log."""
-        return urlsplit(self.url).netloc
+        if address.username is not None:
+            # It would be in tables, in reports and in the state of streams.
+            raise ConfigurationError(f"url {address.hostname}: leave user and password out of the address")
+        object.__setattr__(self, "name", self.name or address.netloc)
 
     def first(self) -> int:
         """The offset of the oldest record that is kept."""
@@ -97,6 +145,9 @@ class RemoteLog:
                 at = upto
                 continue
             records: Records = data.get("records", [])
+            if not records and self.keep_on:
+                yield [self._lost(at, end - at, end)]
+                return
             if not records:
                 raise LogError(
                     f"{self.url}: the log was read up to offset {end}, and now ends at {data.get('next_offset', at)}: "
@@ -108,13 +159,13 @@ class RemoteLog:
     def _lost(self, offset: int, count: int, available: int) -> dict[str, Any]:
         """What stands for records that are gone; its time is that of the first one that is not."""
         _, data = self._get(available, 1)
-        found = data.get("records") or [{"time": time.time()}]
+        found: Records = data.get("records") or [{"time": time.time()}]
         return {
             "offset": offset,
             "time": found[0]["time"],
             "type": "lost",
             "records": count,
-            "reason": "removed from the log before it was read",
+            "reason": REMOVED,
         }
 
     def _get(self, offset: int, limit: int) -> tuple[int, Mapping[str, Any]]:
@@ -136,7 +187,9 @@ class RemoteLog:
                 return status, data
             trouble = str(data.get("error", status))
             if status == http.client.UNAUTHORIZED:
-                trouble = "it wants the administrator's token (option token), or a user who may read the log"
+                trouble = (
+                    "it wants the administrator's token (option token, or --token-file), or a user who may read the log"
+                )
             if status < 500:
                 break
         raise LogError(f"{self.url}: {trouble}")
@@ -147,19 +200,23 @@ class RemoteLog:
         kind: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
         if address.scheme == "https":
             kind = http.client.HTTPSConnection
-        headers = {}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        elif self.user:
-            pair = f"{self.user}:{self.password or ''}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         connection = kind(address.hostname, address.port, timeout=_TIMEOUT_S)
         try:
-            connection.request("GET", address.path.rstrip("/") + target, headers=headers)
+            connection.request("GET", address.path.rstrip("/") + target, headers=self.access.headers())
             response = connection.getresponse()
             return response.status, response.read()
         finally:
             connection.close()
+
+
+def log_at(text: str, access: LogAccess = LogAccess()) -> RemoteLog | None:  # noqa: B008 - frozen
+    """The log over the network that an input names, by its address or as NAME=ADDRESS; None where it names a file.
+
+    >>> log_at("hub=http://127.0.0.1:9883/").name, log_at("http://127.0.0.1:9883").name, log_at("logs/hub")
+    ('hub', '127.0.0.1:9883', None)
+    """
+    found = _ADDRESS.fullmatch(text)
+    return None if found is None else RemoteLog(found[2].rstrip("/"), access, keep_on=True, name=found[1] or "")
 
 
 def ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:

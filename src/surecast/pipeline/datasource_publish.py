@@ -2,6 +2,9 @@
 
 Spark may write a row more than once: a task that failed is repeated as a whole. The broker remembers the identities of
 publications (`surecast-request`), as many as its setting `request_tokens` says, and drops what it has had already.
+
+The clients that wait for each publication give it an identity of their own. Rows have theirs, and many are under way at
+once, so this has the plain client, on an event loop in a thread.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -56,6 +56,8 @@ class Settings:
     database: str = "default"
     full_refresh: bool = False
     """Forget all tables and streams, and read everything again."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """More variables of the environment of `spark-pipelines`: what the definitions must know and no file may hold."""
 
 
 def run_in_session(
@@ -112,8 +114,8 @@ def _steps(message: Any) -> set[str]:
         kind = message.WhichOneof("rel_type")
         has_pivot = kind == "aggregate" and message.aggregate.HasField("pivot")
         found.add("pivot" if has_pivot else str(kind))
-    for field, value in message.ListFields():
-        if field.message_type is None or field.message_type.GetOptions().map_entry:
+    for named, value in message.ListFields():
+        if named.message_type is None or named.message_type.GetOptions().map_entry:
             continue
         for each in value if isinstance(value, Sequence) or hasattr(value, "extend") else (value,):
             found |= _steps(each)
@@ -145,7 +147,7 @@ def run_by_command(remote: str, spec: Path, settings: Settings, progress: Progre
     command += ["--full-refresh-all"] if settings.full_refresh else []
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_REMOTE"}
     environment |= {"SPARK_HOME": str(home), "JAVA_HOME": find_java()}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **settings.environment}
     lines: list[str] = []
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

@@ -30,9 +30,13 @@ _FATES: Final = ("delivered", "dropped", "expired")
 
 
 def input_files(spark: SparkSession) -> DataFrame:
-    """For each file: its records, how many are in the quarantine, and up to which byte it was read."""
+    """For each file: its records, how many are in the quarantine, and up to which byte it was read.
+
+    A log over the network counts records, where a file counts bytes.
+    """
     raw = spark.read.table("raw_records").groupBy("file", "source", "log")
-    files = raw.agg(F.count("*").alias("records"), F.max(F.col("position") + F.col("bytes")).alias("read_bytes"))
+    size = F.when(F.col("file").rlike("^https?://"), F.lit(1)).otherwise(F.col("bytes"))
+    files = raw.agg(F.count("*").alias("records"), F.max(F.col("position") + size).alias("read_bytes"))
     bad = spark.read.table("quarantine").groupBy("file", "source").agg(F.count("*").alias("quarantined"))
     return files.join(bad, ["file", "source"], "left").select(
         "source", "log", "file", "records", F.coalesce("quarantined", F.lit(0)).alias("quarantined"), "read_bytes"

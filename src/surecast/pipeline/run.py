@@ -1,4 +1,4 @@
-"""One run of the pipeline: from input files to tables, and the report that accounts for every record."""
+"""One run of the pipeline: from files and logs to tables, and the report that accounts for every record."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline.accounts import QUARANTINE, count_raw, differences
 from surecast.pipeline.catalogue import CLEAN, TABLES
+from surecast.pipeline.datasource_log import LogAccess, log_at
 from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["RunReport", "open_tables", "read_table", "run_pipeline", "run_tables"]
 
 REPORT_FILE: Final = "report.json"
+BRIEF_BYTES: Final = 64 << 20
+"""What a run reads and has read below this size is little: what Spark spends on speed would be most of its time."""
+_RECORD_BYTES: Final = 200  # of a log over the network, usually
+_PACKED: Final = 8  # how much larger a compressed file is than it looks, usually
 _METASTORE_LOCKED: Final = "XSDB6"  # Derby's code for a database that another process has open
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -33,6 +38,7 @@ class RunReport:
     """What is in the tables after a run. records = quarantined + duplicates + sound, each counted on its own."""
 
     files: int
+    """Files and logs over the network that have records."""
     records: int
     sound: int
     duplicates: int
@@ -61,20 +67,23 @@ def run_pipeline(
     window_s: float = 60.0,
     full_refresh: bool = False,
     by_command: bool = False,
+    access: LogAccess | None = None,
+    storage: str | None = None,
     configuration: Mapping[str, str] | None = None,
     progress: Callable[[str, str], None] | None = None,
 ) -> RunReport:
     """Reads what is new in the inputs into the tables of `output`, and computes the statistics anew.
 
-    `by_command` lets `spark-pipelines run` do the work, in place of the Spark session at hand. The report is in the
-    output folder too.
+    An input is a file, a folder, or the address of a broker's HTTP listener, whose log is read with `access`.
+    `by_command` lets `spark-pipelines run` do the work, in place of the Spark session at hand. `storage` is a URL that
+    Spark and all its workers can write to, for the state of the streams; by default a folder of `output`. The report is
+    in the output folder too.
     """
     started_s = time.monotonic()
     paths = [_absolute(name) for name in inputs]
     if remote is None:
-        from surecast.pipeline.files import find_files
-
-        find_files(paths)  # a path that is not there is refused before Spark is started
+        new_bytes = _input_bytes(paths, access)  # what is not there is refused before Spark is started
+        settings = _for_size(settings, output, new_bytes)
     with open_tables(output, settings, remote) as (spark, address):
         report = run_tables(
             spark,
@@ -84,6 +93,8 @@ def run_pipeline(
             window_s=window_s,
             full_refresh=full_refresh,
             by_command_at=address if by_command else None,
+            access=access,
+            storage=storage,
             configuration=configuration,
             progress=progress,
             started_s=started_s,
@@ -100,7 +111,7 @@ def open_tables(
     with ExitStack() as stack:
         log = None
         if remote is None:
-            server = stack.enter_context(spark_server(output, settings))
+            server = stack.enter_context(spark_server(output, _for_size(settings, output)))
             remote, log = server.remote, server.log
         else:
             output.mkdir(parents=True, exist_ok=True)
@@ -139,6 +150,8 @@ def run_tables(
     window_s: float = 60.0,
     full_refresh: bool = False,
     by_command_at: str | None = None,
+    access: LogAccess | None = None,
+    storage: str | None = None,
     configuration: Mapping[str, str] | None = None,
     progress: Callable[[str, str], None] | None = None,
     started_s: float | None = None,
@@ -151,8 +164,9 @@ def run_tables(
     if not database.isidentifier():
         raise ConfigurationError(f"--database {database}: write a name of letters, digits and underscores")
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
+    access = access or LogAccess()
     settings = Settings(
-        storage=_as_url(output / "checkpoints"),
+        storage=storage or _as_url(output / "checkpoints"),
         configuration={
             INPUTS_KEY: json.dumps([_absolute(name) for name in inputs]),
             WINDOW_KEY: repr(window_s),
@@ -163,10 +177,11 @@ def run_tables(
         },
         database=database,
         full_refresh=full_refresh,
+        environment=access.environment(),
     )
     before = 0 if full_refresh else _rows(spark, database, "raw_records")
     if by_command_at is None:
-        run_in_session(spark, define, settings, progress)
+        run_in_session(spark, lambda session: define(session, access), settings, progress)
     else:
         run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
     return _report(spark, settings, inputs, before, started_s)
@@ -226,11 +241,30 @@ def _duplicates(raw: DataFrame, held: Mapping[str, int], records: int) -> int:
     return sum(each.records - each.different for name, each in counted.items() if name != QUARANTINE)
 
 
+def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
+    """How large the inputs are, roughly; refuses files that are not there, and logs that nobody answers for."""
+    from surecast.pipeline.files import find_files
+
+    logs = [log for name in inputs if (log := log_at(name, access or LogAccess())) is not None]
+    found = find_files([name for name in inputs if log_at(name) is None])
+    sizes = [each.size_bytes * (_PACKED if path.endswith(".gz") else 1) for path, each in found.items()]
+    return sum(sizes) + _RECORD_BYTES * sum(log.end() for log in logs)
+
+
+def _for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0) -> ServerSettings:
+    """The settings, for little or for much: statistics are made of all that the tables hold, not of the new alone."""
+    settings = settings or ServerSettings()
+    if settings.is_brief is not None or not settings.master.startswith("local"):
+        return settings
+    held = sum(path.stat().st_size for path in (output / "tables").rglob("*") if path.is_file())
+    return replace(settings, is_brief=held + new_bytes < BRIEF_BYTES)
+
+
 def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, int]:
     from surecast.pipeline.files import find_files, unread_bytes
 
     try:
-        found = find_files(inputs)
+        found = find_files([name for name in inputs if log_at(name) is None])
     except ConfigurationError:
         return {}
     waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in found.items()}

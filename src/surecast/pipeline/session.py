@@ -32,6 +32,18 @@ JAVA_OLDEST: Final = 17
 START_S: Final = 180.0
 _ERROR_CHARACTERS: Final = 600
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
+_BRIEF: Final = {
+    # The quick compiler, the simple collector and no check of Spark's classes. The quick compiler's code cache is small
+    # by itself: once it is full, nothing more is compiled.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    # Plans are carried out step by step: each is carried out once, and compiling it takes longer than that.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.hadoop.hive.stats.autogather": "false",
+}
 _LOG_SETTINGS: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = console
@@ -68,6 +80,9 @@ class ServerSettings:
     """Heap of the server, as Spark writes it."""
     static: Mapping[str, str] = field(default_factory=dict)
     """More settings of Spark that must be known when it starts, such as another metastore."""
+    is_brief: bool | None = None
+    """Whether there is little to do, so that Spark spares what only long work earns back. None: by the size of what a
+    run reads and has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +240,8 @@ def _command(output: Path, settings: ServerSettings) -> list[str]:
     }
     if settings.master.startswith("local"):
         options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if settings.is_brief:
+        options |= _BRIEF
     options |= settings.static
     command = [str(_spark_home() / "bin" / "spark-submit"), "--master", settings.master]
     for name, value in options.items():

@@ -1,13 +1,15 @@
 """Many cases evaluated on Spark by a pure function, in blocks that are saved as they are done.
 
 Cases are numbered. A block is a range of numbers and one job of Spark: its numbers are shared among the cores, each
-share goes through the function as a whole, and what comes out is one folder of Parquet, there as a whole or not at all.
-So a sweep that was interrupted goes on with the first block that is missing, wherever it runs.
+share goes through the function as a whole, and the worker writes what comes out as one file of Parquet: rows that went
+back through Spark would cost several times what it costs to find them. A block is there as a whole or not at all. So a
+sweep that was interrupted goes on with the first block that is missing, wherever it runs.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,14 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.fs as fs
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline.session import ServerSettings, connect, in_short, spark_server
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["Evaluate", "Sweep", "run_blocks", "sweep_session"]
 
@@ -46,20 +50,16 @@ class Sweep:
     fingerprint: str
     count: int
     block: int
-    schema: str
+    schema: pa.Schema
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
         """First number of each block, and the number after its last.
 
-        >>> Sweep("out", "", 10, 4, "").blocks
+        >>> Sweep("out", "", 10, 4, pa.schema([])).blocks
         [(0, 4), (4, 8), (8, 10)]
         """
         return [(at, min(at + self.block, self.count)) for at in range(0, self.count, self.block)]
-
-    def folder(self, number: int) -> str:
-        """Where a block is."""
-        return f"{self.storage}/block={number:06d}"
 
 
 @contextmanager
@@ -91,40 +91,77 @@ def sweep_session(spark: str, work: Path, settings: ServerSettings | None = None
 
 def run_blocks(
     spark: SparkSession, sweep: Sweep, evaluate: Evaluate, *, resume: bool = True, progress: Progress | None = None
-) -> DataFrame:
-    """Evaluates all cases that are not there yet; the DataFrame of all rows.
+) -> ds.Dataset:
+    """Evaluates all cases that are not there yet; the rows of all, which are read when they are asked for.
 
     `evaluate` is sent to the workers, so all that it needs must be in it. `progress` is told how many cases are done.
     """
     system, root = _opened(sweep.storage)
     _begin(system, root, sweep, resume)
     done = 0
+    files: list[str] = []
     for number, (start, stop) in enumerate(sweep.blocks):
-        path = f"{root}/block={number:06d}/{_DONE}"
-        if system.get_file_info(path).type != fs.FileType.File:
-            rows = spark.range(start, stop).mapInArrow(_mapped(evaluate), sweep.schema)
-            rows.write.mode("overwrite").parquet(_url(sweep.folder(number)))
+        folder = f"block={number:06d}"
+        if system.get_file_info(f"{root}/{folder}/{_DONE}").type != fs.FileType.File:
+            _run_block(spark, sweep, evaluate, folder, (start, stop))
+        files += sorted(_parquet_files(system, f"{root}/{folder}"))
         done += stop - start
         if progress is not None:
             progress(done, sweep.count)
-    return spark.read.schema(f"{sweep.schema}, block INT").parquet(_url(sweep.storage))
+    return ds.dataset(files, sweep.schema, format="parquet", filesystem=system)
 
 
-def _mapped(evaluate: Evaluate) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for Spark: a task's numbers go through `evaluate` together."""
+def _run_block(spark: SparkSession, sweep: Sweep, evaluate: Evaluate, folder: str, numbers: tuple[int, int]) -> None:
+    """One job of Spark. What an interrupted one has left goes first: its shares may have been others."""
+    system, root = _opened(sweep.storage)
+    if system.get_file_info(f"{root}/{folder}").type == fs.FileType.Directory:
+        system.delete_dir(f"{root}/{folder}")
+    system.create_dir(f"{root}/{folder}")
+    spark.range(*numbers).mapInArrow(_written(sweep, evaluate, folder), "rows BIGINT").collect()
+    for each in system.get_file_info(fs.FileSelector(f"{root}/{folder}")):
+        if each.base_name.startswith("."):  # of an attempt that failed
+            system.delete_file(each.path)
+    with system.open_output_stream(f"{root}/{folder}/{_DONE}"):
+        pass
+
+
+def _written(
+    sweep: Sweep, evaluate: Evaluate, folder: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for Spark: a task's numbers go through `evaluate` together, and into one file. A file has the name
+    of its first number, so that a task that is done twice leaves one."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers = [batch.column(0).to_numpy(zero_copy_only=False) for batch in batches]
-        if numbers:
-            yield from evaluate(np.concatenate(numbers)).combine_chunks().to_batches(max_chunksize=1 << 16)
+        parts = [batch.column(0).to_numpy(zero_copy_only=False) for batch in batches]
+        if not parts or not sum(map(len, parts)):
+            return
+        numbers = np.concatenate(parts)
+        rows = evaluate(numbers)
+        system, root = _opened(sweep.storage)
+        name = f"part-{int(numbers[0]):012d}.parquet"
+        hidden = f"{root}/{folder}/.{name}.{uuid.uuid4().hex}"
+        # Without the schema of Arrow, columns of words are read as words and not as codes.
+        pq.write_table(rows, hidden, filesystem=system, store_schema=False, compression="snappy")
+        system.move(hidden, f"{root}/{folder}/{name}")
+        yield pa.RecordBatch.from_pydict({"rows": [rows.num_rows]})
 
     return run
+
+
+def _parquet_files(system: fs.FileSystem, folder: str) -> list[str]:
+    infos = system.get_file_info(fs.FileSelector(folder))
+    return [each.path for each in infos if each.extension == "parquet" and not each.base_name.startswith((".", "_"))]
 
 
 def _begin(system: fs.FileSystem, root: str, sweep: Sweep, resume: bool) -> None:
     """Makes the folder, or finds it as this sweep left it; refuses what another sweep has written."""
     head = f"{root}/{_HEAD}"
-    wanted = {"fingerprint": sweep.fingerprint, "count": sweep.count, "block": sweep.block, "schema": sweep.schema}
+    wanted = {
+        "fingerprint": sweep.fingerprint,
+        "count": sweep.count,
+        "block": sweep.block,
+        "schema": _told(sweep.schema),
+    }
     try:
         if system.get_file_info(head).type == fs.FileType.File and resume:
             with system.open_input_stream(head) as opened:
@@ -159,5 +196,5 @@ def _opened(storage: str) -> tuple[fs.FileSystem, str]:
     return system, root.rstrip("/")
 
 
-def _url(path: str) -> str:
-    return path if "://" in path else Path(path).absolute().as_uri().replace("%3D", "=")
+def _told(schema: pa.Schema) -> list[str]:
+    return [f"{field.name} {field.type}" for field in schema]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
@@ -22,7 +23,7 @@ from surecast.pipeline.sweep import Sweep, run_blocks
 from surecast.plan.placement import FRONT, Constraints, PlacementPlan, PlacementProblem, PlacementReliability, misses
 from surecast.plan.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.plan.placement.exhaustive import count_placements
-from surecast.plan.placement.goals import checked_objectives, violations
+from surecast.plan.placement.goals import checked_objectives, losses, pareto_front, rounded, violations
 from surecast.plan.placement.plan import judged, needs_headroom
 
 if TYPE_CHECKING:
@@ -30,15 +31,37 @@ if TYPE_CHECKING:
 
 __all__ = ["PLACEMENTS_PER_BLOCK", "SweptPlan", "plan_on_spark", "unrank"]
 
+Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]
 PLACEMENTS_PER_BLOCK: Final = 1 << 14
 PLACEMENTS_MAX: Final = 1 << 40
-SCHEMA: Final = (
-    "number BIGINT, marked BOOLEAN, placement STRING, algorithm STRING, brokers BIGINT, cost DOUBLE, feasible BOOLEAN, "
-    "overloaded BOOLEAN, notification_delay_worst_s DOUBLE, subscription_delay_worst_s DOUBLE, "
-    "notification_delay_mean_s DOUBLE, notification_rate_per_s DOUBLE, control_rate_per_s DOUBLE, "
-    "message_rate_per_s DOUBLE, utilisation DOUBLE, headroom_factor DOUBLE, table_entries DOUBLE, "
-    "utilisation_at STRING, headroom_at STRING, reliability DOUBLE"
+_ROUNDS: Final = 64
+_FIGURES: Final = (
+    "notification_delay_worst_s",
+    "subscription_delay_worst_s",
+    "notification_delay_mean_s",
+    "notification_rate_per_s",
+    "control_rate_per_s",
+    "message_rate_per_s",
+    "utilisation",
+    "headroom_factor",
+    "table_entries",
+)
+SCHEMA: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("marked", pa.bool_()),
+        ("placement", pa.string()),
+        ("algorithm", pa.string()),
+        ("brokers", pa.int64()),
+        ("cost", pa.float64()),
+        ("feasible", pa.bool_()),
+        ("overloaded", pa.bool_()),
+        *[(name, pa.float64()) for name in _FIGURES],
+        ("utilisation_at", pa.string()),
+        ("headroom_at", pa.string()),
+        ("reliability", pa.float64()),
+    ]
 )
 """The columns of `PlacementPlan.table`, with the number of the placement and whether it may be an answer."""
 
@@ -81,16 +104,14 @@ class _Task:
 
     def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
         numbers, masks = self.masks(numbers)
-        schema = _arrow_schema()
         if not len(numbers):
-            return schema.empty_table()
+            return SCHEMA.empty_table()
         plan = self.plan(masks)
-        marked = _marked(plan)
         algorithms = len(self.algorithms)
         table = plan.table()
         table = table.add_column(0, "number", pa.array(np.repeat(numbers, algorithms)))
-        table = table.add_column(1, "marked", pa.array(np.repeat(marked, algorithms)))
-        return table.cast(schema)
+        table = table.add_column(1, "marked", pa.array(np.repeat(_marked(plan), algorithms)))
+        return table.select(SCHEMA.names)
 
 
 def plan_on_spark(
@@ -125,14 +146,14 @@ def plan_on_spark(
     task = _Task(problem, objective, limits, chosen, fronts, reliability)
     sweep = Sweep(storage, _fingerprint(task), count, block, SCHEMA)
     rows = run_blocks(spark, sweep, task, resume=resume, progress=progress)
-    found = rows.where("marked").select("number").distinct().toArrow().column(0).to_numpy()
-    totals = rows.selectExpr("count_if(feasible) AS feasible", "count(*) AS cases").first()
-    assert totals is not None
-    if not len(found):
+    cases = rows.count_rows()
+    if not cases:
         raise AssumptionError("no placement is within max_cost and max_brokers; even one broker costs more")
+    marked = rows.to_table(columns=["number"], filter=ds.field("marked")).column(0)
+    found = marked.unique().to_numpy()
     _, masks = task.masks(np.sort(found))
-    plan = replace(task.plan(masks), evaluations=totals["cases"] // len(chosen))
-    return SweptPlan(**vars(plan), feasible_total=totals["feasible"])
+    plan = replace(task.plan(masks), evaluations=cases // len(chosen))
+    return SweptPlan(**vars(plan), feasible_total=rows.count_rows(filter=ds.field("feasible")))
 
 
 def unrank(numbers: NDArray[np.int64], candidates: int) -> Masks:
@@ -159,18 +180,15 @@ def unrank(numbers: NDArray[np.int64], candidates: int) -> Masks:
 
 def _marked(plan: PlacementPlan) -> NDArray[np.bool_]:
     """Placements that may be an answer of the whole: the best, the front, and what comes closest."""
-    rows = {tuple(case.brokers) for case in plan.front}
-    rows |= {case.brokers for case in (plan.best, *plan.best_by_algorithm.values()) if case is not None}
-    rows |= {miss.case.brokers for miss in misses(plan)}
     evaluation = plan.evaluation
     marked = np.zeros(len(evaluation.placements), dtype=np.bool_)
-    places = {name: i for i, name in enumerate(plan.problem.candidates)}
-    wanted = np.zeros((len(rows), len(places)), dtype=np.bool_)
-    for i, names in enumerate(rows):
-        wanted[i, [places[name] for name in names]] = True
-    if len(rows):
-        keys = {mask.tobytes() for mask in wanted}
-        marked |= np.array([mask.tobytes() in keys for mask in evaluation.placements])
+    points = np.stack([losses(evaluation, name).ravel() for name in plan.front_objectives], axis=1)
+    marked[pareto_front(points, _unbeaten(points, plan.feasible.ravel())) // len(evaluation.algorithms)] = True
+    names = {case.brokers for case in (plan.best, *plan.best_by_algorithm.values()) if case is not None}
+    names |= {miss.case.brokers for miss in misses(plan)}
+    for each in names:
+        mask = np.isin(plan.problem.candidates, each)
+        marked |= (evaluation.placements == mask).all(axis=1)
     # Whether an algorithm is ever without overload, and which case misses all limits together by least.
     marked[np.argmin(evaluation.utilisation, axis=0)] = True
     missed = np.where(evaluation.overloaded, np.inf, violations(evaluation, plan.constraints))
@@ -178,9 +196,28 @@ def _marked(plan: PlacementPlan) -> NDArray[np.bool_]:
     return marked
 
 
-def _arrow_schema() -> pa.Schema:
-    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string(), "BOOLEAN": pa.bool_()}
-    return pa.schema([(name, kinds[kind]) for name, kind in (part.split() for part in SCHEMA.split(", "))])
+def _unbeaten(points: Array, allowed: Masks) -> Masks:
+    """`allowed` without most of the rows that another one beats, so that few are left to compare one by one.
+
+    Every round takes a good row, one with a small sum, and leaves out all that it beats.
+
+    >>> _unbeaten(np.array([[1.0, 1.0], [2.0, 3.0], [3.0, 0.5]]), np.array([True, True, True])).tolist()
+    [True, False, True]
+    """
+    left = np.flatnonzero(allowed & ~np.isposinf(points).any(axis=1))
+    known = np.stack([rounded(column) for column in points[left].T], axis=1)
+    finite = np.where(np.isfinite(known), known, 0.0)
+    merit = (finite / np.maximum(np.abs(finite).max(axis=0, initial=0.0), 1e-300)).sum(axis=1)
+    for _ in range(_ROUNDS):
+        if not np.isfinite(merit).any():
+            break
+        best = int(np.argmin(merit))
+        merit[best] = np.inf
+        kept = (known < known[best]).any(axis=1) | (known == known[best]).all(axis=1)
+        left, known, merit = left[kept], known[kept], merit[kept]
+    unbeaten = np.zeros_like(allowed)
+    unbeaten[left] = True
+    return unbeaten
 
 
 def _fingerprint(task: _Task) -> str:

@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["RUNS_PER_BLOCK", "simulate_on_spark"]
 
 RUNS_PER_BLOCK: Final = 64
-SCHEMA: Final = "run BIGINT, scheme STRING, published BIGINT, outcomes ARRAY<BIGINT>, delay_s ARRAY<DOUBLE>, " + (
-    "messages ARRAY<BIGINT>"
+SCHEMA: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("scheme", pa.string()),
+        ("published", pa.int64()),
+        ("outcomes", pa.list_(pa.int64())),
+        ("delay_s", pa.list_(pa.float64())),
+        ("messages", pa.list_(pa.int64())),
+    ]
 )
 """One row for each run and scheme. `outcomes` has, interest by interest, the counts of `OUTCOMES`; `delay_s` the sum of
 delays of each interest; `messages` the counts of `KINDS`."""
@@ -58,11 +65,7 @@ class _Task:
                 }
                 for scheme, books in result.books.items()
             ]
-        whole, many, real = pa.int64(), pa.list_(pa.int64()), pa.list_(pa.float64())
-        fields = [("run", whole), ("scheme", pa.string()), ("published", whole)]
-        return pa.Table.from_pylist(
-            rows, schema=pa.schema([*fields, ("outcomes", many), ("delay_s", real), ("messages", many)])
-        )
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def simulate_on_spark(
@@ -87,7 +90,7 @@ def simulate_on_spark(
     rows = run_blocks(spark, sweep, _Task(plan, settings, given), resume=resume, progress=progress)
     books: dict[int, dict[str, Books]] = {}
     published: dict[int, int] = {}
-    for row in rows.toArrow().to_pylist():
+    for row in rows.to_table().to_pylist():
         outcomes = np.array(row["outcomes"], np.int64).reshape(-1, len(OUTCOMES))
         messages = np.array(row["messages"], np.int64).reshape(len(KINDS))
         books.setdefault(row["run"], {})[row["scheme"]] = Books(outcomes, np.array(row["delay_s"], float), messages)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.pipeline import qos
 from surecast.pipeline.catalogue import TABLES
+from surecast.pipeline.datasource_log import LogAccess
 from surecast.pipeline.formats import BROKER
 from surecast.pipeline.graph import bound_late
 from surecast.pipeline.records import (
@@ -28,7 +29,7 @@ from surecast.pipeline.records import (
     viewing_session,
     zap_event,
 )
-from surecast.pipeline.source import InputFiles
+from surecast.pipeline.source import Inputs
 from surecast.pipeline.zap_views import ZAP_VIEWS
 
 __all__ = ["INPUTS_KEY", "VIEWS", "WINDOW_KEY", "define"]
@@ -49,15 +50,21 @@ VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
 }
 
 
-def define(spark: SparkSession) -> None:
-    """Defines all tables in the graph that is being registered."""
+def define(spark: SparkSession, access: LogAccess | None = None) -> None:
+    """Defines all tables in the graph that is being registered.
+
+    `access` is for logs over the network; the project of `spark-pipelines` has it from its environment, since a project
+    is a file, and secrets are not written down.
+    """
+    given = LogAccess.of_environment() if access is None else access
     inputs = spark.conf.get(INPUTS_KEY)
     window_s = float(spark.conf.get(WINDOW_KEY, "60") or 60)
-    spark.dataSource.register(InputFiles)
+    spark.dataSource.register(Inputs)
 
     @_table("raw_records")
     def raw_records() -> DataFrame:
-        return judged(spark.readStream.format(InputFiles.name()).option("inputs", inputs or "[]").load())
+        reader = spark.readStream.format(Inputs.name()).option("inputs", inputs or "[]").options(**given.options())
+        return judged(reader.load())
 
     @_table("quarantine")
     def quarantine() -> DataFrame:

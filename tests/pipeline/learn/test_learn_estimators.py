@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from surecast.pipeline.learn.lifetimes import (
     fit_exponential,
     fit_lognormal,
     fit_weibull,
+    observed_interval,
 )
 from surecast.pipeline.learn.phases import fit_erlang_mixture
 from surecast.pipeline.learn.samples import periods_of
@@ -46,7 +48,7 @@ def censored(name: str, seed: int, size: int, limit_s: float) -> Times:
     return Times.of(times[times <= watched], watched[times > watched])
 
 
-FITS = {
+FITS: dict[str, Callable[[Times], Law]] = {
     "exponential": fit_exponential,
     "weibull": fit_weibull,
     "lognormal": fit_lognormal,
@@ -64,6 +66,70 @@ def test_nine_of_ten_intervals_have_the_mean(name: str) -> None:
         interval = FITS[name](times).mean_interval(times)
         inside += interval is not None and interval[0] <= MEAN_S <= interval[1]
     assert inside >= 0.9 * seeds
+
+
+def test_intervals_have_the_mean_also_where_the_family_was_chosen() -> None:
+    """Many more than a rule would that took the interval of the chosen family alone: that had 86 of 100."""
+    inside = [
+        fit.low_s <= MEAN_S <= fit.high_s
+        for name in FITS
+        for seed in range(6)
+        for fit in [choose_lifetime(censored(name, seed, 150, 600.0))]
+    ]
+    assert sum(inside) >= 0.93 * len(inside)
+
+
+@pytest.mark.parametrize("name", ["weibull", "lognormal", "hyperexponential"])
+def test_the_interval_ends_where_the_best_of_a_given_mean_is_too_unlikely(name: str) -> None:
+    """The profile of the likelihood by another search, the mean given: half of Student's squared quantile is lost."""
+    times = censored(name, 4, 150, 600.0)
+    law = FITS[name](times)
+    lost = stats.t.ppf(0.975, times.ends - len(law.parameters)) ** 2 / 2
+    interval = law.mean_interval(times)
+    assert interval is not None
+    for end_s in interval:
+
+        def cost(rest: np.ndarray, end_s: float = end_s) -> float:
+            return -law.likelihood(times, np.append(math.log(end_s), rest))
+
+        best = optimize.minimize(cost, law.parameters[1:], method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-6})
+        assert law.log_likelihood + best.fun == pytest.approx(lost, abs=0.02)
+
+
+def test_the_mean_of_what_was_seen() -> None:
+    """As the textbook has it for whole samples; with some cut off, their weight goes to those that lasted longer."""
+    rng = np.random.default_rng(3)
+    whole = rng.weibull(0.7, 80)
+    reach = stats.norm.ppf(0.975) * whole.std(ddof=1) / math.sqrt(80) / whole.mean()
+    assert observed_interval(Times.of(whole)) == pytest.approx(
+        (whole.mean() * math.exp(-reach), whole.mean() * math.exp(reach))
+    )
+    times = Times.of(whole, rng.choice(whole, 8) * 0.9)
+    rows = sorted(zip(times.value_s, ~times.ended, strict=True))
+    weights = np.full(len(rows), 1.0 / len(rows))
+    for i, (_, cut) in enumerate(rows[:-1]):
+        if cut:
+            weights[i + 1 :] += weights[i] / (len(rows) - i - 1)
+            weights[i] = 0.0
+    low, high = observed_interval(times)
+    assert math.sqrt(low * high) == pytest.approx(weights @ [value for value, _ in rows])
+
+
+def test_no_family_is_needed_where_hardly_anything_is_cut_off() -> None:
+    """Two kinds of times, each nearly always the same: nothing that is tried has two tops."""
+    rng = np.random.default_rng(5)
+    times = np.where(rng.random(400) < 0.7, 10.0, 310.0) * rng.normal(1.0, 0.02, 400)
+    fit = choose_lifetime(Times.of(times))
+    assert "does not fit" in fit.verdict
+    assert fit.low_s <= MEAN_S <= fit.high_s
+
+
+def test_a_mean_that_nothing_limits_has_no_upper_limit() -> None:
+    """Nearly all that ended was short, and much was cut off before it could show how long it lasts."""
+    rng = np.random.default_rng(2)
+    short = rng.exponential(1.0, 40)
+    fit = choose_lifetime(Times.of(short, np.full(30, 20.0)))
+    assert fit.high_s > 50 * fit.low_s
 
 
 @pytest.mark.parametrize("ends", [1, 3, 20])
@@ -190,7 +256,7 @@ def test_rates_have_their_level_and_bursts_are_told() -> None:
         rng = np.random.default_rng(seed)
         fit = fit_rate(rng.poisson(5.0, 64).astype(float), exposure)
         inside += fit.low_per_s <= 0.5 <= fit.high_per_s
-        burst = fit_rate(5.0 * rng.poisson(1.0, 64), exposure)
+        burst = fit_rate(5.0 * rng.poisson(1.0, 64).astype(float), exposure)
         bursty += "bursty" in burst.verdict
         covered += burst.low_per_s <= 0.5 <= burst.high_per_s
     assert inside >= 90

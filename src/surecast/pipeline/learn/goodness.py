@@ -18,6 +18,7 @@ from surecast.pipeline.learn.lifetimes import (
     fit_lognormal,
     fit_weibull,
     hessian,
+    observed_interval,
 )
 from surecast.pipeline.learn.phases import fit_phase_type
 from surecast.pipeline.learn.samples import Times
@@ -31,6 +32,12 @@ SIGNIFICANCE: Final = 0.01
 """A distribution is rejected where what was seen would come about less often than this."""
 AIC_MARGIN: Final = 4.0
 """By how much another distribution must have the better criterion to be taken in place of the exponential."""
+NEAR: Final = 6.0
+"""How much worse the criterion of a distribution may be than the best for its means still to be in the interval."""
+WEIBULL_ENDS_MIN: Final = 5
+"""Ends from which on the interval has the means of Weibull times too, although exponential ones are taken."""
+FEW_CUT_OFF: Final = 0.05
+"""The share of times cut off up to which their mean can be told whatever their distribution."""
 _CELLS_MAX = 10
 _PER_CELL = 10.0
 _FLAT = 0.1  # directions in which the fit leaves less than this share of the variance say nothing
@@ -40,6 +47,8 @@ _FLAT = 0.1  # directions in which the fit leaves less than this share of the va
 class LifetimeFit:
     """The distribution chosen for times, and how it was judged.
 
+    `low_s` and `high_s` bound the means of all distributions that are nearly as likely as the best, and the mean of
+    what was seen where hardly anything was cut off: the interval does not hang on the choice.
     `p_exponential` is the probability of what was seen if times were exponential (the smaller of two tests, doubled),
     None where there were too few; `p_chosen` is that of the one chosen, by cells. `aic` has Akaike's criterion of all
     that were tried.
@@ -131,15 +140,19 @@ def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
     """The distribution of times: exponential unless it is rejected and another is clearly more likely.
 
     Weibull, lognormal and phase-type times are tried, and the one with the best criterion by Akaike is chosen. How
-    likely exponential times are is told by their likelihood ratio to Weibull times, and by cells.
+    likely exponential times are is told by their likelihood ratio to Weibull times, and by cells. The interval of the
+    mean has those of all distributions that come near the best.
     """
     ends, total_s = times.ends + times.residual_ends, times.total_s + times.residual_s
     if ends <= 0 or total_s <= 0:
         raise AssumptionError("no time ended while it was observed")
     whole = times.cut_off == 0 and times.residual_s == 0
-    low, high = exponential_interval(ends, total_s, level, fixed=whole)
+    ranges = [exponential_interval(ends, total_s, level, fixed=whole)]
     if times.ends < ENDS_MIN:
         law = fit_exponential(times if times.ends > 0 else Times.of([total_s / ends]))
+        if times.ends >= WEIBULL_ENDS_MIN:
+            ranges += _near_ranges(times, [law, fit_weibull(times)], level)
+        low, high = min(each[0] for each in ranges), max(each[1] for each in ranges)
         return LifetimeFit(law, total_s / ends, low, high, round(ends), round(times.cut_off), None, None, {})
     plain, weibull, lognormal = fit_exponential(times), fit_weibull(times), fit_lognormal(times)
     by_cells = cell_test(times, plain)
@@ -150,12 +163,24 @@ def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
         laws.append(fit_phase_type(times, variable=bool(weibull.parameters[1] < 0.0)))
     aic = {law.name: law.aic for law in laws}
     best = min(laws, key=lambda law: law.aic)
+    if plain.aic > best.aic + NEAR:
+        ranges = []
+    ranges += _near_ranges(times, laws, level)
+    if times.cut_off <= FEW_CUT_OFF * times.count.sum():
+        ranges.append(observed_interval(times, level))
+    low, high = min(each[0] for each in ranges), max(each[1] for each in ranges)
     cut_off = round(times.cut_off)
     if best.aic > plain.aic - AIC_MARGIN:
         return LifetimeFit(plain, total_s / ends, low, high, round(ends), cut_off, p_plain, by_cells, aic)
-    low, high = best.mean_interval(times, level) or _wide_interval(times, best, level)
     p_best = cell_test(times, best)
     return LifetimeFit(best, best.mean_s, low, high, round(times.ends), cut_off, p_plain, p_best, aic)
+
+
+def _near_ranges(times: Times, laws: list[Law], level: float) -> list[tuple[float, float]]:
+    """Intervals of the mean under the distributions that come near the best, other than the exponential."""
+    best = min(law.aic for law in laws)
+    near = [law for law in laws if law.name != "exponential" and law.aic <= best + NEAR]
+    return [law.mean_interval(times, level) or _wide_interval(times, law, level) for law in near]
 
 
 def _wide_interval(times: Times, law: Law, level: float) -> tuple[float, float]:

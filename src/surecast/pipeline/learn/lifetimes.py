@@ -1,7 +1,6 @@
 """Families of distributions for times that may be cut off: likelihood, maximum-likelihood fit, survival.
 
-Every family has its logarithmic mean as its first parameter, so that the information of the likelihood gives an
-interval for the mean directly.
+Every family has its logarithmic mean as its first parameter, so that an interval for the mean is one for a parameter.
 """
 
 from __future__ import annotations
@@ -13,19 +12,30 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize
+from scipy.optimize import NonlinearConstraint, brentq, minimize
 from scipy.special import gammaln, log_ndtr
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
+from scipy.stats import t as student
 
 from surecast.errors import AssumptionError
 from surecast.pipeline.learn.samples import Times
 
-__all__ = ["Law", "exponential", "exponential_interval", "fit_exponential", "fit_lognormal", "fit_weibull", "hessian"]
+__all__ = [
+    "Law",
+    "exponential",
+    "exponential_interval",
+    "fit_exponential",
+    "fit_lognormal",
+    "fit_weibull",
+    "hessian",
+    "observed_interval",
+]
 
 Array = NDArray[np.float64]
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _SHAPE_RANGE = (0.06, 90.0)  # of a Weibull time in a scenario file
 _CV_MAX = 90.0  # of a lognormal time in a scenario file
+_PROFILE_REACH = 4.0  # parameters are logarithms: a mean 50 times as long as the likeliest one is as good as none
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,23 +68,43 @@ class Law:
         return _likelihood(times, parameters, self.log_density, self.log_survival)
 
     def mean_interval(self, times: Times, level: float = 0.95) -> tuple[float, float] | None:
-        """An interval for the mean from the observed information; None where the likelihood is flat.
+        """An interval for the mean from the profile of the likelihood; None where its ends cannot be found.
 
-        The logarithm of the mean is taken as normal, so that the interval lies above 0.
+        It has all means at which the family can be nearly as likely as at its best: the logarithm of the likelihood
+        is less by half the squared quantile of Student's t at most, with as many degrees as ends less parameters; for
+        many ends that is chi-square's. Unlike one from the information it is longer on the side where long times may
+        have been missed. Without an upper limit where no mean is too long.
         """
-        from scipy.stats import norm
+        freedom = max(times.ends - len(self.parameters), 1.0)
+        drop = float(student.ppf(0.5 + level / 2.0, freedom)) ** 2 / 2.0
+        step = self._uncertainty(times) * math.sqrt(2.0 * drop)
+        low, high = (self._farthest(times, drop, sign * step, sign) for sign in (-1.0, 1.0))
+        return None if low is None or high is None else (math.exp(low), math.exp(high))
 
+    def _uncertainty(self, times: Times) -> Array:
+        """By how much each parameter changes with the logarithm of the mean, for one standard deviation of it."""
         information = -hessian(lambda p: self.likelihood(times, p), self.parameters)
-        gradient = _gradient(self.log_mean, self.parameters)
-        try:
-            np.linalg.cholesky(information)
-        except np.linalg.LinAlgError:
+        covariance = np.linalg.pinv(information, hermitian=True)
+        if not 0.0 < covariance[0, 0] < 1.0:
+            return np.asarray(np.eye(len(self.parameters))[0] / math.sqrt(times.ends))
+        return np.asarray(np.clip(covariance[0] / math.sqrt(covariance[0, 0]), -1.0, 1.0))
+
+    def _farthest(self, times: Times, drop: float, step: Array, sign: float) -> float | None:
+        """The logarithmic mean farthest from the best at which the likelihood has not dropped by more."""
+        at = self.parameters
+
+        def left(p: Array) -> float:
+            return max(self.likelihood(times, p) - self.log_likelihood, -1e6) + drop
+
+        def nearness(p: Array) -> float:
+            return -sign * float(p[0] - at[0]) / abs(float(step[0]))
+
+        bounds = [(float(value) - _PROFILE_REACH, float(value) + _PROFILE_REACH) for value in at]
+        limit = NonlinearConstraint(lambda p: np.array([left(p)]), 0.0, math.inf)
+        found = minimize(nearness, at + step, method="SLSQP", bounds=bounds, constraints=limit, tol=1e-4).x
+        if left(found) < -0.01 * drop or sign * (found[0] - at[0]) < 0.0:
             return None
-        variance = float(gradient @ np.linalg.solve(information, gradient))
-        if not 0.0 < variance < 25.0:
-            return None
-        reach = float(norm.ppf(0.5 + level / 2.0)) * math.sqrt(variance)
-        return self.mean_s * math.exp(-reach), self.mean_s * math.exp(reach)
+        return math.inf if found[0] > at[0] + _PROFILE_REACH - 1e-3 else float(found[0])
 
 
 def _likelihood(
@@ -100,11 +130,6 @@ def hessian(function: Callable[[Array], float], at: Array, step: float = 1e-3) -
     return found
 
 
-def _gradient(function: Callable[[Array], float], at: Array, step: float = 1e-5) -> Array:
-    steps = np.eye(len(at)) * step
-    return np.array([(function(at + each) - function(at - each)) / (2.0 * step) for each in steps])
-
-
 def _first(parameters: Array) -> float:
     return float(parameters[0])
 
@@ -123,6 +148,32 @@ def exponential_interval(ends: float, total_s: float, level: float = 0.95, fixed
     low = 2.0 * total_s / float(chi2.ppf(1.0 - tail, 2.0 * ends + (0.0 if fixed else 2.0)))
     high = 2.0 * total_s / float(chi2.ppf(tail, 2.0 * ends)) if ends > 0 else math.inf
     return low, high
+
+
+def observed_interval(times: Times, level: float = 0.95) -> tuple[float, float]:
+    """An interval for the mean of times of any distribution, of which hardly any were cut off.
+
+    By the area under the share of times that last longer (E. L. Kaplan and P. Meier, 1958), and its variance
+    (M. Greenwood, 1926). A longest time that was cut off counts as if it had ended.
+
+    >>> low, high = observed_interval(Times.of([1.0, 2.0, 3.0, 4.0, 5.0]))
+    >>> round(low, 2), round(high, 2)
+    (1.89, 4.76)
+    """
+    order = np.lexsort((~times.ended, times.value_s))
+    value, count = times.value_s[order], times.count[order]
+    ends = np.where(times.ended[order], count, 0.0)
+    at_risk = np.cumsum(count[::-1])[::-1]
+    left = at_risk - ends
+    longer = np.concatenate([[1.0], np.cumprod(left / at_risk)[:-1]])
+    area = longer * np.diff(value, prepend=0.0)
+    beyond = np.concatenate([np.cumsum(area[::-1])[::-1][1:], [0.0]])
+    # After the last end nothing is left of the area, and it has no part in the variance.
+    terms = beyond**2 * ends / (at_risk * np.maximum(left, 1e-300))
+    mean_s = float(area.sum())
+    variance = float(terms[left > 0].sum()) * times.ends / max(times.ends - 1.0, 1.0)
+    reach = float(norm.ppf(0.5 + level / 2.0)) * math.sqrt(variance) / mean_s
+    return mean_s * math.exp(-reach), mean_s * math.exp(reach)
 
 
 def exponential(times: Times, mean_s: float) -> Law:
