@@ -2,11 +2,12 @@
 
 The blocks of one page run in order, in one empty folder that holds a copy of `examples/`:
 
-- ``python`` blocks with ``>>>`` are doctests; without, they are executed;
-- ``yaml`` blocks whose first line is ``# file: NAME`` are written to that file;
+- blocks whose first line is ``# file: NAME`` are written to that file, whatever their language;
+- other ``python`` blocks with ``>>>`` are doctests; without, they are executed;
 - ``console`` blocks are commands behind ``$``, each with its expected output (``...`` matches anything); a command
-  whose line ends in ``# exits N`` must exit with N;
-- other blocks are text.
+  whose line ends in ``# exits N`` must exit with N; one that needs Spark has more time, and is left out without Java;
+- other blocks are text;
+- ports of the form 188xx are moved to free ones, so that pages may be run at the same time.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ import doctest
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from surecast.errors import ConfigurationError
+from surecast.pipeline import find_java
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -28,6 +36,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\s+# exits (\d+)$")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 RUN_ELSEWHERE = re.compile(r"^(make|git|cd|apt|brew|\.venv|\. \.venv|SURECAST_DATA=)")
+PORT = re.compile(r"\b188\d\d\b")
+ON_SPARK = re.compile(r"^surecast (learn\b|pipeline (run|show)\b)")
 
 
 @dataclass
@@ -37,9 +47,29 @@ class Block:
     line: int
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path, *, move_ports: bool = False) -> list[Block]:
     text = page.read_text(encoding="utf-8")
+    if move_ports:
+        text = with_free_ports(text)
     return [Block(m[1], m[2], text[: m.start()].count("\n") + 2) for m in BLOCK.finditer(text)]
+
+
+def with_free_ports(text: str) -> str:
+    """The same text with all its ports moved by as much, so that neighbours stay neighbours, to where all are free."""
+    offset = free_offset({int(found) for found in PORT.findall(text)})
+    return PORT.sub(lambda found: str(int(found[0]) + offset), text)
+
+
+def free_offset(ports: set[int]) -> int:
+    for offset in range(os.getpid() % 400 * 30, 30_000, 7):
+        with ExitStack() as held:
+            try:
+                for port in ports:
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
+            except OSError:
+                continue
+            return offset
+    raise AssertionError("no free ports")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -47,13 +77,27 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: p
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(page):
-        if block.language == "python":
-            run_python(block, page, names)
-        elif block.language == "yaml":
-            write_yaml(block, tmp_path)
-        elif block.language == "console":
-            run_console(block, page, tmp_path)
+    try:
+        for block in blocks(page, move_ports=True):
+            if block.text.startswith("# file: "):
+                write_file(block, tmp_path)
+            elif block.language == "python":
+                run_python(block, page, names)
+            elif block.language == "console":
+                run_console(block, page, tmp_path)
+    finally:
+        end_what_is_left(tmp_path)
+
+
+def end_what_is_left(folder: Path) -> None:
+    """Ends brokers that a page which failed has left in its folder; where there is no /proc, they stay."""
+    for place in Path("/proc").glob("[0-9]*/cwd"):
+        number = int(place.parent.name)
+        try:
+            if number != os.getpid() and place.readlink().is_relative_to(folder):
+                os.kill(number, signal.SIGTERM)
+        except OSError:
+            continue
 
 
 def run_python(block: Block, page: Path, names: dict[str, object]) -> None:
@@ -67,10 +111,18 @@ def run_python(block: Block, page: Path, names: dict[str, object]) -> None:
     names.update(test.globs)
 
 
-def write_yaml(block: Block, folder: Path) -> None:
+def write_file(block: Block, folder: Path) -> None:
     first, _, rest = block.text.partition("\n")
-    if first.startswith("# file: "):
-        (folder / first.removeprefix("# file: ").strip()).write_text(rest, encoding="utf-8")
+    (folder / first.removeprefix("# file: ").strip()).write_text(rest, encoding="utf-8")
+
+
+@cache
+def has_spark() -> bool:
+    try:
+        find_java()
+    except ConfigurationError:
+        return False
+    return True
 
 
 def run_console(block: Block, page: Path, folder: Path) -> None:
@@ -79,11 +131,19 @@ def run_console(block: Block, page: Path, folder: Path) -> None:
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         line, _, expected = part.partition("\n")
         command = EXIT.sub("", line)
-        if RUN_ELSEWHERE.match(command):
+        on_spark = ON_SPARK.match(command) is not None
+        if RUN_ELSEWHERE.match(command) or (on_spark and not has_spark()):
             continue
         wanted = int(found[1]) if (found := EXIT.search(line)) else 0
         done = subprocess.run(
-            command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command,
+            shell=True,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1200 if on_spark else 120,
+            check=False,
         )
         shown = done.stdout + done.stderr
         where = f"{page.name}:{block.line}: {command}"

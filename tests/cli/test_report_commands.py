@@ -72,13 +72,3 @@ def test_metrics(surecast: Run) -> None:
     assert "reliability" in surecast("report", "metrics").stdout
     listed = json.loads(surecast("report", "metrics", "--json").stdout)
     assert {"name", "scopes", "unit", "meaning"} <= set(listed[0])
-
-
-def test_demo_without_examples_shows_the_templates(surecast: Run, tmp_path: Path) -> None:
-    done = surecast("demo", "--out", "shown")
-    assert done.returncode == 0, done.stderr
-    assert "did you mean capacity?" in done.stdout
-    assert (tmp_path / "shown" / "internet.html").exists()
-    listed = json.loads(surecast("demo", "--out", "shown", "--json").stdout)
-    assert len(listed["pictures"]) == 10
-    assert set(listed["agreement"]) == {"periodic-subscription", "buffering", "bypass", "bypass-buffering"}

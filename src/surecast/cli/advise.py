@@ -184,13 +184,11 @@ def scheme(file: ScenarioFile, picture: Pictures = None, overrides: Overrides = 
     if json:
         print_json([asdict(choice) for choice in choices])
         return
-    table = Table("scheme", "messages per event", "mean reliability", "worst", "targets met", "")
+    table = Table("scheme", "messages per event", "mean reliability", "worst", "targets met")
     for choice in choices:
         met = f"{choice.met} of {choice.targets}" if choice.targets else "no targets"
-        mark = "the cheapest that meets all" if choice.cheapest else ""
-        table.add_row(
-            choice.scheme, f"{choice.messages_per_event:.3g}", share(choice.mean), share(choice.worst), met, mark
-        )
+        met += ", the cheapest that meets all" if choice.cheapest else ""
+        table.add_row(choice.scheme, f"{choice.messages_per_event:.3g}", share(choice.mean), share(choice.worst), met)
     console.print(table)
     if choices[0].targets and not any(choice.cheapest for choice in choices):
         console.print("No scheme meets all targets; see: surecast advise admission, surecast advise improve")

@@ -111,11 +111,11 @@ def check_schemes(names: list[str] | None, packets: bool = False) -> list[str] |
 
 
 def check_algorithms(names: list[str] | None) -> list[str] | None:
-    from surecast.predict import ALGORITHMS
+    from surecast.predict.capacity.model import known_algorithms
 
     for name in names or []:
-        if name not in ALGORITHMS:
-            raise ConfigurationError(f"there is no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")
+        if name not in known_algorithms():
+            raise ConfigurationError(f"there is no algorithm {name!r}; there are: {', '.join(known_algorithms())}")
     return names or None
 
 
@@ -144,6 +144,7 @@ def predict_system(
     Replicated brokers also get the figures of their groups. A system that needs several of these models gets them
     composed where nothing is named."""
     from surecast.predict import (
+        MODELS,
         predict_capacity,
         predict_coding,
         predict_dropping,
@@ -152,11 +153,13 @@ def predict_system(
     )
     from surecast.predict.replication import predict_replication
 
+    added = [report for model in MODELS.values() if (report := model(system)) is not None]
     if _is_composed(system, schemes, algorithms, policies):
         from surecast.predict.composed import predict_composed
 
         composed = [predict_composed(system, quantiles=QUANTILES)]
         composed += [predict_replication(system)] if _has_groups(system) else []
+        composed += added
         return _joined(composed, system.name, "predicted", system.seed)
     schemes, coded = _of_packets(system, schemes, policies)
     failing, dropping = _divided(system, schemes, policies)
@@ -175,7 +178,7 @@ def predict_system(
         )
     if _has_groups(system):
         reports.append(predict_replication(system))
-    return _joined(reports, system.name, "predicted", system.seed)
+    return _joined(reports + added, system.name, "predicted", system.seed)
 
 
 def simulate_system(

@@ -3,6 +3,7 @@
 from surecast.predict.capacity import ALGORITHMS, predict_capacity, predict_periods
 from surecast.predict.coding import CODING_SCHEMES, choose_coding, predict_coding
 from surecast.predict.dropping import POLICIES, find_mechanisms, predict_dropping
+from surecast.predict.models import MODELS, Model, register_model, unregister_model
 from surecast.predict.reliability import (
     SCHEMES,
     PhaseTypeDelay,
@@ -16,8 +17,10 @@ from surecast.predict.reliability import (
 __all__ = [
     "ALGORITHMS",
     "CODING_SCHEMES",
+    "MODELS",
     "POLICIES",
     "SCHEMES",
+    "Model",
     "PhaseTypeDelay",
     "choose_coding",
     "connection_probability",
@@ -29,5 +32,7 @@ __all__ = [
     "predict_dropping",
     "predict_periods",
     "predict_reliability",
+    "register_model",
     "route_delay",
+    "unregister_model",
 ]

@@ -165,14 +165,21 @@ def _plural(scope: str) -> str:
 def _worst(columns: Columns, key: Pair, limit: int) -> tuple[Columns, int]:
     """All figures of the components that are worst by one metric, worst first, and how many components there are.
 
-    Components without that metric come last.
+    Each variant has its share of them: a bad one does not hide the others. Components without that metric come last.
     """
     groups = Groups(columns.keys(("variant", "name")))
     is_key = columns.metric.is_word(key[0]) & columns.detail.is_word(key[1])
     sign = 1.0 if metric_or_plain(key[0]).better == "more" else -1.0
     rank = np.full(len(groups), np.inf)
     rank[groups.of[is_key]] = sign * columns.value[is_key]
-    chosen = np.argsort(rank, kind="stable")[:limit]
+    variant = np.zeros(len(groups), dtype=np.intp)
+    variant[groups.of] = Groups(columns.keys(("variant",))).of
+    by_rank = np.argsort(rank, kind="stable")
+    turn = np.empty(len(groups), dtype=np.intp)
+    for one in np.unique(variant):
+        own = by_rank[variant[by_rank] == one]
+        turn[own] = np.arange(len(own))
+    chosen = by_rank[np.sort(np.argsort(turn[by_rank], kind="stable")[:limit])]
     place = np.full(len(groups), -1, dtype=np.intp)
     place[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(place[groups.of] >= 0)

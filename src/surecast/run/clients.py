@@ -65,8 +65,9 @@ class Link(ABC):
     async def close(self) -> None:
         """Ends it."""
 
+    @abstractmethod
     async def move(self, address: str) -> None:
-        """Goes over to another replica, where it can."""
+        """Goes over to another replica, where it sends again what is not acknowledged."""
 
 
 class KeenLink(Link):
@@ -137,6 +138,9 @@ class DirectLink(Link):
                 self._client = None
                 await client.disconnect()
             at = (at + 1) % len(self._addresses)
+
+    async def move(self, address: str) -> None:
+        """Stays where it is: it takes what the one broker it has been given says."""
 
     async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
         """Publishes once."""

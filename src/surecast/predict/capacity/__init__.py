@@ -3,9 +3,12 @@
 from surecast.predict.capacity.answer import predict_capacity
 from surecast.predict.capacity.filters import (
     ROUTINGS,
+    RoutingLaw,
     notification_probability,
+    register_routing,
     remote_entries,
     subscription_probability,
+    unregister_routing,
 )
 from surecast.predict.capacity.model import ALGORITHMS
 from surecast.predict.capacity.periods import predict_periods
@@ -15,9 +18,12 @@ __all__ = [
     "ALGORITHMS",
     "ROUTINGS",
     "FilterStatistics",
+    "RoutingLaw",
     "notification_probability",
     "predict_capacity",
     "predict_periods",
+    "register_routing",
     "remote_entries",
     "subscription_probability",
+    "unregister_routing",
 ]

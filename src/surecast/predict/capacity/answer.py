@@ -22,7 +22,7 @@ from surecast.predict.capacity.delay_figures import add_latest, add_received, wa
 from surecast.predict.capacity.delays import Delays, delays_of
 from surecast.predict.capacity.headroom import headroom
 from surecast.predict.capacity.latest import Contents, contents_of, latest_delivery
-from surecast.predict.capacity.model import ALGORITHMS, CapacityModel, Flows, Loads, capacity_model
+from surecast.predict.capacity.model import ALGORITHMS, CapacityModel, Flows, Loads, capacity_model, known_algorithms
 from surecast.predict.capacity.sojourn import Cubes, paths_of, service_cubes, sojourns_of
 from surecast.predict.capacity.statistics import FilterStatistics
 from surecast.report import QoSReport, ReportBuilder
@@ -68,8 +68,10 @@ def predict_capacity(
     """
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
     for algorithm in chosen:
-        if algorithm not in ALGORITHMS:
-            raise ConfigurationError(f"unknown routing algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
+        if algorithm not in known_algorithms():
+            raise ConfigurationError(
+                f"unknown routing algorithm {algorithm!r}; known are {', '.join(known_algorithms())}"
+            )
     prepared = _prepare(system, shared_directions, by_client)
     builder = ReportBuilder(
         system.name,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
-from surecast.predict.capacity.filters import notification_probability
+from surecast.predict.capacity.filters import LAWS, notification_probability
 from surecast.predict.capacity.grouping import coinciding
 from surecast.predict.capacity.model import CapacityModel, Flows, Loads
 from surecast.predict.capacity.service import Services, services_of
@@ -127,6 +127,7 @@ class _Passing:
         routing, tree = algorithm.rpartition(" ")[2], model.tree
         varies = ~tree.rising if algorithm.startswith("hierarchical") else np.ones(2 * tree.links, dtype=np.bool_)
         measured = np.array([not each.is_uniform for each in model.statistics]) & (routing != "identity")
+        measured |= routing in LAWS  # of these only the mean is known
         first, second = services.first[0], services.second[0]
         keys = [model.publications, model.subscriptions, first, second, measured[None], flows.notify]
         classes, kind = coinciding(np.concatenate(keys).T)
@@ -173,7 +174,7 @@ class _Passing:
         single = np.where(self.measured, most, passing_variance(self.routing, self.beyond[links])) * weight**2
         # Rounding may leave a variance of 0 slightly below it.
         fully = np.sqrt(np.maximum(single, 0.0)).sum(axis=0) ** 2
-        if not self.exact:
+        if not self.exact or self.measured.all():
             return np.asarray(fully, dtype=np.float64)
         found = single.sum(axis=0)
         for i in range(len(links) - 1):
@@ -201,7 +202,7 @@ def passing_variance(routing: str, x: Array) -> Array:
     """
     mean = notification_probability(routing, x)
     most = mean * (1.0 - mean)
-    if routing == "identity":
+    if routing == "identity" or routing in LAWS:
         return most
     logs, part = _part_of_most(routing)
     return np.asarray(most * np.interp(np.log(np.maximum(x, 1e-300)), logs, part), dtype=np.float64)

@@ -10,6 +10,8 @@ stay accurate where the printed alternating sums (Eqs. 7 and 14) have lost all d
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,12 +20,57 @@ from scipy.special import dawsn
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["ROUTINGS", "checked_count", "notification_probability", "remote_entries", "subscription_probability"]
+__all__ = [
+    "LAWS",
+    "ROUTINGS",
+    "RoutingLaw",
+    "checked_count",
+    "notification_probability",
+    "register_routing",
+    "remote_entries",
+    "subscription_probability",
+    "unregister_routing",
+]
 
 Array = NDArray[np.float64]
 
 ROUTINGS: Final[tuple[str, ...]] = ("flooding", "simple", "identity", "covering", "merging")
 """When a subscription is passed on: never, always, or unless what was passed on before makes it superfluous."""
+
+
+@dataclass(frozen=True)
+class RoutingLaw:
+    """An algorithm of one's own, by what depends on x, the mean number of subscriptions of a class behind a link."""
+
+    notify: Callable[[Array], Array]
+    """P_n: probability that a notification passes the link."""
+    subscribe: Callable[[Array], Array]
+    """P_s: probability that one more subscription behind the link passes it, and so does its revocation."""
+    entries: Callable[[Array], Array]
+    """Mean number of routing entries for the neighbour beyond the link."""
+
+
+LAWS: Final[dict[str, RoutingLaw]] = {}
+"""The algorithms that `register_routing` added."""
+
+
+def register_routing(name: str, law: RoutingLaw) -> None:
+    """Adds a routing algorithm to the formulas, for uniform filters, in both schemes.
+
+    >>> register_routing("always", RoutingLaw(np.ones_like, np.zeros_like, np.zeros_like))
+    >>> notification_probability("always", [0.0, 2.0]).tolist()
+    [1.0, 1.0]
+    >>> unregister_routing("always")
+    """
+    if name in ROUTINGS or " " in name or not name:
+        raise ConfigurationError(f"a routing algorithm of one's own cannot be called {name!r}; take another word")
+    LAWS[name] = law
+
+
+def unregister_routing(name: str) -> None:
+    """Takes a registered algorithm away again; for tests and for extensions that are unloaded."""
+    LAWS.pop(name, None)
+
 
 # Near x = 0 the closed forms are differences of nearly equal numbers; their power series are not.
 _SERIES_BELOW = 1.0
@@ -48,6 +95,8 @@ def notification_probability(routing: str, x: ArrayLike) -> Array:
     [0.0, 0.2752, 1.0]
     """
     count = checked_count(routing, x)
+    if routing in LAWS:
+        return LAWS[routing].notify(count)
     if routing == "flooding":
         return np.ones_like(count)
     if routing == "identity":
@@ -76,6 +125,8 @@ def subscription_probability(routing: str, x: ArrayLike) -> Array:
     [1.0, 0.8534, 0.0587]
     """
     count = checked_count(routing, x)
+    if routing in LAWS:
+        return LAWS[routing].subscribe(count)
     if routing == "flooding":
         return np.zeros_like(count)
     if routing == "simple":
@@ -100,6 +151,8 @@ def remote_entries(routing: str, x: ArrayLike) -> Array:
     [0.85, 5.87]
     """
     count = checked_count(routing, x)
+    if routing in LAWS:
+        return LAWS[routing].entries(count)
     if routing == "flooding":
         return np.zeros_like(count)
     if routing == "simple":
@@ -111,8 +164,8 @@ def remote_entries(routing: str, x: ArrayLike) -> Array:
 
 def checked_count(routing: str, x: ArrayLike) -> Array:
     """Numbers of subscriptions as an array; refuses an unknown routing and numbers that cannot be."""
-    if routing not in ROUTINGS:
-        raise ConfigurationError(f"unknown routing {routing!r}; known are {', '.join(ROUTINGS)}")
+    if routing not in ROUTINGS and routing not in LAWS:
+        raise ConfigurationError(f"unknown routing {routing!r}; known are {', '.join((*ROUTINGS, *LAWS))}")
     count = np.asarray(x, dtype=np.float64)
     if not (np.isfinite(count) & (count >= 0)).all():
         raise ConfigurationError("a mean number of subscriptions is negative or not finite; give numbers of 0 or more")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.predict.capacity.filters import ROUTINGS
+from surecast.predict.capacity.filters import LAWS, ROUTINGS
 from surecast.predict.capacity.service import Services, services_of
 from surecast.predict.capacity.statistics import FilterStatistics, statistics_of
 from surecast.predict.capacity.tree import BrokerTree, broker_tree
@@ -19,7 +19,7 @@ from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.system import ClassWorkload, Matching, System
 
-__all__ = ["ALGORITHMS", "CapacityModel", "Flows", "Loads", "Servers", "capacity_model"]
+__all__ = ["ALGORITHMS", "CapacityModel", "Flows", "Loads", "Servers", "capacity_model", "known_algorithms"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -30,6 +30,11 @@ ALGORITHMS: Final[tuple[str, ...]] = (
     *(f"{scheme} {routing}" for scheme in ("peer-to-peer", "hierarchical") for routing in ROUTINGS[1:]),
 )
 """The nine routing algorithms: flooding, and four in each of two schemes."""
+
+
+def known_algorithms() -> tuple[str, ...]:
+    """The nine, and those that `register_routing` added, in both schemes."""
+    return (*ALGORITHMS, *(f"{scheme} {name}" for scheme in ("peer-to-peer", "hierarchical") for name in LAWS))
 
 
 @dataclass(frozen=True)

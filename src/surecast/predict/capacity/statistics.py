@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlogy
 
+from surecast.errors import AssumptionError
 from surecast.predict.capacity import filters
 from surecast.predict.capacity.filters import checked_count
 from surecast.predict.capacity.laws import Intervals, Law, Values, interval_law, value_points
@@ -146,7 +147,7 @@ class FilterStatistics:
 
     def notification_probability(self, routing: str, x: ArrayLike) -> Array:
         """Probability that a notification passes a link with x subscriptions of its class behind it (Eq. 12)."""
-        if self.is_uniform or routing in ("flooding", "identity"):
+        if self._is_closed(routing) or routing in ("flooding", "identity"):
             return filters.notification_probability(routing, x)
         if routing == "merging":
             return _each(self._in_hull, checked_count(routing, x))
@@ -157,7 +158,7 @@ class FilterStatistics:
 
         Equal subscriptions cover each other: the second one does not pass.
         """
-        if self.is_uniform or routing in ("flooding", "simple", "identity"):
+        if self._is_closed(routing) or routing in ("flooding", "simple", "identity"):
             return filters.subscription_probability(routing, x)
         if routing == "merging":
             return _each(self._widens_hull, checked_count(routing, x))
@@ -168,10 +169,16 @@ class FilterStatistics:
 
         Of equal subscriptions covering keeps one.
         """
-        if self.is_uniform or routing != "covering":
+        if self._is_closed(routing) or routing != "covering":
             return filters.remote_entries(routing, x)
         count = checked_count(routing, x)
         return _each(lambda u: u * self._covered(u) + self._repeated(u), count)
+
+    def _is_closed(self, routing: str) -> bool:
+        """Whether all is said by functions of x; a registered algorithm has no others."""
+        if not self.is_uniform and routing in filters.LAWS:
+            raise AssumptionError(f"routing {routing!r} is known for uniform filters only; leave out workload.filters")
+        return self.is_uniform
 
     def matching_entries(self, routing: str, x: ArrayLike) -> Array:
         """Mean number of these entries that a notification matches.

@@ -1,7 +1,7 @@
 """Event dropping for subscribers that come and go: on/off queues, mechanisms, targets and the optimal policy."""
 
 from surecast.predict.dropping.answer import predict_dropping
-from surecast.predict.dropping.choose import POLICIES, find_mechanisms
+from surecast.predict.dropping.choose import POLICIES, PolicyRule, find_mechanisms, register_policy, unregister_policy
 from surecast.predict.dropping.closed_law import (
     join_probability_for_quantile,
     probability_within,
@@ -42,6 +42,7 @@ __all__ = [
     "OnOffQueue",
     "OptimalPolicy",
     "Phases",
+    "PolicyRule",
     "QueueAnswer",
     "Target",
     "Verdict",
@@ -64,10 +65,12 @@ __all__ = [
     "probability_within",
     "program_bound",
     "rate_matrix",
+    "register_policy",
     "response_mean_s",
     "response_quantile_s",
     "stationary",
     "success_share",
     "tail_terms",
     "threshold_policy",
+    "unregister_policy",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.predict.dropping.onoff import Verdict
@@ -15,16 +16,57 @@ from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
 from surecast.scenario.system import System
 
-__all__ = ["POLICIES", "Outcome", "choose", "find_mechanisms", "through_input"]
+__all__ = [
+    "POLICIES",
+    "Outcome",
+    "PolicyRule",
+    "choose",
+    "find_mechanisms",
+    "register_policy",
+    "through_input",
+    "unregister_policy",
+]
 
-POLICIES = ("none", "probabilistic", "expiry", "finite-buffer", "optimal")
-"""The dropping policies, as scenarios name them."""
+_OWN: Final = ("none", "probabilistic", "expiry", "finite-buffer", "optimal")
+
+POLICIES: Final[list[str]] = list(_OWN)
+"""The dropping policies: those that scenarios name, and those that `register_policy` added."""
+
+PolicyRule: TypeAlias = Callable[[OnOffQueue, Target], Mechanism | None]
+"""What a policy does: from the queue of a subscriber and the response time to meet there, counted from the moment an
+event gets to the queue, to a mechanism with all its parameters; None if the target cannot be met."""
+
+_RULES: Final[dict[str, PolicyRule]] = {}
 
 _PARAMETER: dict[str, Parameter] = {
     "probabilistic": "join_probability",
     "expiry": "lifetime_s",
     "finite-buffer": "buffer_size",
 }
+
+
+def register_policy(name: str, rule: PolicyRule) -> None:
+    """Adds a dropping policy, so that predictions, simulations and `--policy` know it by its name.
+
+    >>> def half(queue: OnOffQueue, target: Target) -> Mechanism | None:
+    ...     mechanism = Mechanism(join_probability=0.5)
+    ...     return mechanism if target.excess(evaluate(queue, mechanism)) <= 0 else None
+    >>> register_policy("half", half)
+    >>> POLICIES[-1]
+    'half'
+    >>> unregister_policy("half")
+    """
+    if name in _OWN or name in ("", "all"):
+        raise ConfigurationError(f"a dropping policy of one's own cannot be called {name!r}; choose another name")
+    _RULES[name] = rule
+    if name not in POLICIES:
+        POLICIES.append(name)
+
+
+def unregister_policy(name: str) -> None:
+    """Takes a registered policy away again; for tests and for extensions that are unloaded."""
+    if _RULES.pop(name, None) is not None:
+        POLICIES.remove(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +156,8 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
         )
     if policy == "optimal":
         return _optimal(outlet, wanted - outlet.before_s, protect_connected)
+    if policy in _RULES:
+        return _by_rule(outlet, policy, wanted)
     return _automatic(outlet, _PARAMETER[policy], base, wanted)
 
 
@@ -145,6 +189,18 @@ def _automatic(outlet: Outlet, parameter: Parameter, base: Mechanism, wanted: fl
         found = again
     assert found.mechanism is not None
     return through_input(outlet, found.mechanism)
+
+
+def _by_rule(outlet: Outlet, policy: str, wanted: float) -> Outcome:
+    mechanism = _RULES[policy](outlet.queue, Target(wanted - outlet.before_s))
+    if mechanism is None:
+        raise AssumptionError(
+            f"subscriber {outlet.subscriber.name}: the policy finds no way to meet the target of {wanted:.6g} s"
+        )
+    if mechanism.expires and mechanism.lifetime_distribution == "deterministic":
+        # a rule sees the queue alone, and lifetimes count from publication
+        mechanism = replace(mechanism, lifetime_s=mechanism.lifetime_s + outlet.before_s)
+    return through_input(outlet, mechanism)
 
 
 def _why(outlet: Outlet, found: Found, parameter: Parameter, base: Mechanism, wanted: float) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.routing import ROUTING_SCHEMES
+from surecast.protocol.routing.digests import DIGESTS
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import ClassWorkload, OverlayLink, System
 
@@ -109,7 +110,8 @@ def check_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
         raise ConfigurationError(f"algorithms: write a list, such as [{algorithms!r}]")
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
     for algorithm in chosen:
-        if algorithm not in ALGORITHMS:
+        scheme, _, name = algorithm.partition(" ")
+        if algorithm not in ALGORITHMS and not (scheme in ROUTING_SCHEMES and name in DIGESTS):
             raise ConfigurationError(f"unknown routing algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
     return chosen
 
