@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard src tests tools benchmarks)
 WITH_JAVA := JAVA_HOME="$$(cat $(VENV)/java-home 2>/dev/null)"
 
-# Shows what Surecast does, and leaves pictures and pages in out/demo.
+# The tour, in a few minutes: plan, predict, run, learn, check. Its report is out/demo/tour.html.
 demo: setup
 	@$(WITH_JAVA) $(BIN)/surecast demo --out out/demo
 

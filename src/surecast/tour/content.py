@@ -1,0 +1,157 @@
+"""What a stage of the tour gives to the page: a sentence, key figures, pictures with their numbers, and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from surecast.studio.page import Figure, Table
+
+if TYPE_CHECKING:
+    from surecast.tour.drive import Live
+
+__all__ = [
+    "Block",
+    "Code",
+    "Context",
+    "Key",
+    "Numbers",
+    "Outcome",
+    "Picture",
+    "Result",
+    "State",
+    "Text",
+    "Tile",
+    "Verdict",
+    "Verdicts",
+    "Wanted",
+]
+
+State = Literal["done", "failed", "skipped"]
+Wanted = Literal["quick", "full"]
+Key = Mapping[str, float | int | str | bool | None]
+"""Figures by name, as JSON has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A key figure in large letters: what it is, its value with its unit, and a few words more."""
+
+    label: str
+    value: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph, under a heading where it has one."""
+
+    text: str
+    heading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A table that can be saved; `name` is the file's. With `folded` it is shown on request only."""
+
+    table: Table
+    name: str
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with its title and the numbers behind it; its caption says what to see."""
+
+    title: str
+    figure: Figure
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Something that was checked; `holds` is None where it could not be."""
+
+    holds: bool | None
+    what: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Checks, one after the other."""
+
+    title: str
+    all: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text of a file that can be saved under `name`."""
+
+    title: str
+    text: str
+    name: str
+
+
+Block = Text | Numbers | Picture | Verdicts | Code
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a stage found. `lead` says it in a sentence or two; `key` are the figures of the summary."""
+
+    lead: str
+    tiles: tuple[Tile, ...]
+    blocks: tuple[Block, ...]
+    key: Key
+
+    @property
+    def broken(self) -> list[str]:
+        """The checks that do not hold."""
+        return [
+            one.what for block in self.blocks if isinstance(block, Verdicts) for one in block.all if one.holds is False
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A stage as the page shows it: `why` says why it failed or was skipped."""
+
+    name: str
+    title: str
+    question: str
+    state: State
+    seconds: float
+    outcome: Outcome | None = None
+    why: str = ""
+
+
+Show = Callable[[str, int, int], None]
+"""Told what is under way, and how much of how much is done; 0 of 0 where that is not known."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What the stages share: how much is wanted, a folder to work in, and what earlier stages hand on."""
+
+    wanted: Wanted
+    work: Path
+    out: Path
+    show: Show = _silent
+    seed: int = 1
+    live: Live | None = None
+    logs: Path | None = None
+    """Folder of the replicas' event logs, of the run that `live` saw."""
+    learned: Path | None = None
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is to take a minute rather than a few."""
+        return self.wanted == "quick"

@@ -1,0 +1,297 @@
+"""Learn: Spark reads the logs of the run, counts viewers, estimates parameters, and a scenario comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from surecast.errors import AssumptionError
+from surecast.pipeline import RunReport, ServerSettings, open_tables, read_table, run_tables
+from surecast.pipeline.learn import Estimate, Learned, Statistics, learn_scenario
+from surecast.predict.composed import predict_composed
+from surecast.report.files import write_whole
+from surecast.scenario import Scenario, System, build, parse_text
+from surecast.studio.page import Cell, Table
+from surecast.tour.charts import axis, figure, line, picture, share
+from surecast.tour.content import (
+    Block,
+    Code,
+    Context,
+    Key,
+    Numbers,
+    Outcome,
+    Picture,
+    Text,
+    Tile,
+    Verdict,
+    Verdicts,
+)
+from surecast.tour.drive import TABLET, Live, LiveSettings
+from surecast.zap import viewers_topic
+
+if TYPE_CHECKING:
+    from surecast.pipeline.learn.statistics import Client
+
+__all__ = ["learn_stage", "of_one_replica", "verdicts_of"]
+
+T = TypeVar("T")
+Rows = list[dict[str, Any]]
+_SHOWN: Final = 5
+_ROWS_MAX: Final = 100_000
+_TABLES: Final = 21
+_SMALL: Final = {
+    # There are some ten thousand records: to share them out, and to keep their state in a database, takes longer.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+}
+
+
+def learn_stage(context: Context) -> Outcome:
+    """The logs of the live run become tables, statistics, estimates and a scenario."""
+    live, logs = context.live, context.logs
+    assert live is not None, "the stage is skipped without a run"
+    assert logs is not None
+    survivor = f"zap-{next(n for n in (1, 2, 3) if n != live.killed)}"
+    report, statistics, rows = _read(context, logs)
+    learned = learn_scenario(of_one_replica(statistics, survivor), name="learned", base=_base(survivor))
+    path = context.out / "learned.yaml"
+    text = learned.to_yaml()
+    write_whole(path, lambda file: file.write(text.encode()))
+    context.learned = path
+    mine = [row for row in rows["subscriber_qos"] if row["broker"] == survivor]
+    lead = (
+        f"Spark read {report.records:,} records of {report.files} log files, of three replicas and three regions, "
+        f"counted the viewers of each channel, and put {report.sound:,} records into tables; "
+        f"{sum(report.quarantined.values())} could not be used. From the copy of {survivor} it estimated "
+        f"{len(learned.estimates)} parameters with their intervals, and wrote the scenario below, which the other "
+        "commands take like any other."
+    )
+    tiles = (
+        Tile("log records", f"{report.records:,}", f"in {report.files} files"),
+        Tile("rows in tables", f"{sum(report.tables.values()):,}", f"{len(report.tables)} tables"),
+        Tile("parameters estimated", f"{len(learned.estimates)}", "each with a 95 % interval"),
+        Tile("not usable", f"{sum(report.quarantined.values())}", "records in quarantine"),
+    )
+    blocks: tuple[Block, ...] = (
+        _viewers(rows["channel_top"]),
+        _estimates(learned, live),
+        verdicts_of(report, rows, live),
+        _qos(mine),
+        _predicted(learned, mine),
+        Code("The scenario", text, "learned.yaml"),
+    )
+    key: Key = {
+        "records": report.records,
+        "files": report.files,
+        "quarantined": sum(report.quarantined.values()),
+        "estimates": len(learned.estimates),
+        "scenario": str(path),
+        "spark_s": round(report.duration_s, 1),
+    }
+    return Outcome(lead, tiles, blocks, key)
+
+
+def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str, Rows]]:
+    """One session of Spark: the pipeline, the statistics, and some tables as they are."""
+    context.show("starting Spark", 0, 0)
+    output = context.work / "tables"
+    seen: dict[str, str] = {}
+
+    def told(table: str, state: str) -> None:
+        seen[table] = state
+        context.show(f"Spark, {table}", sum(each == "completed" for each in seen.values()), max(len(seen), _TABLES))
+
+    with open_tables(output, ServerSettings(master="local[2]", is_brief=True)) as (spark, _):
+        from surecast.pipeline.learn.tables import read_statistics
+
+        report = run_tables(spark, [str(logs)], output, window_s=60.0, configuration=_SMALL, progress=told)
+        context.show("estimating", 0, 0)
+        statistics = read_statistics(spark)
+        wanted = ("channel_top", "channel_viewers", "subscriber_qos", "broker_books", "broker_uptime")
+        rows = {name: read_table(spark, name, _ROWS_MAX) for name in wanted}
+    return report, statistics, rows
+
+
+def of_one_replica(statistics: Statistics, broker: str) -> Statistics:
+    """What one replica logged of its clients, without the statistics that the broker itself published.
+
+    Every replica executes the same log and so writes down the same: three copies would count everything three times.
+
+    >>> from surecast.pipeline.learn.statistics import Life, Published
+    >>> both = Statistics(lives=(Life("a", 0.0, 9.0, "open", True), Life("b", 0.0, 9.0, "open", True)),
+    ...                   published=(Published("a", "p", "t", 3), Published("b", "p", "t", 3)))
+    >>> of_one_replica(both, "a").published
+    (Published(broker='a', client='p', topic='t', messages=3),)
+    """
+
+    def own(by_client: Mapping[Client, T]) -> dict[Client, T]:
+        return {who: value for who, value in by_client.items() if who[0] == broker and who[1]}
+
+    return replace(
+        statistics,
+        lives=tuple(one for one in statistics.lives if one.broker == broker),
+        alive_s={name: value for name, value in statistics.alive_s.items() if name == broker},
+        on=own(statistics.on),
+        off=own(statistics.off),
+        published=tuple(one for one in statistics.published if one.broker == broker and one.client),
+        deadlines=own(statistics.deadlines),
+        windows=own(statistics.windows),
+        gap_variation=own(statistics.gap_variation),
+        subscriptions=tuple(one for one in statistics.subscriptions if one.broker == broker and one.client),
+        service=own(statistics.service),
+    )
+
+
+def _base(broker: str) -> tuple[Scenario, System]:
+    """What no log tells: that the broker is a group of three, and what it drops for the tablet."""
+    join = LiveSettings(1.0).join_probability
+    scenario = parse_text(
+        f"{{surecast: 1, name: base, overlay: {{brokers: [{{name: {broker}}}]}}, "
+        "delivery: {replication: {replicas: 3}, "
+        f"dropping: {{policy: probabilistic, join_probability: {join}}}}}}}"
+    )
+    return scenario, build(scenario)
+
+
+def _viewers(top: Rows) -> Picture:
+    """The most viewed channels of the evening."""
+    last = max((row["start"] for row in top), default=None)
+    names = [row["channel"] for row in top if row["start"] == last][:_SHOWN]
+    starts = sorted({row["start"] for row in top})
+    counts = {(row["start"], row["channel"]): row["viewers"] for row in top}
+    traces = [
+        line(name, [_clock(start) for start in starts], [counts.get((start, name)) for start in starts], i)
+        | {"mode": "lines+markers"}
+        for i, name in enumerate(names)
+    ]
+    drawn = figure(
+        traces,
+        axis("time of the evening, by the clock of the set-top boxes", nticks=8),
+        axis("viewers at the end of the minute", rangemode="tozero"),
+        alt=f"Curves of the viewers of {len(names)} channels over {len(starts)} minutes.",
+        caption=(
+            "Counted by Spark from the logs of the boxes, minute by minute. It is the same evening that the broker "
+            "counted live, by other code; below the two are compared. Where a curve has a gap, the channel was not "
+            "among the ten most viewed."
+        ),
+        height_px=380,
+    )
+    rows: list[list[Cell]] = [[_clock(row["start"]), row["rank"], row["channel"], row["viewers"]] for row in top]
+    return picture("Viewers of the evening", drawn, ("time", "rank", "channel", "viewers"), rows, "evening")
+
+
+def _clock(start: Any) -> str:
+    moment = start if isinstance(start, datetime) else datetime.fromtimestamp(float(start), UTC)
+    return moment.strftime("%H:%M")
+
+
+def _estimates(learned: Learned, live: Live) -> Numbers:
+    """Every estimate beside what the run was told to do, where it was told."""
+    rows: list[list[Cell]] = []
+    for one in learned.estimates:
+        truth = _truth(one, live)
+        high = "no limit" if math.isinf(one.high) else f"{one.high:.3g}"
+        rows.append(
+            [one.what, f"{one.value:.3g} {one.unit}".strip(), f"{one.low:.3g} to {high}", truth, one.n, one.verdict]
+        )
+    header = ("what", "estimate", "95 % interval", "the run had", "observations", "verdict")
+    return Numbers(Table(header, rows, "What Spark learned, beside what is known to be so"), "estimates")
+
+
+def _truth(one: Estimate, live: Live) -> str:
+    """What the run really had, where that is known; settings of the tour and what its clients noted themselves."""
+    settings = LiveSettings(1.0)
+    if one.what.startswith("rate of region-"):
+        number = int(one.what.removeprefix("rate of region-").split(":")[0])
+        mine = [each.sent_at for each in live.sent if each.publisher == number]
+        span_s = max(mine) - min(mine)
+        return f"{len(mine)} messages, {(len(mine) - 1) / span_s:.3g} per s for {span_s:.0f} s, else none"
+    means = {f"{TABLET} on": settings.on_s, f"{TABLET} off": settings.off_s}
+    return f"drawn with a mean of {means[one.what]:g} s" if one.what in means else ""
+
+
+def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verdicts:
+    """What must hold of the tables, beside what the clients of the run saw."""
+    name = next(iter(live.arrived))
+    told = {one.topic: int(one.payload) for one in live.arrived[name] if one.topic.startswith("zap/viewers/")}
+    last = max((row["start"] for row in rows["channel_viewers"]), default=None)
+    counted = {viewers_topic(row["channel"]): row["viewers"] for row in rows["channel_viewers"] if row["start"] == last}
+    channels = told.keys() | counted.keys()
+    wrong = sum(told.get(channel, 0) != counted.get(channel, 0) for channel in channels)
+    books = rows["broker_books"]
+    crashes = [row for row in rows["broker_uptime"] if row["ended_by"] == "crash"]
+    return Verdicts(
+        "Checked on the tables",
+        (
+            Verdict(
+                report.records == report.sound + report.duplicates + sum(report.quarantined.values()),
+                "Every record is accounted for.",
+                f"{report.records:,} read = {report.sound:,} sound + {report.duplicates:,} seen before + "
+                f"{sum(report.quarantined.values())} in quarantine.",
+            ),
+            Verdict(
+                wrong == 0,
+                "Spark counts the viewers that the broker published.",
+                f"{len(channels)} channels at the end of the evening; {wrong} differ.",
+            ),
+            Verdict(
+                bool(books) and all(row["balanced"] for row in books),
+                "The books of every replica balance.",
+                f"{len(books)} logs: each message delivered, dropped, expired or waiting, once for each receiver.",
+            ),
+            Verdict(
+                len(crashes) == 1,
+                "The logs tell of one crash.",
+                f"{', '.join(str(row['broker']) for row in crashes) or 'none'}; replica {live.killed} was killed.",
+            ),
+        ),
+    )
+
+
+def _qos(mine: Sequence[Mapping[str, Any]]) -> Numbers:
+    header = ("subscriber", "messages", "in time", "dropped", "expired", "mean delay in ms", "99 % within ms")
+    rows: list[list[Cell]] = []
+    for row in mine:
+        delays = [None if row[name] is None else 1000.0 * row[name] for name in ("delay_mean_s", "delay_p99_s")]
+        rows.append(
+            [
+                row["client"],
+                row["messages"],
+                "-" if row["reliability"] is None else share(row["reliability"]),
+                row["dropped"],
+                row["expired"],
+                *delays,
+            ]
+        )
+    return Numbers(Table(header, rows, "What each subscriber got, by the log"), "subscriber-qos")
+
+
+def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
+    """The learned scenario predicted, beside what the logs say; or why it cannot be."""
+    title = "The circle closes"
+    system = build(parse_text(learned.to_yaml()))
+    row = next((row for row in mine if row["client"] == TABLET and row["messages"]), None)
+    coming = any(one.name == TABLET and one.connectivity is not None for one in system.subscribers)
+    if row is None or not coming:
+        return Text(
+            "The tablet left or came back too seldom for its periods to be estimated; a longer run has them.", title
+        )
+    got = (row["on_time"] + row["late"] + row["unknown"]) / row["messages"]
+    logged = f"By the log it got {share(got)} of {row['messages']:,}."
+    try:
+        report = predict_composed(system, factors=False)
+    except AssumptionError as refusal:
+        return Text(f"The models refuse the learned scenario, and say why: {refusal}. {logged}", title)
+    found = [one.value for one in report.select(scope="subscriber", metric="success_share") if one.name == TABLET]
+    return Text(
+        f"Predicted from the learned scenario, the tablet gets {share(found[0])} of its events, half of those that "
+        f"come while it is away being dropped. {logged} So few periods on and off line tell their means only roughly; "
+        "the intervals above say how roughly.",
+        title,
+    )

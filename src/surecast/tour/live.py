@@ -1,0 +1,351 @@
+"""Run: a replicated broker of three real processes, a leader killed with SIGKILL, and what its clients saw."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from surecast.broker.cluster import LocalGroup, write_group
+from surecast.studio.page import Cell, Table
+from surecast.tour.charts import Trace, axis, band, decades, figure, line, picture, points, upright
+from surecast.tour.content import Block, Context, Key, Numbers, Outcome, Picture, Tile, Verdict, Verdicts
+from surecast.tour.drive import TABLET, Live, LiveSettings, drive
+from surecast.zap import Viewers, parse_lines, viewers_topic
+from surecast.zap.events import BadLine, Event
+
+__all__ = ["gap_of", "group_options", "live_stage", "lost_of", "verdicts_of"]
+
+_BIN_S: Final = 0.1
+_VIEWERS: Final = "zap/viewers/"
+_EVENTS: Final = "zap/events/"
+_SHOWN: Final = 5
+_START_S: Final = 90.0
+_REST_S: Final = 20.0
+_POLL_S: Final = 0.2
+
+
+def group_options(settings: LiveSettings) -> dict[str, Any]:
+    """What the file of the tour's group says beside its replicas."""
+    return {
+        "name": "zap",
+        "zap": {"every": "500ms", "top": 10},
+        "event_log": {"folder": "events", "alive_interval": "1s"},
+        "log": {"level": "warning"},
+        "system_interval": "0s",
+        "drain": "500ms",
+        "clients": [{"client": TABLET, "limits": {"join_probability": settings.join_probability}}],
+    }
+
+
+def live_stage(context: Context) -> Outcome:
+    """Starts the group, lets it be used, kills its leader, and checks what arrived."""
+    settings = LiveSettings(duration_s=8.0 if context.quick else 30.0, seed=context.seed)
+    folder = context.work / "group"
+    context.show("starting three replicas", 0, 0)
+    group = LocalGroup(write_group(folder, 3, options=group_options(settings)))
+    try:
+        with group:
+            group.start()
+            group.wait_ready(_START_S)
+            live = asyncio.run(
+                drive(group, settings, lambda done, total: context.show("publishing and listening", done, total))
+            )
+            context.show("comparing the replicas", 0, 0)
+            status = _status_at_rest(group)
+    finally:
+        group.close()  # once more, if a signal came while it was being closed; no second one is heard
+    zap = context.work / "logs" / "zap"
+    _keep_logs(folder / "events", zap, live)
+    context.live, context.logs = live, zap.parent
+    return _outcome(live, status, settings)
+
+
+def _status_at_rest(group: LocalGroup) -> list[dict[str, Any]]:
+    """What the replicas say of themselves once all have executed equally much, or too long has passed."""
+    until = time.monotonic() + _REST_S
+    while True:
+        status = group.status()
+        executed = {one.get("applied") for one in status}
+        if (None not in executed and len(executed) == 1) or time.monotonic() > until:
+            return status
+        time.sleep(_POLL_S)
+
+
+def _keep_logs(events: Path, zap: Path, live: Live) -> None:
+    """The logs in one place, as the pipeline wants them: of each replica, and of the set-top boxes of each region."""
+    zap.mkdir(parents=True)
+    events.rename(zap.parent / "replicas")
+    for publisher in sorted({one.publisher for one in live.sent}):
+        lines = b"\n".join(one.payload for one in live.sent if one.publisher == publisher)
+        (zap / f"region-{publisher}.zap").write_bytes(lines + b"\n")
+
+
+def gap_of(live: Live) -> float:
+    """Time from the death of the leader to the first acknowledgement of a message that was sent after it.
+
+    >>> from surecast.tour.drive import Sent
+    >>> sent = [Sent(1, 1, b"a", 9.9, 9.9, 10.1), Sent(1, 1, b"b", 10.2, 10.2, 10.5)]
+    >>> gap_of(Live(began=0.0, killed_at=10.0, sent=sent))
+    0.5
+    """
+    later = [
+        one.acknowledged_at for one in live.sent if one.sent_at > live.killed_at and one.acknowledged_at is not None
+    ]
+    return round(min(later) - live.killed_at, 6) if later else float("nan")
+
+
+def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[Verdict, ...]:
+    """What must hold, checked on what the clients saw and on what the replicas say of themselves."""
+    names = [name for name in live.arrived if name != TABLET]
+    taken = [one.payload for one in live.sent if one.acknowledged_at is not None]
+    events = {name: _events(live, name) for name in names}
+    lost = lost_of(live)
+    orders = {tuple(dict.fromkeys(events[name])) for name in names}
+    whole = {tuple(_deduplicated(live, name)) for name in names}
+    twice = sum(len(events[name]) - len(set(events[name])) for name in names)
+    answered = [one for one in status if "hash" in one]
+    states = {(one["applied"], one["hash"]) for one in answered}
+    positions = {position for position, _ in states}
+    wrong, channels = _wrong_counts(live, names)
+    return (
+        Verdict(
+            not any(lost.values()),
+            "Nothing that was acknowledged is lost.",
+            f"{len(taken):,} of {len(live.sent):,} messages were acknowledged; missing at the subscribers: "
+            f"{', '.join(map(str, lost.values()))}.",
+        ),
+        Verdict(
+            len(orders) == 1,
+            "All subscribers got the events of all publishers in the same order.",
+            f"{len(names)} subscribers, {len(next(iter(orders))):,} messages each, in "
+            f"{'one order' if len(orders) == 1 else f'{len(orders)} different orders'}.",
+        ),
+        Verdict(
+            len(whole) == 1,
+            "Events and statistics together have one order, too.",
+            f"{len(next(iter(whole))):,} messages in each sequence; {twice} event messages came twice.",
+        ),
+        Verdict(
+            not wrong,
+            "The statistics are right.",
+            f"The viewers of {channels} channels were counted again from the events; {wrong} differ from what the "
+            "broker published last.",
+        ),
+        Verdict(
+            # Replicas that are not equally far cannot be compared; equally far and different is an error.
+            None if len(states) == len(positions) > 1 or len(answered) < len(status) else len(states) == 1,
+            "All replicas executed the same log, the one that was killed among them.",
+            f"{len(answered)} replicas answered; they name {len(positions)} position(s) in the log and "
+            f"{len(states)} running hash(es) of it.",
+        ),
+    )
+
+
+def lost_of(live: Live) -> dict[str, int]:
+    """For each subscriber, the acknowledged messages that it did not get."""
+    taken = [one.payload for one in live.sent if one.acknowledged_at is not None]
+    found = {}
+    for name in live.arrived:
+        if name != TABLET:
+            seen = set(_events(live, name))
+            found[name] = sum(payload not in seen for payload in taken)
+    return found
+
+
+def _events(live: Live, name: str) -> list[bytes]:
+    return [one.payload for one in live.arrived[name] if one.topic.startswith(_EVENTS)]
+
+
+def _deduplicated(live: Live, name: str) -> list[tuple[str, bytes]]:
+    """The sequence without what was delivered again after a change of connection: at QoS 1 the tail may come twice."""
+    found: list[tuple[str, bytes]] = []
+    seen: set[bytes] = set()
+    last: dict[str, bytes] = {}
+    for one in live.arrived[name]:
+        if one.topic.startswith(_EVENTS):
+            if one.payload in seen:
+                continue
+            seen.add(one.payload)
+        elif last.get(one.topic) == one.payload:
+            continue
+        last[one.topic] = one.payload
+        found.append((one.topic, one.payload))
+    return found
+
+
+def _wrong_counts(live: Live, names: Sequence[str]) -> tuple[int, int]:
+    """Channels whose last published figure is not what a plain count of all events gives; and how many there are."""
+    viewers = Viewers()
+    for payload in dict.fromkeys(_events(live, names[0])):
+        parsed = parse_lines(payload.split(b"\n"), "events")
+        good: list[Event] = [event for event in parsed if not isinstance(event, BadLine)]
+        viewers.execute(good)
+    wrong = 0
+    for name in names:
+        last = {one.topic: int(one.payload) for one in live.arrived[name] if one.topic.startswith(_VIEWERS)}
+        for channel in viewers.channels:
+            wrong += last.get(viewers_topic(channel), 0) != viewers.num_viewers(channel)
+    return wrong, len(viewers.channels)
+
+
+def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSettings) -> Outcome:
+    verdicts = verdicts_of(live, status)
+    gap_s = gap_of(live)
+    taken = [one for one in live.sent if one.acknowledged_at is not None]
+    waits_s = np.array([(one.acknowledged_at or 0.0) - one.sent_at for one in taken])
+    deliveries = sum(len(one) for one in live.arrived.values())
+    events = sum(one.events for one in live.sent)
+    held = "all checks hold" if all(one.holds for one in verdicts) else "a check does not hold: see below"
+    lead = (
+        f"Three broker processes took {events:,} set-top-box events in {len(live.sent):,} messages from "
+        f"{settings.publishers} publishers. {settings.kill_after * settings.duration_s:.0f} s into it the leader, "
+        f"replica {live.killed}, was killed with SIGKILL. After {gap_s:.2f} s the others, led by replica "
+        f"{live.leader_after}, went on; {held}."
+    )
+    tiles = (
+        Tile("without an answer", f"{1000 * gap_s:.0f} ms", "from the leader's death to the next acknowledgement"),
+        Tile("acknowledged and lost", f"{max(lost_of(live).values())}", f"of {len(taken):,} messages"),
+        Tile("messages delivered", f"{deliveries:,}", f"to {len(live.arrived)} subscribers"),
+        Tile("acknowledged after", f"{1000 * float(np.median(waits_s)):.1f} ms", "median, this machine as it is now"),
+    )
+    blocks: tuple[Block, ...] = (
+        _gap_picture(live, gap_s),
+        Verdicts("Checked on what arrived", verdicts),
+        _wait_picture(live),
+        _viewers_picture(live),
+        _top_table(live),
+    )
+    key: Key = {
+        "messages": len(live.sent),
+        "events": events,
+        "acknowledged": len(taken),
+        "gap_s": gap_s,
+        "killed_replica": live.killed,
+        "nothing_acknowledged_lost": verdicts[0].holds,
+        "same_order": verdicts[1].holds,
+        "statistics_right": verdicts[3].holds,
+        "replicas_equal": verdicts[4].holds,
+        "acknowledged_median_s": float(np.median(waits_s)),
+    }
+    return Outcome(lead, tiles, blocks, key)
+
+
+def _counts(times: Sequence[float], began: float, edges: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Any:
+    found, _ = np.histogram(np.array(times) - began, edges)
+    return found / _BIN_S
+
+
+def _gap_picture(live: Live, gap_s: float) -> Picture:
+    """Deliveries and acknowledgements over time, around the death of the leader."""
+    kill = live.killed_at - live.began
+    edges = np.arange(max(0.0, kill - 3.0), min(kill + 5.0, live.ended - live.began) + _BIN_S, _BIN_S)
+    middle = (edges[:-1] + edges[1:]) / 2.0
+    series = {
+        name: _counts([one.at for one in arrived if one.topic.startswith(_EVENTS)], live.began, edges)
+        for name, arrived in live.arrived.items()
+        if name != TABLET
+    }
+    taken = _counts([one.acknowledged_at for one in live.sent if one.acknowledged_at is not None], live.began, edges)
+    traces = [line(name, middle, values, i, width=1.8) for i, (name, values) in enumerate(series.items())]
+    traces.append(
+        line("acknowledged to publishers", middle, taken, 5, width=1.4)
+        | {"fill": "tozeroy", "fillcolor": "var(--grid)", "line": {"color": "var(--muted)", "width": 1.2}}
+    )
+    marks = [upright(kill, f"replica {live.killed}, the leader, is killed")]
+    if live.back_at is not None and live.back_at - live.began < edges[-1]:
+        marks.append(upright(live.back_at - live.began, "it is back", "var(--series-2)", 1))
+    drawn = figure(
+        [traces[-1], *traces[:-1]],
+        axis("seconds since the first event"),
+        axis("messages per second", rangemode="tozero"),
+        alt=f"Messages per second around the death of the leader; a gap of {gap_s:.2f} s.",
+        caption=(
+            f"Each line is a subscriber. The shaded {1000 * gap_s:.0f} ms are the time in which nobody got an answer: "
+            "the others notice that the leader is silent, elect a new one, and clients of the dead process connect "
+            "elsewhere. The peak after it is what had waited."
+        ),
+        height_px=430,
+        shapes=[*(shape for shape, _ in marks), band(kill, kill + (gap_s if np.isfinite(gap_s) else 0.0))],
+        annotations=[note for _, note in marks],
+    )
+    header = ("seconds", *series, "acknowledged")
+    rows = [[float(at), *(float(v[i]) for v in series.values()), float(taken[i])] for i, at in enumerate(middle)]
+    return picture("The death of a leader, seen by its clients", drawn, header, rows, "gap")
+
+
+def _wait_picture(live: Live) -> Picture:
+    """How long each message waited for its acknowledgement."""
+    taken = sorted((one for one in live.sent if one.acknowledged_at is not None), key=lambda one: one.sent_at)
+    x = [one.sent_at - live.began for one in taken]
+    y = [1000.0 * ((one.acknowledged_at or 0.0) - one.sent_at) for one in taken]
+    traces: list[Trace] = []
+    for publisher in sorted({one.publisher for one in taken}):
+        chosen = [i for i, one in enumerate(taken) if one.publisher == publisher]
+        traces.append(
+            points(f"region {publisher}", [x[i] for i in chosen], [y[i] for i in chosen], publisher - 1, size=5)
+        )
+    shape, note = upright(live.killed_at - live.began, "leader killed")
+    drawn = figure(
+        traces,
+        axis("seconds since the first event"),
+        axis("wait for the acknowledgement in ms", type="log", **decades(y)),
+        alt=f"Scatter plot of the acknowledgement times of {len(taken)} messages over time.",
+        caption=(
+            "Each dot is a message. Its acknowledgement means that a majority of the replicas has it on disk. "
+            "Messages that were under way when the leader died were sent again, and counted once."
+        ),
+        height_px=360,
+        shapes=[shape],
+        annotations=[note],
+    )
+    rows = [[one.publisher, a, b, one.events] for one, a, b in zip(taken, x, y, strict=True)]
+    return picture("Every acknowledgement", drawn, ("region", "sent at s", "wait in ms", "events"), rows, "waits")
+
+
+def _viewers_picture(live: Live) -> Picture:
+    """The most viewed channels as a subscriber saw them."""
+    name = next(iter(live.arrived))
+    arrived = [one for one in live.arrived[name] if one.topic.startswith(_VIEWERS)]
+    last = {one.topic: int(one.payload) for one in arrived}
+    top = [topic for topic, _ in Counter(last).most_common(_SHOWN)]
+    traces: list[Trace] = []
+    rows: list[list[Cell]] = []
+    for i, topic in enumerate(top):
+        channel = topic.removeprefix(_VIEWERS)
+        seen = [(one.at - live.began, int(one.payload)) for one in arrived if one.topic == topic]
+        seen.append((live.ended - live.began, seen[-1][1]))
+        traces.append(line(channel, [at for at, _ in seen], [count for _, count in seen], i, steps=True))
+        rows += [[channel, at, count] for at, count in seen]
+    shape, note = upright(live.killed_at - live.began, "leader killed")
+    drawn = figure(
+        traces,
+        axis("seconds since the first event"),
+        axis("viewers", rangemode="tozero"),
+        alt=f"Step curves of the viewers of {len(top)} channels over time.",
+        caption=(
+            f"What {name} was told on zap/viewers/#: the broker counts the viewers of each channel inside its "
+            "replicated state, so the count goes on where it was when the leader dies. The evening runs 200 times as "
+            "fast as the clock."
+        ),
+        height_px=380,
+        shapes=[shape],
+        annotations=[note],
+    )
+    return picture("The most viewed channels, live", drawn, ("channel", "seconds", "viewers"), rows, "viewers")
+
+
+def _top_table(live: Live) -> Numbers:
+    """The last top list, as it came."""
+    import json
+
+    name = next(iter(live.arrived))
+    lists = [one.payload for one in live.arrived[name] if one.topic.startswith("zap/top/")]
+    listed = json.loads(lists[-1]) if lists else []
+    rows: list[list[Cell]] = [[rank, one["channel"], one["viewers"]] for rank, one in enumerate(listed, start=1)]
+    return Numbers(Table(("rank", "channel", "viewers"), rows, "The last message on zap/top/10"), "top", folded=True)

@@ -1,0 +1,236 @@
+"""The page of the tour: one HTML file with its figures, their numbers, its style and its script inside."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final
+
+from surecast.studio.page import Cell, Figure, Table
+from surecast.studio.page_assets import style_sheet
+from surecast.studio.style import clean
+from surecast.tour.content import Block, Code, Numbers, Picture, Result, Text, Tile, Verdict, Verdicts
+from surecast.tour.page_assets import SCRIPT, STYLE
+
+__all__ = ["render_tour"]
+
+_ROWS_SHOWN: Final = 200
+"""Rows of a table that stand on the page; all of them are in what can be saved."""
+_STATES: Final = {"done": "done", "failed": "failed", "skipped": "skipped"}
+
+
+def render_tour(results: Sequence[Result], subtitle: str, about: str, following: Sequence[tuple[str, str]]) -> str:
+    """The whole page. `following` are commands to try next, each with what it does.
+
+    >>> failed = Result("plan", "Plan", "Where?", "failed", 0.5, why="there is <no> disk")
+    >>> "there is &lt;no&gt; disk" in render_tour([failed], "one stage", "", [])
+    True
+    """
+    body: list[str] = []
+    figures = 0
+    for number, result in enumerate(results, start=1):
+        text, figures = _stage(result, number, figures)
+        body.append(text)
+    scripts = [_plotly_js(), SCRIPT]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            '<meta name="generator" content="Surecast">',
+            '<link rel="icon" href="data:,">',
+            "<title>The Surecast tour</title>",
+            f"<style>{style_sheet()}{STYLE}</style>",
+            "</head>",
+            "<body>",
+            '<header><div class="top"><h1>The Surecast tour</h1>',
+            '<button id="theme" type="button" hidden aria-label="Switch between light and dark">Dark</button></div>',
+            f'<p class="subtitle">{_text(subtitle)}</p>',
+            f"<nav>{''.join(_link(result, number) for number, result in enumerate(results, start=1))}</nav></header>",
+            "<main>",
+            *body,
+            _following(following),
+            "</main>",
+            f"<footer>{_text(about)} This page is one file and loads nothing from the network.</footer>",
+            *(f"<script>{script}</script>" for script in scripts),
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _link(result: Result, number: int) -> str:
+    took = f"{result.seconds:.1f} s" if result.state == "done" else result.state
+    return (
+        f'<a href="#{_text(result.name)}" class="s{number}" style="--stage: {_colour(number)}">'
+        f"<b>{number}. {_text(result.title)}</b><span>{_text(took)}</span></a>"
+    )
+
+
+def _colour(number: int) -> str:
+    return f"var(--series-{(0, 6, 1, 2, 3)[(number - 1) % 5]})"
+
+
+def _stage(result: Result, number: int, figures: int) -> tuple[str, int]:
+    """A stage; `figures` counts those before it."""
+    state = f'<span class="state {result.state}">{_STATES[result.state]}, {result.seconds:.1f} s</span>'
+    parts = [
+        f'<section class="stage s{number}" id="{_text(result.name)}">',
+        f'<h2><span class="number-of">{number}</span>{_text(result.title)}{state}</h2>',
+        f'<p class="question">{_text(result.question)}</p>',
+    ]
+    if result.why:
+        parts.append(f'<p class="why"><strong>{_STATES[result.state].capitalize()}.</strong> {_text(result.why)}</p>')
+    if result.outcome is not None:
+        parts.append(f'<p class="lead">{_text(result.outcome.lead)}</p>')
+        parts.append(f'<div class="tiles">{"".join(map(_tile, result.outcome.tiles))}</div>')
+        for block in result.outcome.blocks:
+            figures += isinstance(block, Picture)
+            parts.append(_block(block, figures))
+    parts.append("</section>")
+    return "\n".join(parts), figures
+
+
+def _tile(tile: Tile) -> str:
+    more = f"<span>{_text(tile.more)}</span>" if tile.more else ""
+    return f'<div class="tile"><span>{_text(tile.label)}</span><strong>{_text(tile.value)}</strong>{more}</div>'
+
+
+def _block(block: Block, number: int) -> str:
+    match block:
+        case Text(text, heading):
+            return (f"<h3>{_text(heading)}</h3>" if heading else "") + f"<p>{_text(text)}</p>"
+        case Numbers():
+            return _numbers(block, block.table.caption)
+        case Picture(title, figure, numbers):
+            return f"<h3>{_text(title)}</h3>{_figure(figure, number)}{_numbers(numbers, 'The numbers behind it')}"
+        case Verdicts(title, verdicts):
+            return f'<h3>{_text(title)}</h3><ul class="checks">{"".join(map(_verdict, verdicts))}</ul>'
+        case Code(title, text, name):
+            return (
+                f"<h3>{_text(title)}</h3><pre><code>{escape(text)}</code></pre>"
+                f'<p class="downloads">Save it as {_save(name, "text/yaml", text)}.</p>'
+            )
+
+
+def _verdict(verdict: Verdict) -> str:
+    kind = "open" if verdict.holds is None else "yes" if verdict.holds else "no"
+    return f'<li class="{kind}">{_text(verdict.what)}<span>{_text(verdict.found)}</span></li>'
+
+
+def _figure(figure: Figure, number: int) -> str:
+    size = f"--ratio: {figure.ratio:.4f}; --least: {figure.height_px_min}px"
+    return (
+        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{_text(figure.alt)}" style="{size}">'
+        "<noscript>The figure needs JavaScript; the numbers can be saved below.</noscript></div>"
+        f'<script type="application/json" id="figure-{number}-data">{_json(figure.spec)}</script>'
+        f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
+    )
+
+
+def _numbers(numbers: Numbers, summary: str) -> str:
+    table, name = numbers.table, numbers.name
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = [[_plain(cell) for cell in row] for row in table.rows]
+    writer.writerow(table.header)
+    writer.writerows(rows)
+    records = json.dumps({"columns": list(table.header), "rows": rows}, separators=(",", ":"))
+    links = (
+        f"{_save(f'{name}.csv', 'text/csv', text.getvalue())} or {_save(f'{name}.json', 'application/json', records)}"
+    )
+    saved = f'<p class="downloads">Save the numbers as {links}.</p>'
+    if not numbers.folded:
+        return _table(table) + saved
+    left = len(table.rows) - _ROWS_SHOWN
+    rest = f"<p>And {left:,} more rows, which are in the files.</p>" if left > 0 else ""
+    return f"<details><summary>{_text(summary)}</summary>{_table(table)}{rest}</details>{saved}"
+
+
+def _save(name: str, kind: str, content: str) -> str:
+    data = base64.b64encode(content.encode("utf-8", "replace")).decode()
+    shown = name.rpartition(".")[2].upper()
+    return f'<a download="{_text(name)}" href="data:{kind};charset=utf-8;base64,{data}">{_text(shown)}</a>'
+
+
+def _table(table: Table) -> str:
+    columns = range(len(table.header))
+    rows = table.rows[:_ROWS_SHOWN]
+    numeric = [all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in columns]
+    kinds = [' class="number"' if is_number else "" for is_number in numeric]
+    head = "".join(f'<th scope="col"{kinds[i]}>{_text(table.header[i])}</th>' for i in columns)
+    body = []
+    for row in rows:
+        cells = "".join(f"<td{kinds[i]}>{_cell(row[i])}</td>" for i in columns[1:])
+        body.append(f'<tr><th scope="row"{kinds[0]}>{_cell(row[0])}</th>{cells}</tr>')
+    label = _text(table.caption)
+    return (
+        f'<div class="table" role="region" tabindex="0" aria-label="{label}"><table><caption>{label}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _following(commands: Sequence[tuple[str, str]]) -> str:
+    if not commands:
+        return ""
+    items = "".join(f"<li>{_text(what)}<br><code>{_text(command)}</code></li>" for command, what in commands)
+    return f'<section class="stage next" id="next"><h2>What to try next</h2><ul>{items}</ul></section>'
+
+
+def _text(text: str) -> str:
+    return escape(clean(text), quote=True)
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return _text(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.5g}"
+
+
+def _json(spec: Any) -> str:
+    """JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
+    text = json.dumps(_plain(spec), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plain(value: Any) -> Any:
+    """Plain lists, numbers and strings; what is not finite becomes null."""
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.8g}") if math.isfinite(value) else None
+    return value
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """What the page may load: nothing but what stands in it."""
+    allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts]
+    return (
+        f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; img-src data: blob:; font-src "
+        "data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _plotly_js() -> str:
+    """Plotly's JavaScript, as its wheel carries it."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return script.replace("\r\n", "\n").replace("</script", "<\\/script")

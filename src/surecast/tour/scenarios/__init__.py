@@ -1,0 +1,22 @@
+"""The scenarios of the tour. All but `check` are also among the examples of the source tree."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from typing import Final
+
+from surecast.scenario import Scenario, System, load_system
+
+__all__ = ["SCENARIOS", "load_scenario"]
+
+SCENARIOS: Final = ("company", "reliability-graph", "dropping", "check")
+
+
+def load_scenario(name: str) -> tuple[Scenario, System]:
+    """One of the scenarios, and the system that it describes.
+
+    >>> load_scenario("check")[1].name
+    'check'
+    """
+    with as_file(files(__name__) / f"{name}.yaml") as path:
+        return load_system(path)

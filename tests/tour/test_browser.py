@@ -1,0 +1,96 @@
+"""The page in a real browser: no complaint, no figure missing, light and dark, on a telephone and on paper."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIGURES = """() => [...document.querySelectorAll(".plot")].map(plot => {
+  const drawn = plot.querySelector(".main-svg");
+  const box = drawn ? drawn.getBoundingClientRect() : { width: 0, height: 0 };
+  const marks = plot.querySelectorAll(".scatterlayer path, .scatterlayer .point, .barlayer .point").length;
+  return [plot.id, box.width, box.height, marks, (plot.getAttribute("aria-label") || "").length];
+})"""
+SURFACE = "() => getComputedStyle(document.body).backgroundColor"
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(18, 22, 30)"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed: install it to test the page")
+    with api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium, headless=True, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+def opened(browser: Any, report: str, width: int, scheme: str) -> tuple[Any, list[str]]:
+    """The page, and what it wrote to the console."""
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, accept_downloads=True)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+    page.set_default_timeout(120_000)
+    page.goto(Path(report).absolute().as_uri())
+    page.wait_for_function("() => document.querySelectorAll('.plot .main-svg').length >= 7")
+    page.wait_for_timeout(500)
+    return page, said
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")])
+def test_every_figure_is_drawn(
+    some_stages: dict[str, Any], browser: Any, tmp_path: Path, width: int, scheme: str
+) -> None:
+    page, said = opened(browser, some_stages["report"], width, scheme)
+    assert said == []
+    found = page.evaluate(FIGURES)
+    assert len(found) == 8  # three of the plan, two of the prediction, three of the run
+    for name, wide, high, marks, alt in found:
+        assert wide > 0.75 * min(width, 1000) - 60, name
+        assert high > 150, name
+        assert marks > 0, name
+        assert alt > 20, name
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width  # nothing to scroll sideways
+    assert page.evaluate(SURFACE) == (DARK if scheme == "dark" else LIGHT)
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+    assert (tmp_path / "page.png").stat().st_size > 50_000
+    page.context.close()
+
+
+def test_the_button_turns_the_lights_off_and_on(some_stages: dict[str, Any], browser: Any) -> None:
+    page, said = opened(browser, some_stages["report"], 1000, "light")
+    for surface in (DARK, LIGHT):
+        page.click("#theme")
+        page.wait_for_timeout(300)
+        assert page.evaluate(SURFACE) == surface
+        drawn = page.evaluate("() => document.querySelector('.plot .main-svg').style.background")
+        assert drawn == surface
+    assert said == []
+    page.context.close()
+
+
+def test_it_prints_in_light_colours(some_stages: dict[str, Any], browser: Any, tmp_path: Path) -> None:
+    page, said = opened(browser, some_stages["report"], 1000, "dark")
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    assert said == []
+    page.context.close()
+
+
+def test_numbers_are_saved_by_a_click(some_stages: dict[str, Any], browser: Any, tmp_path: Path) -> None:
+    page, _ = opened(browser, some_stages["report"], 1000, "light")
+    with page.expect_download() as download:
+        page.click("a[download='gap.csv']")
+    download.value.save_as(tmp_path / "gap.csv")
+    first = (tmp_path / "gap.csv").read_text().splitlines()[0]
+    assert first == "seconds,broadcaster-1,broadcaster-2,broadcaster-3,acknowledged"
+    page.context.close()
