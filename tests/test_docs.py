@@ -72,7 +72,16 @@ def free_offset(ports: set[int]) -> int:
     raise AssertionError("no free ports")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def needs_spark(page: Path) -> bool:
+    """Whether a page has commands that start Spark: they take a minute each."""
+    lines = [line for block in blocks(page) if block.language == "console" for line in block.text.splitlines()]
+    return any(ON_SPARK.match(line.removeprefix("$ ")) for line in lines)
+
+
+RUN_PAGES = [pytest.param(page, marks=[pytest.mark.long] if needs_spark(page) else []) for page in PAGES]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)

@@ -141,8 +141,9 @@ def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[Verdict, 
             # Replicas that are not equally far cannot be compared; equally far and different is an error.
             None if len(states) == len(positions) > 1 or len(answered) < len(status) else len(states) == 1,
             "All replicas executed the same log, the one that was killed among them.",
-            f"{len(answered)} replicas answered; they name {len(positions)} position(s) in the log and "
-            f"{len(states)} running hash(es) of it.",
+            f"{len(answered)} replicas answered, with "
+            f"{'one position' if len(positions) == 1 else f'{len(positions)} positions'} in the log and "
+            f"{'one running hash' if len(states) == 1 else f'{len(states)} running hashes'} of it.",
         ),
     )
 

@@ -243,3 +243,44 @@ def test_the_time_of_the_log_never_goes_back() -> None:
     group.leader.epoch_s = -1.0
     group.ask(group.leader.id, 7, 2, incr(b"k"))
     assert group.leader.node.machine.context.time_us >= before > 0
+
+
+def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_moment() -> None:
+    """`space_s`: on a quick network one instance at a time, on a slow one as many as fit."""
+    group = started(space_s=0.01)
+    leader, one = group.leader, group.leader.id
+    group.passes = lambda source, to, message: not isinstance(message, Accepted)
+    before = leader.applied
+    group.ask(one, 7, 1, incr(b"k"))
+    group.ask(one, 7, 2, incr(b"k"))
+    group.ask(one, 7, 3, incr(b"k"))
+    proposed = [message.slot for _, to, message in group.sent if isinstance(message, Accept) and message.slot > before]
+    assert set(proposed) == {before + 1}
+    assert leader.wake_s == pytest.approx(group.now + 0.01)
+    group.now += 0.011
+    leader.node.now = group.now
+    assert leader.has_more
+    group.turn(one)
+    proposed = [message.slot for _, to, message in group.queue if isinstance(message, Accept)]
+    assert set(proposed) == {before + 2}  # both that waited, together
+    group.passes = lambda source, to, message: True
+    group.run(0.5)
+    assert group.replies[7, 3] == b"+3"
+    assert leader.applied == before + 2
+
+
+def test_a_leader_in_haste_says_what_is_chosen_with_the_next_proposal() -> None:
+    """`tell_s`: the others hear of it with the next proposal, or after a moment by itself."""
+    group = started(tell_s=0.01)
+    leader, other = group.leader, group.replicas[group.followers()[0]]
+    for sequence in (1, 2, 3):
+        group.now += 0.001
+        assert group.ask(leader.id, 7, sequence, incr(b"k")) == b"+%d" % sequence
+    assert other.applied == leader.applied - 1
+    assert not leader.has_more
+    assert leader.wake_s == pytest.approx(group.now + 0.01)
+    group.now += 0.011
+    leader.node.now = group.now
+    assert leader.has_more
+    group.settle()
+    assert other.applied == leader.applied

@@ -26,7 +26,7 @@ from surecast.scenario.units import Duration, PositiveDuration, Size
 __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
 
 _DEFAULTS = PaxosSettings()
-_TELL_S = 0.001  # as fine as timers are
+_MOMENT_S = 0.001  # as fine as timers are
 _SECRET_BYTES_MIN = 16
 
 
@@ -106,7 +106,8 @@ class PaxosSpec(Spec):
             retry_s=self.retry,
             value_bytes_max=int(self.value_size),
             queue_bytes_max=int(self.queue_size),
-            tell_s=_TELL_S,
+            space_s=_MOMENT_S,
+            tell_s=_MOMENT_S,
             vote_window=max(_DEFAULTS.vote_window, self.alpha),
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,

@@ -109,6 +109,15 @@ class Leader:
         self.said_applied = -1
         return True
 
+    def proposes_at(self) -> float | None:
+        """When what waits may go into an instance; None where nothing waits, or as many are under way as may be."""
+        node, settings = self.node, self.node.settings
+        if not self.queue or self.stage is not Stage.LEADING or self.next_slot > node.applied + settings.window:
+            return None
+        if not self.instances or self.queue_bytes >= settings.value_bytes_max:
+            return node.now
+        return self._proposed_s + settings.space_s
+
     def tells_at(self) -> float | None:
         """When to say by itself how far instances are chosen; None where it has been said."""
         if self.stage is not Stage.LEADING or self.said_applied >= self.node.applied:
@@ -161,6 +170,8 @@ class Leader:
             elif fast or slot > node.applied + settings.window:
                 return
             elif self.queue:
+                if self.instances and (self.proposes_at() or 0.0) > node.now:
+                    return
                 value = join_segments(stamp_us, self.take_batch())
             elif membership.changes and slot < membership.configurations[-1].since:
                 value = NOOP  # nothing waits, but a change of the membership does

@@ -234,14 +234,17 @@ class Replica:
             or self.learner.replies
             or self._want_more
             or self.submissions.fresh
-            or (leader.queue and leader.stage is Stage.LEADING)
-            or ((tells_s := leader.tells_at()) is not None and tells_s <= node.now)
+            or (leader.queue and node.settings.variant == "fast")
+            or ((wake_s := self.wake_s) is not None and wake_s <= node.now)
         )
 
     @property
     def wake_s(self) -> float | None:
         """When a turn is needed though nothing may have arrived; None where a tick is early enough."""
-        return self.leader.tells_at()
+        tells_s, proposes_s = self.leader.tells_at(), self.leader.proposes_at()
+        if tells_s is None or proposes_s is None:
+            return tells_s if proposes_s is None else proposes_s
+        return min(tells_s, proposes_s)
 
     def take(self) -> Turn:
         """All that came out since the last turn.

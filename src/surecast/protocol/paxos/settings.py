@@ -26,8 +26,11 @@ class PaxosSettings:
     `election_step_s`: how much longer each next rank waits before it stands for election.
     `backoff_s`: the largest random addition to that wait.
     `resend_s`: time after which an unanswered message is sent again. `retry_s`: likewise for a client's request.
+    `space_s`: while an instance is under way, the next one follows no sooner than this after it, unless it is full;
+    what arrives meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once.
     `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and
-    by itself only after it. The shell has to give it a turn then (`Replica.wake_s`). 0: it tells at once.
+    by itself only after it. 0: it tells at once. For both the shell has to give the leader a turn then: see
+    `Replica.wake_s`.
     `recover_s`: how long a fast instance may stay open before the leader settles it.
     `cooldown_s`: how long the fast variant stays classic after too many collisions.
     `value_bytes_max`: about how large one instance grows. `queue_bytes_max`: requests held, here and at the leader.
@@ -52,6 +55,7 @@ class PaxosSettings:
     backoff_s: float = 0.15
     resend_s: float = 0.1
     retry_s: float = 0.5
+    space_s: float = 0.0
     tell_s: float = 0.0
     recover_s: float = 0.05
     cooldown_s: float = 1.0
