@@ -56,7 +56,8 @@ def plans() -> dict[str, RunPlan]:
     crash = replace(make_plan(build_system(STEADY), duration_s=6.0, seed=3), traces=(np.array([1.5, 3.0]),))
     group = build_system(STEADY, delivery={"replication": {"replicas": 3}})
     joining = build_system(COMING, delivery={"dropping": {"policy": "probabilistic", "join_probability": 0.3}})
-    expiring = build_system(COMING, delivery={"dropping": {"policy": "expiry", "lifetime": "3s"}})
+    both = COMING.replace("service: 30/s}", "service: 30/s}, {name: wall, home: b, topics: [t]}")
+    expiring = build_system(both, delivery={"dropping": {"policy": "expiry", "lifetime": "3s"}})
     return {
         "crash": crash,
         "group": make_plan(group, duration_s=5.0, seed=3, leader_kills_s=[2.0]),

@@ -16,9 +16,13 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from surecast.cli.compare import compare
+from surecast.cli.answers import predict_system
+from surecast.cli.compare import beside_run, compare
 from surecast.cli.run import INTERRUPTED, run
 from surecast.errors import AssumptionError, ConfigurationError
+from surecast.report import QoSReport, ReportBuilder
+from surecast.report import compare as compare_reports
+from surecast.scenario import build, load_system, parse_text
 
 SCENARIO = """
 surecast: 1
@@ -141,3 +145,51 @@ def _wait_for_publications(place: Path) -> int:
                 return int(config["listeners"][0]["port"])
         time.sleep(0.1)
     raise AssertionError("the run did not begin")
+
+
+REPLICATED = """
+surecast: 1
+name: replicated
+overlay: {brokers: [{name: b}]}
+availability: {brokers: {mtbf: 600s, mttr: 60s}}
+workload:
+  topics: [t]
+  publishers: [{name: p, home: b, topics: [t], rate: 2/s, deadline: 5s}]
+  subscribers:
+    - {name: wall, home: b, topics: [t]}
+    - {name: phone, home: b, topics: [t], connectivity: {on: 20s, off: 10s}, service: 8/s}
+delivery: {replication: {replicas: 3}, dropping: {policy: probabilistic, join_probability: 0.5}}
+"""
+
+
+def test_a_run_stands_beside_a_composed_prediction_and_its_parts() -> None:
+    """The run is made up of predictions, under the names that a run has: all of it has to be found again."""
+    system = build(parse_text(REPLICATED))
+    whole, parts = predict_system(system, None), predict_system(system, ["buffering"], None, ["probabilistic"])
+    builder = ReportBuilder("replicated", "measured", seed=1)
+    builder.add_report(parts)
+    measured = builder.build()
+    before = compare_reports(whole, measured)
+    both = beside_run(
+        system, measured, whole, lambda schemes, policies: predict_system(system, schemes, None, policies)
+    )
+    after = compare_reports(both["predicted"], both["measured"])
+    rows = {(row.variant, row.metric): row.count for row in after.summary}
+    assert {variant for variant, _ in rows} == {"composed", "buffering", "probabilistic", "multi, 3 replicas"}
+    assert {("composed", "reliability"), ("composed", "success_share")} <= rows.keys()
+    matched = [sum(row.count for row in each.summary) for each in (before, after)]
+    assert matched[0] == len(parts.select(variant="multi, 3 replicas").figures())
+    assert matched[1] >= len(parts.figures()) + 2
+    for variant in parts.variants:
+        same = compare_reports(parts.select(variant=variant), both["predicted"].select(variant=variant))
+        assert all(row.largest == 0 for row in same.summary)
+
+
+def test_a_run_beside_one_model_keeps_its_names(scenario: Path) -> None:
+    system = load_system(scenario)[1]
+    whole = predict_system(system, None)
+
+    def asked(*_: object) -> QoSReport:
+        raise AssertionError("nothing more is asked for")
+
+    assert beside_run(system, whole, whole, asked) == {"measured": whole, "predicted": whole}

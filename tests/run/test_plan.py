@@ -60,12 +60,6 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
             ),
             r"delivery\.dropping\.lifetime: auto gives the subscribers different lifetimes",
         ),
-        (
-            lambda: system_of(
-                COMING, {**SUBSCRIBER, "name": "wall"}, delivery={"dropping": {"policy": "expiry", "lifetime": "5s"}}
-            ),
-            "expiry would hold for wall too",
-        ),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_its_field(system: Callable[[], System], says: str) -> None:
@@ -113,6 +107,12 @@ def test_mechanisms_become_limits_of_the_client() -> None:
     plan = make_plan(system_of(COMING, delivery={"dropping": expiry}), duration_s=10)
     assert plan.limits()["clients"] == []
     assert set(plan.events.lifetime_s.tolist()) == {5.0}
+    assert plan.expiring_too == ()
+    wall = {**SUBSCRIBER, "name": "wall"}
+    both = make_plan(system_of(COMING, wall, delivery={"dropping": expiry}), duration_s=10)
+    assert set(both.events.lifetime_s.tolist()) == {5.0}
+    assert both.expiring_too == (1,)
+    assert make_plan(system_of(COMING, wall, delivery={"dropping": buffer}), duration_s=10).expiring_too == ()
 
 
 def test_a_group_is_told_what_the_scenario_says_of_replication() -> None:

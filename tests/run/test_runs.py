@@ -79,6 +79,10 @@ def test_what_waits_for_longer_than_its_lifetime_expires(runs: Runs) -> None:
     assert expected > 0
     assert expired == pytest.approx(expected, abs=0.2 * len(plan.events))
     assert report.value("event_lifetime_s", name="s") == 3.0
+    # The other subscriber is always there, so that nothing waits for it.
+    assert report.value("count_dropped", scope="subscriber", name="wall", detail="") == 0
+    assert report.value("count_published", scope="subscriber", name="wall") == len(plan.events)
+    assert any(each.startswith("the lifetime of events holds for wall too") for each in report.info.warnings)
 
 
 def test_clients_of_filter_classes_get_what_they_asked_for(runs: Runs) -> None:

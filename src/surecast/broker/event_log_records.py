@@ -13,6 +13,7 @@ from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 __all__ = [
+    "PROBE_TOPICS",
     "RECORD_TYPES",
     "Alive",
     "Connected",
@@ -30,15 +31,25 @@ __all__ = [
 ]
 
 
+PROBE_TOPICS = "surecast-run/"
+"""Topics that begin so are those of probes: they ask whether a broker answers, and are nobody's workload."""
+
+
 class Started(NamedTuple):
-    """The broker is ready for clients."""
+    """The broker is ready for clients. A replica says of which group, its number there, and how many there are."""
 
     time: float
     broker: str
     reason: str | None = None
+    group: str | None = None
+    replica: int | None = None
+    replicas: int | None = None
 
     def line(self, offset: int, time: str) -> str:
-        return f"{_head(offset, time, 'started')}{_text('broker', self.broker)}{_text('reason', self.reason)}}}\n"
+        return (
+            f"{_head(offset, time, 'started')}{_text('broker', self.broker)}{_text('reason', self.reason)}"
+            f"{_text('group', self.group)}{_whole('replica', self.replica)}{_whole('replicas', self.replicas)}}}\n"
+        )
 
 
 class Stopped(NamedTuple):

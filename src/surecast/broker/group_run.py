@@ -9,6 +9,7 @@ from pathlib import Path
 import uvloop
 
 from surecast import __version__
+from surecast.broker.event_log import Started
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.group_admin import AdminPort
 from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, load_broker_group, pack_limits
@@ -59,6 +60,11 @@ class GroupService(BrokerService):
         self.replica = replica
         self._applications = tuple(applications)
         self._port: AdminPort | None = None
+
+    def _started(self) -> Started:
+        group = self.group
+        size = sum(not one.joins for one in group.replicas)
+        return super()._started()._replace(group=group.name, replica=self.replica, replicas=size)
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
         group, settings = self.group, self.config.settings

@@ -176,7 +176,7 @@ class BrokerService:
         for listener in self.listeners:
             listener.start()
         if self._events is not None:
-            self._events.append(Started(time.time(), config.name))
+            self._events.append(self._started())
             self._flush_events()
         self._repeat("system", config.system_interval, self._publish_system_topics)
         self._repeat("overflow", _OVERFLOW_CHECK_S, self._report_drops)
@@ -186,6 +186,10 @@ class BrokerService:
         else:
             self.log.text(banner(config, self.listeners, socket, self.http_addresses, restored))
             self.log.info("started", **{each.name: ",".join(each.addresses) for each in self.listeners})
+
+    def _started(self) -> Started:
+        """What the event log says of this broker at its start."""
+        return Started(time.time(), self.config.name)
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
         """Takes the state back, and the addresses."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,18 +25,19 @@ from surecast.cli.answers import (
 from surecast.cli.options import AsJson, Overrides, parse_overrides
 from surecast.cli.run import TimeScale, carry_out, plan_of
 from surecast.cli.simulate import Duration, MethodName, Runs, Seed, Workers
-from surecast.errors import ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError
 
 if TYPE_CHECKING:
     from surecast.report import Comparison, QoSReport, ReportBuilder
     from surecast.scenario import System
 
-__all__ = ["compare", "draw_comparison"]
+__all__ = ["beside_run", "compare", "draw_comparison"]
 
 SOURCE_ORDER = ("measured", "predicted", "simulated")
 SCENARIO_SUFFIXES = (".yaml", ".yml")
 PICTURE_WIDTH = 1280
 PICTURE_METRICS = ("reliability", "success_share", "delay_mean_s", "message_rate_per_s", "acknowledgement_mean_s")
+COMPOSED = "composed"
 Wanted = tuple[list[str] | None, list[str] | None, list[str] | None]
 Timing = tuple[int | None, str | None, int | None, float | None]
 How = tuple[Wanted, Method, Timing, int]
@@ -149,7 +151,13 @@ def _both(
     for label, fields in _settings(vary).items():
         _, system = load_system(file, {**changes, **fields})
         # A run comes first: what it refuses is refused at once.
-        reports = {source: _answer(source, system, label, how) for source in sorted(sources, key=SOURCE_ORDER.index)}
+        reports: dict[str, QoSReport] = {}
+        for source in sorted(sources, key=SOURCE_ORDER.index):
+            reports[source] = _answer(source, system, label, how)
+            if "measured" in reports and source != "measured":
+                reports |= beside_run(
+                    system, reports["measured"], reports[source], partial(_named, source, system, label, how)
+                )
         kept = reports["measured"].variants if "measured" in reports else ()
         for source in sources:
             report = reports[source]
@@ -176,6 +184,51 @@ def _answer(source: str, system: System, label: str, how: How) -> QoSReport:
     plan = SimulationPlan(system, runs, duration, seed)
     with progress_bar(f"simulating {label}".strip()) as progress:
         return simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
+
+
+def _named(
+    source: str, system: System, label: str, how: How, schemes: list[str] | None, policies: list[str] | None
+) -> QoSReport:
+    """One answer to a scenario, of these schemes and policies alone."""
+    return _answer(source, system, label, ((schemes, None, policies), *how[1:]))
+
+
+def beside_run(
+    system: System,
+    measured: QoSReport,
+    whole: QoSReport,
+    named: Callable[[list[str] | None, list[str] | None], QoSReport],
+) -> dict[str, QoSReport]:
+    """A run and another answer, with names in common where the other composes several models.
+
+    What was measured of a subscriber stands beside the composed answer, and beside that of the scheme or policy under
+    which the run has it, which `named` gives. Without composition both stay as they are.
+    """
+    from surecast.predict.composed import composes
+    from surecast.report import ReportBuilder
+
+    source = whole.info.source
+    if COMPOSED not in whole.variants or not composes(system):
+        return {"measured": measured, source: whole}
+    coming = {s.name for s in system.subscribers if s.connectivity is not None and system.publishers_of(s)}
+    of_subscribers = measured.select(scope="subscriber")
+    schemes = sorted({one.variant for one in of_subscribers.figures() if one.name not in coming})
+    answers = {"measured": [measured], source: [whole.select(variant=COMPOSED)]}
+    try:
+        answers[source].append(named(schemes or None, [system.delivery.dropping.policy] if coming else None))
+    except AssumptionError:
+        # A model may refuse by itself what it takes as a part of the composed one.
+        answers[source] = [whole]
+    found: dict[str, QoSReport] = {}
+    for name, reports in answers.items():
+        info = reports[0].info
+        builder = ReportBuilder(info.scenario, info.source, seed=info.seed, parameters=info.parameters)
+        for report in reports:
+            builder.add_report(report)
+        if name == "measured":
+            builder.add_report(of_subscribers, variant=COMPOSED)
+        found[name] = builder.build()
+    return found
 
 
 def _add(builder: ReportBuilder, report: QoSReport, label: str, kept: Sequence[str]) -> None:

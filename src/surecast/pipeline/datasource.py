@@ -40,7 +40,8 @@ __all__ = ["LOG_SCHEMA", "PARTITION_RECORDS", "RAW_SCHEMA", "SurecastSource", "r
 LOG_SCHEMA: Final = (
     "offset BIGINT, time DOUBLE, type STRING, broker STRING, client STRING, user STRING, address STRING, "
     "filter STRING, topic STRING, message BIGINT, qos INT, bytes BIGINT, receivers BIGINT, queue_length BIGINT, "
-    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT"
+    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT, group STRING, replica INT, "
+    "replicas INT"
 )
 """The columns of docs/logs.md."""
 RAW_SCHEMA: Final = "source STRING, log STRING, file STRING, position BIGINT, bytes BIGINT, text STRING, problem STRING"

@@ -146,6 +146,7 @@ def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
 def broker_uptime(spark: SparkSession) -> DataFrame:
     """For each broker: the intervals in which it was up, and whether each ended by `stopped`, a `crash` or not yet.
 
+    A life begins with its `started`: a replica of a group that catches up then writes down what was before.
     After a crash `up_to_s` is the last record before the next start: the broker was up at least until then, and down
     at the latest one interval of `alive` records later.
     """
@@ -153,7 +154,7 @@ def broker_uptime(spark: SparkSession) -> DataFrame:
     starts = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(by_offset)
     lives = _events(spark).select("broker", "log", "type", "time", starts.alias("life"))
     found = lives.groupBy("broker", "log", "life").agg(
-        F.min("time").alias("up_from_s"),
+        F.coalesce(F.min(F.when(F.col("type") == "started", F.col("time"))), F.min("time")).alias("up_from_s"),
         F.max("time").alias("up_to_s"),
         F.max(F.when(F.col("type") == "stopped", F.lit(True)).otherwise(F.lit(False))).alias("stopped"),
     )

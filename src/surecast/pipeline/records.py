@@ -31,7 +31,8 @@ __all__ = [
 EVENT_SCHEMA: Final = (
     "offset BIGINT, time DOUBLE, type STRING, broker STRING, client STRING, user STRING, address STRING, "
     "filter STRING, topic STRING, message BIGINT, qos INT, bytes BIGINT, receivers BIGINT, queue_length BIGINT, "
-    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT"
+    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT, group STRING, replica INT, "
+    "replicas INT"
 )
 EVENT_COLUMNS: Final = tuple(part.split()[0] for part in EVENT_SCHEMA.split(", "))
 _FATE: Final = ("client", "topic", "message", "qos", "bytes", "queue_length")

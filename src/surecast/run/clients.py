@@ -222,7 +222,8 @@ class Receiver:
     async def hurry(self) -> None:
         """From now on it stays connected, and takes what comes as fast as it can."""
         self._hurries = True
-        if self._client is not None:
+        # Only who took little at a time has to say anew how much it takes: others did not leave, and the log says so.
+        if self._client is not None and self.service is not None:
             await self._client.disconnect()
         self._on.set()
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.broker.event_log_records import PROBE_TOPICS
 from surecast.protocol.mqtt import NO_PROPERTIES
 from surecast.run.clients import DirectLink
 from surecast.run.processes import Processes
@@ -19,7 +20,7 @@ __all__ = ["PROBE_TOPIC", "Crash", "Outage", "Probe", "fail_and_repair", "find_o
 
 Floats = NDArray[np.float64]
 
-PROBE_TOPIC: Final = "surecast-run/probe"
+PROBE_TOPIC: Final = f"{PROBE_TOPICS}probe"
 _PROBE_S: Final = 0.05
 OUTAGE_LEAST_S: Final = 0.25
 """Shorter pauses without any acknowledgement do not count as outages, unless a process was killed in them."""

@@ -329,6 +329,7 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcome
     if plan.group.replicas > 1 and plan.group.entry == "leader":
         builder.note("publishers are connected to the replica that leads, and follow when another does")
     _warn_of_start_up(builder, measured)
+    _warn_of_expiry(builder, measured, outcomes)
     lost = sum(int(found.dropped_for(LOST).sum()) for found in outcomes)
     if lost:
         builder.warn(f"{lost} acknowledged events were lost: neither delivered, dropped, expired nor queued")
@@ -358,6 +359,20 @@ def _warn_of_start_up(builder: ReportBuilder, measured: Measured) -> None:
             f"a process takes {measured.start_up_s:.2g} s to start, {least_s:.3g} s of the scenario's time, and "
             f"repairs take {failures.mttr_s:.4g} s: down times are longer than they should be; use a time scale of "
             f"{failures.mttr_s / measured.start_up_s / _START_UP_FACTOR:.2g} or less"
+        )
+
+
+def _warn_of_expiry(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+    """The lifetime of events is meant for subscribers that come and go, and holds for the others as well."""
+    too = measured.plan.expiring_too
+    if too:
+        subscribers = measured.plan.system.subscribers
+        expired = sum(int(outcomes[i].dropped_for("expired").sum()) for i in too)
+        names = ", ".join(subscribers[i].name for i in too[:3])
+        builder.warn(
+            f"the lifetime of events holds for {names}{' and others' if len(too) > 3 else ''} too, always connected: "
+            "the expiry of an MQTT message is the same for all subscribers, and what waits for longer expires for "
+            f"them; {expired} of their events did"
         )
 
 

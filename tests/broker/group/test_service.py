@@ -208,6 +208,20 @@ def test_every_replica_logs_the_same_events(group: LocalGroup, run: Run) -> None
     run(main)
 
 
+def test_the_log_of_a_replica_names_its_group(group: LocalGroup) -> None:
+    for number in group.numbers:
+        first = read_from(group.path.parent / "events" / str(number), 0, limit=1)[0]
+        told = {name: first.get(name) for name in ("type", "broker", "group", "replica", "replicas")}
+        name = group.spec.name
+        assert told == {
+            "type": "started",
+            "broker": f"{name}-{number}",
+            "group": name,
+            "replica": number,
+            "replicas": 3,
+        }
+
+
 def _events(folder: Path) -> list[tuple[str, Any]]:
     """What was published to a topic, and delivered."""
     found: list[tuple[str, Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -218,3 +219,31 @@ def _subscriptions(
             lengths.append(each.time - held.pop((each.client, each.filter)))
     rows = tuple(Subscription(broker, *key, key in held) for key in sorted(ever))
     return rows, lengths, [end_s - since for since in held.values()]
+
+
+def replica_logs(records: list[Record], group: str, away: dict[int, tuple[float, float, bool]]) -> list[list[Record]]:
+    """The logs of three replicas of a group that did what one log says, which has a single life.
+
+    `away` has when a replica was killed and started again, and whether it writes down then what it missed.
+    """
+    logs = []
+    for number in (1, 2, 3):
+        name = f"{group}-{number}"
+        killed_s, back_s, catches_up = away.get(number, (inf, inf, False))
+        own: list[Record] = []
+        late: list[Record] = []
+        is_back = False
+        for each in records:
+            if each.time >= back_s and not is_back:
+                is_back = True
+                own.append(Started(back_s, name, group=group, replica=number, replicas=3))
+                # The last records before a crash may come again.
+                own += [*[one for one in own[-4:-1] if isinstance(one, Published | Delivered)], *late]
+            if isinstance(each, Started):
+                own.append(Started(each.time, name, group=group, replica=number, replicas=3))
+            elif not killed_s <= each.time < back_s:
+                own.append(Alive(each.time, name) if isinstance(each, Alive) else each)
+            elif catches_up and not isinstance(each, Alive):
+                late.append(each)
+        logs.append(own)
+    return logs

@@ -13,8 +13,9 @@ from tests.pipeline.learn.logs_known import Truth, known_log, statistics_of
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.pipeline.learn import Learned, Statistics, learn_scenario, read_filter_samples
 from surecast.pipeline.learn.components import broker_periods, find_components
+from surecast.pipeline.learn.replicas import join_replicas, serving
 from surecast.pipeline.learn.samples import Times
-from surecast.pipeline.learn.statistics import Interval, Life, Published, Subscription
+from surecast.pipeline.learn.statistics import Interval, Life, Published, ReplicaSet, Subscription
 from surecast.predict import predict_dropping, predict_reliability
 from surecast.scenario import build, load_system, parse_text
 
@@ -90,7 +91,18 @@ def test_crashes_are_known_to_half_a_sign_of_life() -> None:
     assert [(p.up, p.start_s, p.end_s, p.start_seen, p.end_seen) for p in periods] == [
         (True, 0.0, 102.0, False, True),
         (False, 102.0, 104.0, True, True),
-        (True, 104.0, 150.0, True, True),
+        (True, 104.0, 150.0, True, False),
+    ]
+
+
+def test_a_stop_is_an_end_only_where_a_start_follows() -> None:
+    """Who stops a broker and starts it again had it down; who stops it for good has ended the observation."""
+    lives = [Life("b", 0.0, 100.0, "stopped", True), Life("b", 130.0, 200.0, "stopped", True)]
+    periods = broker_periods(lives, 60.0)
+    assert [(p.up, p.length_s, p.end_seen) for p in periods] == [
+        (True, 100.0, True),
+        (False, 30.0, True),
+        (True, 70.0, False),
     ]
 
 
@@ -199,3 +211,69 @@ def test_a_base_keeps_its_overlay_and_delivery(tmp_path: Path) -> None:
     path.write_text("surecast: 1\nname: base\noverlay: {brokers: [{name: east}]}\n")
     with pytest.raises(ConfigurationError, match="west is no broker of the scenario base; it has east"):
         learn_scenario(two_brokers(), base=load_system(path))
+
+
+def replicated() -> Statistics:
+    """Three replicas, of which one fails twice, one once; 120 messages in 60 s; a probe, and counts of the broker."""
+    lives = [
+        Life("zap-1", 0.0, 20.0, "crash", True),
+        Life("zap-1", 24.0, 40.0, "crash", True),
+        Life("zap-1", 46.0, 60.0, "open", True),
+        Life("zap-2", 0.0, 60.0, "open", True),
+        Life("zap-3", 0.0, 30.0, "crash", True),
+        Life("zap-3", 32.0, 60.0, "open", True),
+    ]
+    joined, groups = join_replicas(lives, {f"zap-{n}": ("zap", 3) for n in (1, 2, 3)}, {})
+    return Statistics(
+        lives=joined,
+        groups=groups,
+        published=(Published("zap", "region-1", "zap/events/1", 120),),
+        aside=(Published("zap", "probe 1", "surecast-run/probe", 9), Published("zap", "", "zap/viewers/A", 500)),
+        windows={("zap", "region-1"): dict.fromkeys(range(60), 2)},
+        start_s=0.0,
+        window_s=1.0,
+        subscriptions=(Subscription("zap", "one", "zap/#", True), Subscription("zap", "two", "zap/viewers/A", True)),
+    )
+
+
+def test_replicas_of_a_group_are_one_broker() -> None:
+    learned = learn_scenario(replicated())
+    assert learned.data["overlay"]["brokers"] == [{"name": "zap"}]
+    assert learned.data["delivery"] == {"replication": {"replicas": 3}}
+    # Of each process: 3 ends of times up in 168 s, and 3 of times down in 12 s.
+    values = {each.what: (each.value, each.n) for each in learned.estimates}
+    assert values["zap mtbf"] == (pytest.approx(168.0 / 3), 3)
+    assert values["zap mttr"] == (pytest.approx(12.0 / 3), 3)
+    assert values["rate of region-1"] == (pytest.approx(2.0), 120)
+    assert learned.data["workload"]["topics"] == ["zap/events/1"]
+    assert [each["name"] for each in learned.data["workload"]["publishers"]] == ["region-1"]
+    assert [each["name"] for each in learned.data["workload"]["subscribers"]] == ["one"]
+    said = " ".join(learned.notes)
+    assert "zap is a group of 3 replicas, with the logs of 3" in said
+    assert "9 messages of probes, on surecast-run/probe, are left out" in said
+    assert "500 messages that brokers published themselves, on zap/viewers/A, are left out" in said
+
+
+def test_groups_of_different_sizes_are_not_estimated() -> None:
+    alone = Life("alone", 0.0, 60.0, "open", True)
+    both = replace(replicated(), lives=(*replicated().lives, alone))
+    learned = learn_scenario(both)
+    assert "delivery" not in learned.data
+    assert "delivery.replication.replicas" in {each.what for each in learned.missing}
+
+
+@pytest.mark.parametrize("logs", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_group_serves_while_a_majority_is_up(seed: int, logs: int) -> None:
+    """Against a look at each tenth of a second; replicas without a log are taken as up."""
+    rng = np.random.default_rng(seed)
+    lives = []
+    for number in range(1, logs + 1):
+        edges = np.sort(rng.choice(np.arange(1, 100), 6, replace=False)).astype(float)
+        for start_s, end_s, ended_by in zip(edges[::2], edges[1::2], ["crash", "crash", "open"], strict=True):
+            lives.append(Life(f"g-{number}", float(start_s), float(end_s), ended_by, True))
+    found = serving("g", ReplicaSet(3, tuple(lives)), {})
+    for at_s in np.arange(0.05, 100.0, 0.1):
+        up = sum(life.up_from_s < at_s < life.up_to_s for life in lives) + (3 - logs)
+        wanted = up >= 2 and any(life.up_from_s < at_s < life.up_to_s for life in lives)
+        assert wanted == any(life.up_from_s < at_s < life.up_to_s for life in found), at_s

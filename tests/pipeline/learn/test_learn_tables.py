@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from tests.pipeline.conftest import LEAN_RUN
-from tests.pipeline.learn.logs_known import Truth, known_log, statistics_of
+from tests.pipeline.learn.logs_known import Truth, known_log, replica_logs, statistics_of
 from tests.pipeline.logs import write_log
 
 from surecast.broker.event_log import Published, Record, Unsubscribed
@@ -78,6 +78,57 @@ def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_p
     assert len(scenario.workload.subscribers) == truth.subscribers
     with pytest.raises(ConfigurationError, match="the table broker_events is not in the database nowhere"):
         read_statistics(spark, "nowhere")
+
+
+@pytest.mark.long
+def test_replicas_of_a_group_are_learned_as_one_broker(spark: SparkSession, tmp_path: Path) -> None:
+    """Three logs of which two have gaps give the statistics of the one log that has everything."""
+    from surecast.pipeline.learn.tables import read_statistics
+
+    truth = Truth(broker="till", duration_s=300.0, up_s=1e9)
+    records = [later(each) for each in known_log(truth, 6)]
+    first_s, last = records[0].time, records[-1].time
+    extra = [
+        Published(last - 1.0, "probe 1", "surecast-run/probe", 90_001, 1, 0, 0),
+        Published(last - 0.5, "", "zap/viewers/A", 90_002, 0, 1, 0),
+    ]
+    whole = sorted([*records, *extra], key=lambda each: each.time)
+    away = {1: (first_s + 80.0, first_s + 110.0, False), 2: (first_s + 150.0, first_s + 190.0, True)}
+    for number, log in enumerate(replica_logs(whole, "till", away), 1):
+        write_log(tmp_path / "logs" / str(number), log)
+    spark.sql("CREATE DATABASE replicas")
+    run_tables(spark, [str(tmp_path / "logs")], tmp_path / "output", database="replicas", configuration=LEAN_RUN)
+    found, expected = read_statistics(spark, "replicas"), statistics_of(records, "till")
+    assert [life.broker for life in found.lives] == ["till"]
+    assert found.lives[0].up_from_s == pytest.approx(first_s, abs=1e-5)
+    assert found.lives[0].up_to_s == pytest.approx(last, abs=1e-5)
+    lives = sorted(found.groups["till"].lives, key=lambda life: (life.broker, life.up_from_s))
+    assert [(life.broker, life.ended_by) for life in lives] == [
+        ("till-1", "crash"),
+        ("till-1", "open"),
+        ("till-2", "crash"),
+        ("till-2", "open"),
+        ("till-3", "open"),
+    ]
+    assert [life.up_from_s - first_s for life in lives] == pytest.approx([0.0, 110.0, 0.0, 190.0, 0.0], abs=1e-5)
+    assert_same(found.on, expected.on)
+    assert_same(found.off, expected.off)
+    assert_same(found.service, expected.service)
+    assert {*found.published} == {*expected.published}
+    assert {(row.client, row.topic, row.messages) for row in found.aside} == {
+        ("probe 1", "surecast-run/probe", 1),
+        ("", "zap/viewers/A", 1),
+    }
+    assert found.deadlines == expected.deadlines
+    assert {client: sum(each.values()) for client, each in found.windows.items()} == {
+        client: sum(each.values()) for client, each in expected.windows.items()
+    }
+    assert {*found.subscriptions} == {*expected.subscriptions}
+    assert found.arrivals == expected.arrivals
+    scenario = parse_text(learn_scenario(found).to_yaml())
+    assert [each.name for each in scenario.overlay.brokers] == ["till"]
+    assert scenario.delivery.replication.replicas == 3
+    assert {each.name for each in scenario.workload.publishers} == set(truth.rates)
 
 
 def refuse(arguments: list[str]) -> SurecastError:

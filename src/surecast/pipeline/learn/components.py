@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,16 @@ from surecast.pipeline.learn.statistics import Interval, Life, Statistics
 from surecast.scenario.source import FieldPath
 from surecast.scenario.units import format_duration
 
-__all__ = ["Component", "UpDown", "broker_periods", "duration", "find_components", "fit_pair", "law_fields"]
+__all__ = [
+    "Component",
+    "UpDown",
+    "broker_periods",
+    "duration",
+    "find_components",
+    "fit_pair",
+    "law_fields",
+    "process_periods",
+]
 
 CLIENT_SOURCES: Final = ("activity", "bandwidth")
 """Traces of users and of connections; all others are of machines, services and links."""
@@ -52,7 +61,7 @@ def broker_periods(lives: Iterable[Life], alive_s: float) -> list[Period]:
     """The periods of one broker.
 
     It crashed after its last record and at most `alive_s` later, so half of that later, and before it started again.
-    What comes after it was stopped for the last time was not observed.
+    That it was stopped for the last time is the end of what was observed, and no failure.
 
     >>> lives = [Life("b", 0.0, 90.0, "crash", True), Life("b", 120.0, 200.0, "open", True)]
     >>> [(p.up, p.length_s, p.end_seen) for p in broker_periods(lives, 20.0)]
@@ -64,10 +73,19 @@ def broker_periods(lives: Iterable[Life], alive_s: float) -> list[Period]:
         end_s = life.up_to_s
         if life.ended_by == "crash" and following is not None:
             end_s += min(alive_s, following.up_from_s - life.up_to_s) / 2.0
-        periods.append(Period(True, life.up_from_s, end_s, life.seen_start, life.ended_by != "open"))
+        ended = life.ended_by == "crash" or (life.ended_by == "stopped" and following is not None)
+        periods.append(Period(True, life.up_from_s, end_s, life.seen_start, ended))
         if following is not None and life.ended_by != "open":
             periods.append(Period(False, end_s, following.up_from_s))
     return periods
+
+
+def process_periods(lives: Iterable[Life], alive_s: Mapping[str, float]) -> dict[str, list[Period]]:
+    """The periods of each broker or replica that has a log."""
+    found: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        found[life.broker].append(life)
+    return {name: broker_periods(each, alive_s.get(name, 0.0)) for name, each in sorted(found.items())}
 
 
 def find_components(statistics: Statistics) -> list[Component]:
@@ -77,8 +95,10 @@ def find_components(statistics: Statistics) -> list[Component]:
     for life in statistics.lives:
         by_broker[life.broker].append(life)
     for name, lives in sorted(by_broker.items()):
-        periods = broker_periods(lives, statistics.alive_s.get(name, 0.0))
-        found[name] = Component(name, "broker", UpDown.of(periods))
+        group = statistics.groups.get(name)
+        # What fails of a group is a replica; all are taken as alike.
+        processes = process_periods(lives if group is None else group.lives, statistics.alive_s)
+        found[name] = Component(name, "broker", UpDown.of(itertools.chain(*processes.values())))
     by_trace: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     for row in statistics.intervals:
         by_trace[row.source, row.trace].append(row)

@@ -64,8 +64,10 @@ def learn_scenario(
         if joined:
             data["overlay"]["links"] = joined
     known = set(brokers) | ({link.name for link in base[1].overlay.links} if base else _both_ways(data["overlay"]))
+    _replication(data, statistics, brokers, found)
     _availability(data, components, known, found)
     connections = [each for each in components if each.kind == "connection"]
+    _note_aside(statistics, found)
     learned = learn_workload(statistics, connections, found)
     subscriptions = _subscriptions(statistics, found)
     local = _locality(statistics, found)
@@ -103,6 +105,41 @@ def _brokers(statistics: Statistics, components: list[Component], base: tuple[Sc
             "surecast pipeline run on a broker's log, or on an availability trace"
         )
     return brokers
+
+
+def _replication(data: dict[str, Any], statistics: Statistics, brokers: list[str], found: Findings) -> None:
+    """How many replicas brokers have: a scenario has one number for all."""
+    # An even group tolerates as many failures as one with a replica less.
+    sizes = {name: max(1, group.size - (group.size + 1) % 2) for name, group in sorted(statistics.groups.items())}
+    for name, group in sorted(statistics.groups.items()):
+        logs = len({life.broker for life in group.lives})
+        found.notes.append(
+            f"{name} is a group of {group.size} replicas, with the logs of {logs}: what they have in common counts "
+            "once, and its availability is that of one replica."
+        )
+    logged = {life.broker for life in statistics.lives}
+    told = {sizes.get(name, 1) for name in (logged or brokers)}
+    if not sizes or told == {1}:
+        return
+    if len(told) > 1:
+        why = f"brokers have {', '.join(map(str, sorted(told)))} replicas, and a scenario has one number for all"
+        found.missing.append(Missing("delivery.replication.replicas", why, "learn from the logs of equal groups"))
+        return
+    delivery = dict(data.get("delivery", {}))
+    data["delivery"] = {**delivery, "replication": {**delivery.get("replication", {}), "replicas": told.pop()}}
+
+
+def _note_aside(statistics: Statistics, found: Findings) -> None:
+    """Says which messages are left out."""
+    own = [row for row in statistics.aside if not row.client]
+    for rows, whose in (
+        (own, "that brokers published themselves"),
+        ([row for row in statistics.aside if row.client], "of probes"),
+    ):
+        if rows:
+            topics = sorted({row.topic for row in rows})
+            named = f"{', '.join(topics[:3])}{' and more' if len(topics) > 3 else ''}"
+            found.notes.append(f"{sum(row.messages for row in rows)} messages {whose}, on {named}, are left out.")
 
 
 def _links(brokers: list[str], links: list[Component], found: Findings) -> list[list[str]]:

@@ -10,7 +10,18 @@ import numpy as np
 
 from surecast.pipeline.learn.samples import Times
 
-__all__ = ["BINS_PER_E", "Client", "Deadline", "Interval", "Life", "Published", "Statistics", "Subscription", "binned"]
+__all__ = [
+    "BINS_PER_E",
+    "Client",
+    "Deadline",
+    "Interval",
+    "Life",
+    "Published",
+    "ReplicaSet",
+    "Statistics",
+    "Subscription",
+    "binned",
+]
 
 BINS_PER_E = 500.0
 """Times that differ by less than a five-hundredth of themselves are counted together, with their mean."""
@@ -28,6 +39,14 @@ class Life:
     up_to_s: float
     ended_by: str
     seen_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSet:
+    """A broker that is a group: how many replicas it has, and the lives of those whose logs there are."""
+
+    size: int
+    lives: tuple[Life, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +95,17 @@ class Statistics:
     """All of it. `windows` has the messages of each publisher by number of the window of `window_s` since `start_s`."""
 
     lives: tuple[Life, ...] = ()
+    """When each broker served; one that is a group, while a majority of its replicas was up."""
+    groups: Mapping[str, ReplicaSet] = field(default_factory=dict)
+    """The brokers that are groups, by name."""
     alive_s: Mapping[str, float] = field(default_factory=dict)
-    """Time between two signs of life of each broker: what the time of a crash is known to."""
+    """Time between two signs of life of each broker or replica: what the time of a crash is known to."""
     intervals: tuple[Interval, ...] = ()
     on: Mapping[Client, Times] = field(default_factory=dict)
     off: Mapping[Client, Times] = field(default_factory=dict)
     published: tuple[Published, ...] = ()
+    aside: tuple[Published, ...] = ()
+    """Messages that are no publisher's: the broker's own, which have no client, and those of probes."""
     deadlines: Mapping[Client, Deadline] = field(default_factory=dict)
     windows: Mapping[Client, Mapping[int, int]] = field(default_factory=dict)
     start_s: float = 0.0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from surecast.broker.event_log_records import PROBE_TOPICS
 from surecast.errors import ConfigurationError
+from surecast.pipeline.learn.replicas import Membership, join_replicas
 from surecast.pipeline.learn.samples import Times
 from surecast.pipeline.learn.statistics import (
     BINS_PER_E,
@@ -28,37 +30,50 @@ __all__ = ["read_statistics"]
 WINDOWS: Final = 64
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "broker_events": (
-        "log", "offset", "time", "type", "broker", "client", "filter", "topic", "queue_length", "deadline_s", "reason",
+        "log", "offset", "time", "type", "broker", "client", "filter", "topic", "message", "queue_length", "deadline_s",
+        "reason",
     ),
     "broker_uptime": ("broker", "up_from_s", "up_to_s", "ended_by", "seen_start"),
     "availability": ("source", "trace", "component", "up", "start_s", "end_s"),
-    "publisher_rates": ("broker", "client", "gap_variation_squared"),
+    "publisher_rates": ("broker", "client", "messages", "gap_variation_squared"),
 }  # fmt: skip
+_OF_GROUPS: Final[Mapping[str, str]] = {"group": "string", "replicas": "int"}
+"""Columns of broker_events that tables of older logs do not have."""
 _FATES: Final = ("delivered", "dropped", "expired")
+_OF_PROCESSES: Final = ("started", "stopped", "alive", "lost")
 _BY_BROKER: Final = "server shutting down"
+_BY_REPLICA: Final = ("the replica of the connection is down", "sent to another replica")
+_TAKEN_OVER: Final = "session taken over"
+_ORDER: Final = ("at_s", "copy", "offset")
+"""The order of events: by offset in the log of one broker, by time in the logs of a group."""
 
 
 def read_statistics(spark: SparkSession, database: str = "default") -> Statistics:
     """All statistics that the tables of a database give."""
     tables = {name: _table(spark, database, name, columns) for name, columns in _NEEDED.items()}
-    lives = tuple(Life(*row) for row in tables["broker_uptime"].collect())
+    named = _named(tables["broker_events"])
+    alive_s = _alive(named)
+    found = [Life(*row) for row in tables["broker_uptime"].collect()]
+    membership = _membership(named)
+    lives, groups = join_replicas(found, membership, alive_s)
     intervals = tuple(Interval(*row) for row in tables["availability"].collect())
     start_s = min((life.up_from_s for life in lives), default=0.0)
     window_s = max((max((life.up_to_s for life in lives), default=0.0) - start_s) / WINDOWS, 1e-3)
     if not lives:
         return Statistics(intervals=intervals)
     # Every event is read several times, and names and lives need a sort: it is done once.
-    events = _events(tables["broker_events"]).cache()
+    events = _events(spark, named, [life for life in lives if life.broker in groups]).cache()
     try:
         return Statistics(
             lives=lives,
-            alive_s=_alive(events),
+            groups=groups,
+            alive_s=alive_s,
             intervals=intervals,
             **_connections(events),
             **_publications(events, start_s, window_s),
             start_s=start_s,
             window_s=window_s,
-            gap_variation=_gap_variation(tables["publisher_rates"]),
+            gap_variation=_gap_variation(tables["publisher_rates"], membership),
             **_subscriptions(events),
             service=_service(events),
         )
@@ -76,36 +91,104 @@ def _table(spark: SparkSession, database: str, name: str, columns: tuple[str, ..
             f"the table {name} has no column {', '.join(missing)}; make it anew with "
             "surecast pipeline run --full-refresh"
         )
-    return table.select(*columns)
+    if name != "broker_events":
+        return table.select(*columns)
+    of_groups = [
+        F.col(column) if column in table.columns else F.lit(None).cast(kind).alias(column)
+        for column, kind in _OF_GROUPS.items()
+    ]
+    return table.select(*columns, *of_groups)
 
 
-def _events(table: DataFrame) -> DataFrame:
+def _named(table: DataFrame) -> DataFrame:
+    """Events with the name of the broker or replica whose log they are in, and its group where it is in one."""
+    starts = F.when(F.col("group").isNotNull(), F.col("offset"))
+    names = (
+        table.where("broker IS NOT NULL")
+        .groupBy("log")
+        .agg(
+            F.max_by("broker", "offset").alias("name"),
+            F.max_by("group", starts).alias("of_group"),
+            F.max_by("replicas", starts).alias("size"),
+        )
+    )
+    joined = table.drop(*_OF_GROUPS).join(F.broadcast(names), "log", "left")
+    return joined.withColumn("broker", F.coalesce("name", "log")).drop("name")
+
+
+def _membership(named: DataFrame) -> dict[str, tuple[str, int]]:
+    rows = named.where("type = 'started' AND of_group IS NOT NULL").select("broker", "of_group", "size").distinct()
+    return {row["broker"]: (row["of_group"], row["size"] or 1) for row in rows.collect()}
+
+
+def _events(spark: SparkSession, named: DataFrame, group_lives: Sequence[Life]) -> DataFrame:
     """Events with the name of their broker, the number of its life, and when that life was last in sight."""
-    names = table.where("broker IS NOT NULL").groupBy("log").agg(F.max_by("broker", "offset").alias("name"))
-    named = table.join(F.broadcast(names), "log", "left").withColumn("broker", F.coalesce("name", "log"))
-    of_log = Window.partitionBy("log").orderBy("offset")
+    columns = [name for name in _NEEDED["broker_events"] if name not in ("log", "offset", "broker")]
+    alone = named.where("of_group IS NULL")
+    events = alone.select("log", "broker", *columns, F.lit(0.0).alias("at_s"), F.lit("").alias("copy"), "offset")
+    if group_lives:
+        events = events.unionByName(_of_groups(spark, named, columns, group_lives))
+    of_log = Window.partitionBy("log").orderBy(*_ORDER)
     life = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
-    lived = named.withColumn("life", life)
+    lived = events.withColumn("life", life)
     return lived.withColumn("until_s", F.max("time").over(Window.partitionBy("log", "life")))
 
 
-def _alive(events: DataFrame) -> dict[str, float]:
+def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_lives: Sequence[Life]) -> DataFrame:
+    """The events of groups, each once, a `started` where a group began to serve, and an `alive` where it ended.
+
+    All replicas write down the same with the same time. One that was down has it later, or not at all, and may write
+    the last records before a crash again.
+    """
+    told = named.where(F.col("of_group").isNotNull() & ~F.col("type").isin(*_OF_PROCESSES))
+    once = told.groupBy("of_group", *columns).agg(F.min(F.struct("log", "offset")).alias("first"))
+    place = F.concat(F.lit("group "), F.col("of_group")).alias("log")
+    group = F.col("of_group").alias("broker")
+    events = once.select(
+        place, group, *columns, F.col("time").alias("at_s"), F.col("first.log").alias("copy"), F.col("first.offset")
+    )
+    rows = [(life.broker, life.up_from_s, "started") for life in group_lives]
+    rows += [(life.broker, life.up_to_s, "alive") for life in group_lives]
+    marks = spark.createDataFrame(rows, "of_group STRING, time DOUBLE, type STRING")
+    given = {"time": F.col("time"), "type": F.col("type")}
+    kinds = {each.name: each.dataType for each in events.schema.fields}
+    return events.unionByName(
+        marks.select(
+            place,
+            group,
+            *[given.get(name, F.lit(None).cast(kinds[name])).alias(name) for name in columns],
+            F.col("time").alias("at_s"),
+            F.lit("").alias("copy"),
+            F.lit(-1).cast("bigint").alias("offset"),
+        )
+    )
+
+
+def _alive(named: DataFrame) -> dict[str, float]:
+    of_log = Window.partitionBy("log").orderBy("offset")
+    life = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
+    signs = named.where("type IN ('alive', 'started')").withColumn("life", life).where("type = 'alive'")
     by_life = Window.partitionBy("log", "life").orderBy("offset")
-    signs = events.where("type = 'alive'").withColumn("gap_s", F.col("time") - F.lag("time").over(by_life))
+    signs = signs.withColumn("gap_s", F.col("time") - F.lag("time").over(by_life))
     found = signs.groupBy("broker").agg(F.percentile_approx("gap_s", 0.5).alias("gap_s"))
     return {row["broker"]: row["gap_s"] for row in found.collect() if row["gap_s"] is not None}
 
 
 def _connections(events: DataFrame) -> dict[str, Any]:
-    """Connected and disconnected periods of subscribers; a life of the broker that ends cuts them off."""
+    """Connected and disconnected periods of subscribers; a life of the broker that ends cuts them off.
+
+    Who moves to another replica stays connected. Who loses its replica did not leave, and when it is back is another
+    matter than when it would have come back.
+    """
     subscribers = events.where("type = 'subscribed'").select("broker", "client").distinct()
     ends = (F.col("type") == "unsubscribed") & (F.col("reason") == "session")
     marks = (
         events.where(F.col("type").isin("connected", "disconnected") | ends)
         .join(F.broadcast(subscribers), ["broker", "client"], "left_semi")
         .withColumn("kind", F.when(ends, F.lit("gone")).otherwise(F.col("type")))
+        .where(~F.coalesce(F.col("reason") == _TAKEN_OVER, F.lit(False)))
     )
-    of_client = Window.partitionBy("log", "life", "client").orderBy("offset")
+    of_client = Window.partitionBy("log", "life", "client").orderBy(*_ORDER)
     before = F.lag("kind").over(of_client)
     turns = marks.withColumn("before", before).where(
         F.when(F.col("kind") == "gone", F.col("before") == "disconnected").otherwise(
@@ -113,12 +196,12 @@ def _connections(events: DataFrame) -> dict[str, Any]:
         )
     )
     after, after_s = F.lead("kind").over(of_client), F.lead("time").over(of_client)
-    by_broker = F.lead("reason").over(of_client) == _BY_BROKER
+    by_broker = F.lead("reason").over(of_client).isin(_BY_BROKER, *_BY_REPLICA)
     periods = (
         turns.withColumn("after", after)
         .withColumn("after_s", F.coalesce(after_s, F.col("until_s")))
         .withColumn("by_broker", F.coalesce(by_broker, F.lit(False)))
-        .where("kind <> 'gone'")
+        .where((F.col("kind") != "gone") & ~F.coalesce(F.col("reason").isin(*_BY_REPLICA), F.lit(False)))
         .select(
             "broker",
             "client",
@@ -140,8 +223,10 @@ def _connections(events: DataFrame) -> dict[str, Any]:
 
 
 def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[str, Any]:
-    published = events.where("type = 'published'")
-    counts = published.groupBy("broker", "client", "topic").count().collect()
+    all_published = events.where("type = 'published'")
+    aside = (F.col("client") == "") | F.col("topic").startswith(PROBE_TOPICS)
+    counts = all_published.groupBy("broker", "client", "topic", aside.alias("aside")).count().collect()
+    published = all_published.where(~aside)
     given = published.groupBy("broker", "client").agg(
         F.mode("deadline_s").alias("deadline_s"), F.count("*").alias("of")
     )
@@ -152,7 +237,8 @@ def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[st
     for row in published.groupBy("broker", "client", number).count().collect():
         windows[row["broker"], row["client"]][row["window"]] = row["count"]
     return {
-        "published": tuple(Published(*row) for row in counts),
+        "published": tuple(_counted(row) for row in counts if not row["aside"]),
+        "aside": tuple(_counted(row) for row in counts if row["aside"]),
         "deadlines": {
             (row["broker"], row["client"]): Deadline(row["deadline_s"], row["count"], row["of"]) for row in deadlines
         },
@@ -160,17 +246,23 @@ def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[st
     }
 
 
-def _gap_variation(table: DataFrame) -> dict[Client, float]:
-    return {
-        (row["broker"], row["client"]): row["gap_variation_squared"]
-        for row in table.collect()
-        if row["gap_variation_squared"] is not None
-    }
+def _counted(row: Any) -> Published:
+    return Published(row["broker"], row["client"], row["topic"], row["count"])
+
+
+def _gap_variation(table: DataFrame, membership: Membership) -> dict[Client, float]:
+    """The variation of the gaps of each publisher; of a group, from the replica that has most of its messages."""
+    found: dict[Client, float] = {}
+    for row in sorted(table.collect(), key=lambda row: (row["messages"], row["broker"])):
+        if row["gap_variation_squared"] is not None:
+            group, _ = membership.get(row["broker"], (row["broker"], 1))
+            found[group, row["client"]] = row["gap_variation_squared"]
+    return found
 
 
 def _subscriptions(events: DataFrame) -> dict[str, Any]:
     """Filters that were subscribed to, and how long subscriptions lasted; they outlive a restart of the broker."""
-    of_filter = Window.partitionBy("log", "client", "filter").orderBy("offset")
+    of_filter = Window.partitionBy("log", "client", "filter").orderBy(*_ORDER)
     marks = events.where(F.col("type").isin("subscribed", "unsubscribed"))
     turns = marks.withColumn("before", F.lag("type").over(of_filter)).where(
         F.coalesce(F.col("before"), F.lit("unsubscribed")) != F.col("type")
@@ -196,7 +288,7 @@ def _service(events: DataFrame) -> dict[Client, Times]:
     """Times between two deliveries to a client for whom more was waiting after the first; a connection that ends cuts
     them off."""
     marks = events.where(F.col("type").isin("connected", "disconnected", *_FATES))
-    of_client = Window.partitionBy("log", "life", "client").orderBy("offset")
+    of_client = Window.partitionBy("log", "life", "client").orderBy(*_ORDER)
     waited = (F.lag("type").over(of_client) == "delivered") & (F.lag("queue_length").over(of_client) > 0)
     gaps = (
         marks.withColumn("waited", waited)

@@ -74,6 +74,8 @@ def topic_choices(statistics: Statistics) -> dict[Client, list[str]]:
         filters[row.broker, row.client].append((wanted, row.held))
         if not any(mark in wanted for mark in "+#"):
             topics.add(wanted)
+    # What a broker tells of itself is asked for too, and is nobody's workload.
+    topics -= {row.topic for row in statistics.aside} - {row.topic for row in statistics.published}
     ordered, cache = sorted(topics), dict[str, list[str]]()
     found: dict[Client, list[str]] = {}
     for client, each in sorted(filters.items()):

@@ -1,0 +1,67 @@
+"""Replicas of one group are one broker: when it served."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from surecast.pipeline.learn.components import process_periods
+from surecast.pipeline.learn.statistics import Life, ReplicaSet
+
+__all__ = ["Membership", "join_replicas", "serving"]
+
+Membership = Mapping[str, tuple[str, int]]
+"""The group of each replica, by the name in its log, and how many replicas it has."""
+
+
+def join_replicas(
+    lives: Iterable[Life], membership: Membership, alive_s: Mapping[str, float]
+) -> tuple[tuple[Life, ...], dict[str, ReplicaSet]]:
+    """The lives of brokers with each group as one of them, and the groups.
+
+    >>> lives = [Life(name, 0.0, 60.0, "open", True) for name in ("g-1", "g-2", "alone")]
+    >>> joined, groups = join_replicas(lives, {"g-1": ("g", 3), "g-2": ("g", 3)}, {})
+    >>> [life.broker for life in joined], groups["g"].size
+    (['alone', 'g'], 3)
+    """
+    alone: list[Life] = []
+    of_group: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        if life.broker in membership:
+            of_group[membership[life.broker][0]].append(life)
+        else:
+            alone.append(life)
+    groups = {}
+    for name, own in sorted(of_group.items()):
+        seen = len({life.broker for life in own})
+        told = max(size for group, size in membership.values() if group == name)
+        groups[name] = ReplicaSet(max(told, seen), tuple(own))
+        alone += serving(name, groups[name], alive_s)
+    return tuple(alone), groups
+
+
+def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[Life]:
+    """When a majority was up, and so the group served. Replicas whose logs are not there are taken as up.
+
+    >>> three = ReplicaSet(3, (Life("g-1", 0.0, 9.0, "open", True), Life("g-2", 1.0, 4.0, "crash", True),
+    ...                        Life("g-2", 6.0, 9.0, "open", True), Life("g-3", 0.0, 5.0, "open", True)))
+    >>> [(life.up_from_s, life.up_to_s) for life in serving("g", three, {})]
+    [(0.0, 5.0), (6.0, 9.0)]
+    """
+    processes = process_periods(group.lives, alive_s)
+    needed = max(1, group.size // 2 + 1 - (group.size - len(processes)))
+    ups = [period for periods in processes.values() for period in periods if period.up]
+    # At the same time, one that comes up goes before one that goes down.
+    edges = sorted([(up.start_s, -1) for up in ups] + [(up.end_s, 1) for up in ups])
+    spans: list[tuple[float, float]] = []
+    count, since_s = 0, 0.0
+    for at_s, step in edges:
+        before, count = count, count - step
+        if before < needed <= count:
+            since_s = at_s
+        elif count < needed <= before and at_s > since_s:
+            spans.append((since_s, at_s))
+    last = len(spans) - 1
+    return [
+        Life(name, start_s, end_s, "open" if i == last else "crash", True) for i, (start_s, end_s) in enumerate(spans)
+    ]
