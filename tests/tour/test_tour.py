@@ -87,8 +87,8 @@ def test_the_whole_tour_twice_at_once(begin: Begin, tmp_path: Path) -> None:
     other = begin(SURECAST, "demo", "--quick", "--out", "other", "--json")
     for process, folder in ((first, "out"), (other, "other")):
         out, error = process.communicate(timeout=900)
-        assert process.returncode == 0, (out, error)
         told = json.loads(out)
+        assert process.returncode == 0, (error, told["stages"])
         assert told["ok"]
         assert [(one["name"], one["state"]) for one in told["stages"]] == [
             (name, "done") for name in ("plan", "predict", "run", "learn", "check")
