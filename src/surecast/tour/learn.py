@@ -189,8 +189,10 @@ def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verd
     counted = {viewers_topic(row["channel"]): row["viewers"] for row in rows["channel_viewers"] if row["start"] == last}
     channels = told.keys() | counted.keys()
     wrong = sum(told.get(channel, 0) != counted.get(channel, 0) for channel in channels)
-    books = rows["broker_books"]
     crashes = [row for row in rows["broker_uptime"] if row["ended_by"] == "crash"]
+    # One that was killed may have written its last records twice, or miss some: see the page about logs.
+    killed = {row["broker"] for row in crashes}
+    books = [row for row in rows["broker_books"] if row["broker"] not in killed]
     return Verdicts(
         "Checked on the tables",
         (
@@ -207,7 +209,7 @@ def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verd
             ),
             Verdict(
                 bool(books) and all(row["balanced"] for row in books),
-                "The books of every replica balance.",
+                "The books of the replicas that were not killed balance.",
                 f"{len(books)} logs: each message delivered, dropped, expired or waiting, once for each receiver.",
             ),
             Verdict(
