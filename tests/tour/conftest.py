@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.tour.processes import Begin
-
-STAGES_ONLY = """
-import json, sys
-from pathlib import Path
-from surecast.tour import STAGES, take_tour
-tour = take_tour(Path(sys.argv[1]), wanted="quick", stages=[one for one in STAGES if one.name in sys.argv[2:]])
-print(json.dumps(tour.as_dict()))
-"""
+from tests.tour.processes import SURECAST, Begin
 
 
 @pytest.fixture
@@ -47,16 +39,17 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 
 @pytest.fixture(scope="session")
-def some_stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """The stages that need no Spark and take seconds, taken once for all tests of the page."""
-    folder = tmp_path_factory.mktemp("tour")
-    done = subprocess.run(
-        [sys.executable, "-c", STAGES_ONLY, str(folder), "plan", "predict", "run"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
+def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """The whole quick tour as its command tells of it, taken once for all tests, whichever process runs them."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    told = root / "tour.json"
+    with (root / "tour.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            command = (SURECAST, "demo", "--quick", "--out", str(root / "tour"), "--json")
+            done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+            assert done.returncode == 0, (done.stdout, done.stderr)
+            told.write_text(done.stdout, encoding="utf-8")
+    found: dict[str, object] = json.loads(told.read_text(encoding="utf-8"))
     return found

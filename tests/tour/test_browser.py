@@ -48,12 +48,12 @@ def opened(browser: Any, report: str, width: int, scheme: str) -> tuple[Any, lis
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")])
 def test_every_figure_is_drawn(
-    some_stages: dict[str, Any], browser: Any, tmp_path: Path, width: int, scheme: str
+    quick_tour: dict[str, Any], browser: Any, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    page, said = opened(browser, some_stages["report"], width, scheme)
+    page, said = opened(browser, quick_tour["report"], width, scheme)
     assert said == []
     found = page.evaluate(FIGURES)
-    assert len(found) == 8  # three of the plan, two of the prediction, three of the run
+    assert len(found) >= 11  # three of the plan, two of the prediction, three of the run, three of the check, one learned
     for name, wide, high, marks, alt in found:
         assert wide > 0.75 * min(width, 1000) - 60, name
         assert high > 150, name
@@ -66,8 +66,8 @@ def test_every_figure_is_drawn(
     page.context.close()
 
 
-def test_the_button_turns_the_lights_off_and_on(some_stages: dict[str, Any], browser: Any) -> None:
-    page, said = opened(browser, some_stages["report"], 1000, "light")
+def test_the_button_turns_the_lights_off_and_on(quick_tour: dict[str, Any], browser: Any) -> None:
+    page, said = opened(browser, quick_tour["report"], 1000, "light")
     for surface in (DARK, LIGHT):
         page.click("#theme")
         page.wait_for_timeout(300)
@@ -78,16 +78,16 @@ def test_the_button_turns_the_lights_off_and_on(some_stages: dict[str, Any], bro
     page.context.close()
 
 
-def test_it_prints_in_light_colours(some_stages: dict[str, Any], browser: Any, tmp_path: Path) -> None:
-    page, said = opened(browser, some_stages["report"], 1000, "dark")
+def test_it_prints_in_light_colours(quick_tour: dict[str, Any], browser: Any, tmp_path: Path) -> None:
+    page, said = opened(browser, quick_tour["report"], 1000, "dark")
     page.pdf(path=tmp_path / "page.pdf", format="A4")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
     assert said == []
     page.context.close()
 
 
-def test_numbers_are_saved_by_a_click(some_stages: dict[str, Any], browser: Any, tmp_path: Path) -> None:
-    page, _ = opened(browser, some_stages["report"], 1000, "light")
+def test_numbers_are_saved_by_a_click(quick_tour: dict[str, Any], browser: Any, tmp_path: Path) -> None:
+    page, _ = opened(browser, quick_tour["report"], 1000, "light")
     with page.expect_download() as download:
         page.click("a[download='gap.csv']")
     download.value.save_as(tmp_path / "gap.csv")
