@@ -36,6 +36,9 @@ __all__ = [
     "Paragraph",
     "Section",
     "Table",
+    "content_policy",
+    "plain_values",
+    "plotly_js",
     "render_page",
     "write_page",
 ]
@@ -122,7 +125,7 @@ def render_page(page: Page) -> str:
     for section in page.sections:
         figures += isinstance(section, Figure)
         body.append(_section(section, figures))
-    scripts = [_plotly_js(), SCRIPT] if figures else []
+    scripts = [plotly_js(), SCRIPT] if figures else []
     theme = ' data-theme="dark"' if page.dark else ""
     subtitle = f'<p class="subtitle">{_text(page.subtitle)}</p>' if page.subtitle else ""
     return "\n".join(
@@ -131,7 +134,7 @@ def render_page(page: Page) -> str:
             f'<html lang="{_text(page.lang)}"{theme}>',
             "<head>",
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(scripts)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             '<meta name="generator" content="Surecast">',
@@ -211,7 +214,8 @@ def _downloads(table: Table, name: str) -> str:
     writer.writerows([[clean(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows])
     records = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     stem = re.sub(r"[^\w.-]+", "-", clean(name)).strip(".-") or "numbers"
-    files = (("csv", "text/csv", text.getvalue()), ("json", "application/json", json.dumps(_plain(records), indent=1)))
+    plain = json.dumps(plain_values(records), indent=1)
+    files = (("csv", "text/csv", text.getvalue()), ("json", "application/json", plain))
     links = []
     for suffix, kind, content in files:
         data = base64.b64encode(content.encode()).decode()
@@ -235,20 +239,20 @@ def _cell(cell: Cell) -> str:
 
 def _json(spec: Any) -> str:
     """JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
-    text = json.dumps(_plain(spec, figures=9), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain_values(spec, figures=9), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _plain(value: Any, figures: int | None = None) -> Any:
+def plain_values(value: Any, figures: int | None = None) -> Any:
     """Plain lists, numbers (rounded to so many figures) and strings; what is not finite becomes null."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(str(k)): _plain(v, figures) for k, v in value.items()}
+        return {clean(str(k)): plain_values(v, figures) for k, v in value.items()}
     if hasattr(value, "tolist"):
-        return _plain(value.tolist(), figures)
+        return plain_values(value.tolist(), figures)
     if isinstance(value, (list, tuple)):
-        return [_plain(v, figures) for v in value]
+        return [plain_values(v, figures) for v in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -256,7 +260,7 @@ def _plain(value: Any, figures: int | None = None) -> Any:
     return value
 
 
-def _policy(scripts: list[str]) -> str:
+def content_policy(scripts: Sequence[str]) -> str:
     """What the page may load: nothing but what stands in it."""
     allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts]
     return (
@@ -265,7 +269,7 @@ def _policy(scripts: list[str]) -> str:
     )
 
 
-def _plotly_js() -> str:
+def plotly_js() -> str:
     """Plotly's JavaScript, as its wheel carries it."""
     from plotly.offline import get_plotlyjs
 

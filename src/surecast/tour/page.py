@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import csv
-import hashlib
 import io
 import json
-import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-from surecast.studio.page import Cell, Figure, Table
+from surecast.studio.page import Cell, Figure, Table, content_policy, plain_values, plotly_js
 from surecast.studio.page_assets import style_sheet
 from surecast.studio.style import clean
 from surecast.tour.content import Block, Code, Numbers, Picture, Result, Text, Tile, Verdict, Verdicts
@@ -37,14 +35,14 @@ def render_tour(results: Sequence[Result], subtitle: str, about: str, following:
     for number, result in enumerate(results, start=1):
         text, figures = _stage(result, number, figures)
         body.append(text)
-    scripts = [_plotly_js(), SCRIPT]
+    scripts = [plotly_js(), SCRIPT]
     return "\n".join(
         [
             "<!DOCTYPE html>",
             '<html lang="en">',
             "<head>",
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(scripts)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             '<meta name="generator" content="Surecast">',
@@ -143,7 +141,7 @@ def _numbers(numbers: Numbers, summary: str) -> str:
     table, name = numbers.table, numbers.name
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    rows = [[_plain(cell) for cell in row] for row in table.rows]
+    rows = [[plain_values(cell, 8) for cell in row] for row in table.rows]
     writer.writerow(table.header)
     writer.writerows(rows)
     records = json.dumps({"columns": list(table.header), "rows": rows}, separators=(",", ":"))
@@ -202,35 +200,5 @@ def _cell(cell: Cell) -> str:
 
 def _json(spec: Any) -> str:
     """JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
-    text = json.dumps(_plain(spec), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain_values(spec, 8), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plain(value: Any) -> Any:
-    """Plain lists, numbers and strings; what is not finite becomes null."""
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return float(f"{value:.8g}") if math.isfinite(value) else None
-    return value
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """What the page may load: nothing but what stands in it."""
-    allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts]
-    return (
-        f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; img-src data: blob:; font-src "
-        "data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _plotly_js() -> str:
-    """Plotly's JavaScript, as its wheel carries it."""
-    from plotly.offline import get_plotlyjs
-
-    script: str = get_plotlyjs()
-    return script.replace("\r\n", "\n").replace("</script", "<\\/script")
