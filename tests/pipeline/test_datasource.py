@@ -16,9 +16,10 @@ from tests.pipeline.network import TOKEN, LogServer
 from surecast.broker.event_log import EventLog, Stopped, read_from
 from surecast.client import SyncGroupClient
 from surecast.errors import ConfigurationError
-from surecast.pipeline.datasource import LOG_SCHEMA, SurecastSource
+from surecast.pipeline.datasource import SurecastSource
 from surecast.pipeline.datasource_log import LogAccess, LogError, LogTruncated, RemoteLog, ranges
 from surecast.pipeline.datasource_publish import Publisher
+from surecast.pipeline.formats import LOG_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

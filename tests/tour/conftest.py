@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.tour.processes import SURECAST, Begin
@@ -39,7 +40,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 
 @pytest.fixture(scope="session")
-def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The whole quick tour as its command tells of it, taken once for all tests, whichever process runs them."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
@@ -49,7 +50,8 @@ def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         if not told.exists():
             command = (SURECAST, "demo", "--quick", "--out", str(root / "tour"), "--json")
             done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-            assert done.returncode == 0, (done.stdout, done.stderr)
-            told.write_text(done.stdout, encoding="utf-8")
-    found: dict[str, object] = json.loads(told.read_text(encoding="utf-8"))
+            told.write_text(done.stdout or json.dumps({"ok": False, "error": done.stderr}), encoding="utf-8")
+    found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    why = [stage["why"] for stage in found.get("stages", ()) if stage["state"] == "failed"]
+    assert found["ok"], why or found
     return found

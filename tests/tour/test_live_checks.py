@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -55,12 +56,28 @@ def test_a_good_run_passes() -> None:
     assert [one.holds for one in verdicts_of(good_run(), STATUS)] == [True] * 5
 
 
-def test_what_is_delivered_again_after_a_change_of_connection_is_no_fault() -> None:
+@pytest.mark.parametrize(("came", "again", "events"), [(6, 1, 0), (6, 2, 1), (8, 8, 4), (9, 4, 2), (20, 11, 5)])
+def test_what_is_delivered_again_after_a_change_of_connection_is_no_fault(came: int, again: int, events: int) -> None:
+    """The last `again` of the first `came` messages come twice; among them may be two counts of one channel."""
     live = good_run()
-    live.arrived["one"].insert(6, live.arrived["one"][4])
+    arrived = live.arrived["one"]
+    arrived[came:came] = [dataclasses.replace(one, again=True) for one in arrived[came - again : came]]
     found = verdicts_of(live, STATUS)
     assert [one.holds for one in found] == [True] * 5
-    assert "1 event messages came twice" in found[2].found
+    assert f"{events} event messages came twice" in found[2].found
+
+
+def test_what_is_sent_again_may_come_for_the_first_time() -> None:
+    live = good_run()
+    arrived = live.arrived["one"]
+    arrived[5:9] = [dataclasses.replace(one, again=True) for one in arrived[3:9]]
+    assert [one.holds for one in verdicts_of(live, STATUS)] == [True] * 5
+
+
+def test_what_comes_twice_on_one_connection_is_a_fault() -> None:
+    live = good_run()
+    live.arrived["one"][8:8] = live.arrived["one"][6:8]
+    assert [one.holds for one in verdicts_of(live, STATUS)] == [True, True, False, True, True]
 
 
 def test_what_was_not_acknowledged_may_be_lost() -> None:

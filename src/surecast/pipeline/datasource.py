@@ -30,19 +30,13 @@ from pyspark.sql.types import StructType
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline.datasource_log import LogAccess, LogError, RemoteLog, ranges
-from surecast.pipeline.formats import BROKER
+from surecast.pipeline.formats import BROKER, LOG_SCHEMA
 
 if TYPE_CHECKING:
     from surecast.pipeline.datasource_publish import Publisher
 
-__all__ = ["LOG_SCHEMA", "PARTITION_RECORDS", "RAW_SCHEMA", "SurecastSource", "raw_batch"]
+__all__ = ["PARTITION_RECORDS", "RAW_SCHEMA", "SurecastSource", "raw_batch"]
 
-LOG_SCHEMA: Final = (
-    "offset BIGINT, time DOUBLE, type STRING, broker STRING, client STRING, user STRING, address STRING, "
-    "filter STRING, topic STRING, message BIGINT, qos INT, bytes BIGINT, receivers BIGINT, queue_length BIGINT, "
-    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT, group STRING, replica INT, "
-    "replicas INT"
-)
 """The columns of docs/logs.md."""
 RAW_SCHEMA: Final = "source STRING, log STRING, file STRING, position BIGINT, bytes BIGINT, text STRING, problem STRING"
 """The columns of raw_records, with option raw=true."""

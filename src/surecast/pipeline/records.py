@@ -13,11 +13,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from surecast.pipeline.formats import BROKER, ZAP
+from surecast.pipeline.formats import BROKER, LOG_SCHEMA, ZAP
 
 __all__ = [
     "EVENT_COLUMNS",
-    "EVENT_SCHEMA",
     "INTERVAL_SOURCES",
     "REQUIRED",
     "ZAP_SOURCES",
@@ -28,13 +27,7 @@ __all__ = [
     "zap_event",
 ]
 
-EVENT_SCHEMA: Final = (
-    "offset BIGINT, time DOUBLE, type STRING, broker STRING, client STRING, user STRING, address STRING, "
-    "filter STRING, topic STRING, message BIGINT, qos INT, bytes BIGINT, receivers BIGINT, queue_length BIGINT, "
-    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT, group STRING, replica INT, "
-    "replicas INT"
-)
-EVENT_COLUMNS: Final = tuple(part.split()[0] for part in EVENT_SCHEMA.split(", "))
+EVENT_COLUMNS: Final = tuple(part.split()[0] for part in LOG_SCHEMA.split(", "))
 _FATE: Final = ("client", "topic", "message", "qos", "bytes", "queue_length")
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "started": ("broker",),
@@ -96,7 +89,7 @@ def judged(raw: DataFrame) -> DataFrame:
 def broker_event(text: Column) -> Column:
     """The columns of docs/logs.md, and `_corrupt` where the line is no such object."""
     options = {"columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "false"}
-    return F.from_json(text, f"{EVENT_SCHEMA}, {_CORRUPT} STRING", options)
+    return F.from_json(text, f"{LOG_SCHEMA}, {_CORRUPT} STRING", options)
 
 
 def _broker_problem(event: Column) -> Column:

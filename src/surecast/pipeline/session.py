@@ -6,7 +6,6 @@ writes in the output folder: tables, metastore, logs. It ends with the process t
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surecast.errors import ConfigurationError, SurecastError
+from surecast.report.files import locked_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,7 @@ def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterat
     java_home = find_java()
     output = output.absolute()
     with ExitStack() as stack:
-        stack.enter_context(_locked(output))
+        stack.enter_context(locked_folder(output, "--output", OutputBusy(output)))
         log = output / "server.log"
         (output / "log4j2.properties").write_text(_LOG_SETTINGS)
         token = secrets.token_hex(16)
@@ -247,24 +247,6 @@ def _command(output: Path, settings: ServerSettings) -> list[str]:
     for name, value in options.items():
         command += ["--conf", f"{name}={value}"]
     return [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-
-
-@contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    """Makes the folder and locks it; the lock ends with the process, however it ends."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        handle = os.open(output / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ConfigurationError(f"--output {output}: {error.strerror or error}; name a folder to write to") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputBusy(output) from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], log: Path, output: Path) -> int:

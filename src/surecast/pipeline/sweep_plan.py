@@ -23,8 +23,8 @@ from surecast.pipeline.sweep import Sweep, run_blocks
 from surecast.plan.placement import FRONT, Constraints, PlacementPlan, PlacementProblem, PlacementReliability, misses
 from surecast.plan.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.plan.placement.exhaustive import count_placements
-from surecast.plan.placement.goals import checked_objectives, losses, pareto_front, rounded, violations
-from surecast.plan.placement.plan import judged, needs_headroom
+from surecast.plan.placement.goals import checked_objectives, losses, pareto_front, violations
+from surecast.plan.placement.plan import FIGURES, judged, needs_headroom
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,18 +35,6 @@ Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]
 PLACEMENTS_PER_BLOCK: Final = 1 << 14
 PLACEMENTS_MAX: Final = 1 << 40
-_ROUNDS: Final = 64
-_FIGURES: Final = (
-    "notification_delay_worst_s",
-    "subscription_delay_worst_s",
-    "notification_delay_mean_s",
-    "notification_rate_per_s",
-    "control_rate_per_s",
-    "message_rate_per_s",
-    "utilisation",
-    "headroom_factor",
-    "table_entries",
-)
 SCHEMA: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -57,7 +45,7 @@ SCHEMA: Final = pa.schema(
         ("cost", pa.float64()),
         ("feasible", pa.bool_()),
         ("overloaded", pa.bool_()),
-        *[(name, pa.float64()) for name in _FIGURES],
+        *[(name, pa.float64()) for name in FIGURES],
         ("utilisation_at", pa.string()),
         ("headroom_at", pa.string()),
         ("reliability", pa.float64()),
@@ -183,7 +171,7 @@ def _marked(plan: PlacementPlan) -> NDArray[np.bool_]:
     evaluation = plan.evaluation
     marked = np.zeros(len(evaluation.placements), dtype=np.bool_)
     points = np.stack([losses(evaluation, name).ravel() for name in plan.front_objectives], axis=1)
-    marked[pareto_front(points, _unbeaten(points, plan.feasible.ravel())) // len(evaluation.algorithms)] = True
+    marked[pareto_front(points, plan.feasible.ravel()) // len(evaluation.algorithms)] = True
     names = {case.brokers for case in (plan.best, *plan.best_by_algorithm.values()) if case is not None}
     names |= {miss.case.brokers for miss in misses(plan)}
     for each in names:
@@ -194,30 +182,6 @@ def _marked(plan: PlacementPlan) -> NDArray[np.bool_]:
     missed = np.where(evaluation.overloaded, np.inf, violations(evaluation, plan.constraints))
     marked[np.unravel_index(int(np.argmin(missed)), missed.shape)[0]] = True
     return marked
-
-
-def _unbeaten(points: Array, allowed: Masks) -> Masks:
-    """`allowed` without most of the rows that another one beats, so that few are left to compare one by one.
-
-    Every round takes a good row, one with a small sum, and leaves out all that it beats.
-
-    >>> _unbeaten(np.array([[1.0, 1.0], [2.0, 3.0], [3.0, 0.5]]), np.array([True, True, True])).tolist()
-    [True, False, True]
-    """
-    left = np.flatnonzero(allowed & ~np.isposinf(points).any(axis=1))
-    known = np.stack([rounded(column) for column in points[left].T], axis=1)
-    finite = np.where(np.isfinite(known), known, 0.0)
-    merit = (finite / np.maximum(np.abs(finite).max(axis=0, initial=0.0), 1e-300)).sum(axis=1)
-    for _ in range(_ROUNDS):
-        if not np.isfinite(merit).any():
-            break
-        best = int(np.argmin(merit))
-        merit[best] = np.inf
-        kept = (known < known[best]).any(axis=1) | (known == known[best]).all(axis=1)
-        left, known, merit = left[kept], known[kept], merit[kept]
-    unbeaten = np.zeros_like(allowed)
-    unbeaten[left] = True
-    return unbeaten
 
 
 def _fingerprint(task: _Task) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from surecast.errors import ConfigurationError
 from surecast.report.checks import check_columns, check_read
 from surecast.report.columns import COLUMNS, NO_SAMPLES, TEXT, Columns, Floats, Ints, Words
 from surecast.report.errors import ReportError
@@ -101,6 +103,27 @@ def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_folder(folder: Path, option: str, busy: Exception) -> Iterator[None]:
+    """Makes a folder, named by an option, and locks it; the lock ends with the process, however it ends.
+
+    Raises `busy` where another process has it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigurationError(f"{option} {folder}: {error.strerror or error}; name a folder to write to") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_parquet(table: pa.Table, file: IO[bytes]) -> None:

@@ -118,7 +118,7 @@ def _hearing(interrupt: Callable[[], None]) -> Iterator[None]:
     """Calls a function at SIGINT and SIGTERM, where this is the main thread, which alone hears signals."""
     loop, known = asyncio.get_running_loop(), []
     for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(ValueError, RuntimeError, NotImplementedError):
+        with suppress(ValueError, RuntimeError):  # in another thread
             before = signal.getsignal(number)
             loop.add_signal_handler(number, interrupt)
             known.append((number, before))

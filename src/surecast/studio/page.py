@@ -37,6 +37,9 @@ __all__ = [
     "Section",
     "Table",
     "content_policy",
+    "html_cell",
+    "html_figure",
+    "html_text",
     "plain_values",
     "plotly_js",
     "render_page",
@@ -127,11 +130,11 @@ def render_page(page: Page) -> str:
         body.append(_section(section, figures))
     scripts = [plotly_js(), SCRIPT] if figures else []
     theme = ' data-theme="dark"' if page.dark else ""
-    subtitle = f'<p class="subtitle">{_text(page.subtitle)}</p>' if page.subtitle else ""
+    subtitle = f'<p class="subtitle">{html_text(page.subtitle)}</p>' if page.subtitle else ""
     return "\n".join(
         [
             "<!DOCTYPE html>",
-            f'<html lang="{_text(page.lang)}"{theme}>',
+            f'<html lang="{html_text(page.lang)}"{theme}>',
             "<head>",
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{content_policy(scripts)}">',
@@ -139,11 +142,11 @@ def render_page(page: Page) -> str:
             '<meta name="color-scheme" content="light dark">',
             '<meta name="generator" content="Surecast">',
             '<link rel="icon" href="data:,">',
-            f"<title>{_text(page.title)}</title>",
+            f"<title>{html_text(page.title)}</title>",
             f"<style>{style_sheet()}</style>",
             "</head>",
             "<body>",
-            f"<header><h1>{_text(page.title)}</h1>{subtitle}</header>",
+            f"<header><h1>{html_text(page.title)}</h1>{subtitle}</header>",
             "<main>",
             *body,
             "</main>",
@@ -168,24 +171,26 @@ def _section(section: Section, number: int) -> str:
     match section:
         case Heading(text, level):
             level = min(6, max(2, level))
-            return f"<h{level}>{_text(text)}</h{level}>"
+            return f"<h{level}>{html_text(text)}</h{level}>"
         case Paragraph(text):
-            return f"<p>{_text(text)}</p>"
+            return f"<p>{html_text(text)}</p>"
         case Bullets(items):
-            return "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
+            return "<ul>" + "".join(f"<li>{html_text(item)}</li>" for item in items) + "</ul>"
         case Figure():
-            return _figure(section, number)
+            return html_figure(section, number)
         case Table():
             return _table(section)
         case Downloads(table, name):
             return _downloads(table, name)
 
 
-def _figure(figure: Figure, number: int) -> str:
-    caption = f"<figcaption>{_text(figure.caption)}</figcaption>" if figure.caption else ""
+def html_figure(figure: Figure, number: int) -> str:
+    """A figure, which the page's script draws from the data beside it."""
+    caption = f"<figcaption>{html_text(figure.caption)}</figcaption>" if figure.caption else ""
     size = f"--ratio: {figure.ratio:.4f}; --least: {figure.height_px_min}px"
     return (
-        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{_text(figure.alt)}" style="{size}">'
+        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{html_text(figure.alt)}" '
+        f'style="{size}">'
         "<noscript>The figure needs JavaScript; the numbers are in the table.</noscript></div>"
         f'<script type="application/json" id="figure-{number}-data">{_json(figure.spec)}</script>{caption}</figure>'
     )
@@ -195,12 +200,12 @@ def _table(table: Table) -> str:
     columns = range(len(table.header))
     numeric = [all(not isinstance(row[i], str) for row in table.rows) and bool(table.rows) for i in columns]
     kinds = [' class="number"' if is_number else "" for is_number in numeric]
-    head = "".join(f'<th scope="col"{kinds[i]}>{_text(table.header[i])}</th>' for i in columns)
+    head = "".join(f'<th scope="col"{kinds[i]}>{html_text(table.header[i])}</th>' for i in columns)
     body = []
     for row in table.rows:
-        first = f'<th scope="row"{kinds[0]}>{_cell(row[0])}</th>'
-        body.append(f"<tr>{first}{''.join(f'<td{kinds[i]}>{_cell(row[i])}</td>' for i in columns[1:])}</tr>")
-    label = _text(table.caption)
+        first = f'<th scope="row"{kinds[0]}>{html_cell(row[0])}</th>'
+        body.append(f"<tr>{first}{''.join(f'<td{kinds[i]}>{html_cell(row[i])}</td>' for i in columns[1:])}</tr>")
+    label = html_text(table.caption)
     return (
         f'<div class="table" role="region" tabindex="0" aria-label="{label}"><table><caption>{label}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
@@ -219,22 +224,23 @@ def _downloads(table: Table, name: str) -> str:
     links = []
     for suffix, kind, content in files:
         data = base64.b64encode(content.encode()).decode()
-        links.append(
-            f'<a download="{_text(stem)}.{suffix}" href="data:{kind};charset=utf-8;base64,{data}">{suffix.upper()}</a>'
-        )
-    return f'<p class="downloads">Save “{_text(table.caption)}” as {" or ".join(links)}.</p>'
+        target = f"data:{kind};charset=utf-8;base64,{data}"
+        links.append(f'<a download="{html_text(stem)}.{suffix}" href="{target}">{suffix.upper()}</a>')
+    return f'<p class="downloads">Save “{html_text(table.caption)}” as {" or ".join(links)}.</p>'
 
 
-def _text(text: str) -> str:
+def html_text(text: str) -> str:
+    """Text as HTML has it."""
     return escape(clean(text), quote=True)
 
 
-def _cell(cell: Cell) -> str:
+def html_cell(cell: Cell, figures: int = 6) -> str:
+    """A cell of a table, a number with so many figures."""
     if cell is None:
         return ""
     if isinstance(cell, str):
-        return _text(cell)
-    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
+        return html_text(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.{figures}g}"
 
 
 def _json(spec: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surecast.studio.style import DARK, FONT_STACK, LIGHT, css_variables
 
-__all__ = ["SCRIPT", "style_sheet"]
+__all__ = ["SCRIPT", "figure_script", "style_sheet"]
 
 _STYLE = """
 :root { color-scheme: light; LIGHT }
@@ -50,13 +50,9 @@ footer { margin-top: 2.5rem; padding-top: .8rem; border-top: 1px solid var(--gri
 }
 """
 
-# Only listed buttons are shown: Plotly's own choice includes one that sends the figure to its maker.
-# Figures are drawn again when the reader's theme changes and before printing, because Plotly wants plain colours.
-# After each drawing, names that lie on others or on markers move a line up or down, or are hidden;
-# those of the top-most trace choose first.
-SCRIPT = """
-"use strict";
-(() => {
+# The figures of the page, their data in the colours of the theme, and what Plotly may do. Only listed buttons are
+# shown: Plotly's own choice includes one that sends the figure to its maker.
+_PRELUDE = """
   const root = document.documentElement;
   const plots = [...document.querySelectorAll(".plot")];
   const specs = plots.map(plot => JSON.parse(document.getElementById(plot.id + "-data").textContent));
@@ -69,6 +65,25 @@ SCRIPT = """
     if (value === null || typeof value !== "object") return value;
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, paint(item, /color/.test(key), css)]));
   };
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const config = {
+    responsive: true, displaylogo: false, scrollZoom: false, displayModeBar: coarse ? false : "hover",
+    showSendToCloud: false, plotlyServerURL: "", typesetMath: false,
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+    toImageButtonOptions: { format: "svg" },
+  };
+"""
+
+
+def figure_script(own: str) -> str:
+    """A script that draws the figures of a page: what all of them begin with, then its own part."""
+    return f'\n"use strict";\n(() => {{{_PRELUDE}{own}}})();\n'
+
+
+# Figures are drawn again when the reader's theme changes and before printing, because Plotly wants plain colours.
+# After each drawing, names that lie on others or on markers move a line up or down, or are hidden;
+# those of the top-most trace choose first.
+SCRIPT = figure_script("""
   const touching = (a, b, room) =>
     a.left < b.right - room && b.left < a.right - room && a.top < b.bottom - room && b.top < a.bottom - room;
   const declutter = plot => {
@@ -91,13 +106,6 @@ SCRIPT = """
         text.style.visibility = free === undefined ? "hidden" : "";
       }
     }
-  };
-  const coarse = matchMedia("(pointer: coarse)").matches;
-  const config = {
-    responsive: true, displaylogo: false, scrollZoom: false, displayModeBar: coarse ? false : "hover",
-    showSendToCloud: false, plotlyServerURL: "", typesetMath: false,
-    modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
-    toImageButtonOptions: { format: "svg" },
   };
   const draw = () => {
     const css = getComputedStyle(root);
@@ -124,8 +132,7 @@ SCRIPT = """
   addEventListener("beforeprint", () => printing(true));
   addEventListener("afterprint", () => printing(false));
   draw();
-})();
-"""
+""")
 
 
 def style_sheet() -> str:

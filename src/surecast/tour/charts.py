@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from surecast.studio.page import Cell, Figure, Table
+from surecast.studio.page import Cell, Figure, Table, plain_values
 from surecast.studio.style import SYMBOLS, clean, plotly_axis, plotly_layout, series_variable
 from surecast.tour.content import Numbers, Picture
 
@@ -142,15 +142,5 @@ def figure(
 
 def picture(title: str, drawn: Figure, header: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Picture:
     """A figure with the numbers behind it, which are shown on request."""
-    plain = [[_plain(cell) for cell in row] for row in rows]
+    plain = [[plain_values(cell) for cell in row] for row in rows]
     return Picture(title, drawn, Numbers(Table(header, plain, title), name, folded=True))
-
-
-def _plain(cell: Any) -> Cell:
-    """A cell without NumPy's types; what is not finite is an empty one."""
-    if isinstance(cell, np.generic):
-        cell = cell.item()
-    if isinstance(cell, float) and not np.isfinite(cell):
-        return None
-    found: Cell = cell
-    return found

@@ -79,6 +79,8 @@ class Arrival:
     at: float
     topic: str
     payload: bytes
+    again: bool = False
+    """Whether the broker says that it may have sent it before, on a connection that ended."""
 
 
 @dataclass(slots=True)
@@ -202,7 +204,7 @@ async def _publish_one(client: GroupClient, one: Sent, deadline_s: float) -> Non
 async def _listen(client: GroupClient, arrived: list[Arrival]) -> None:
     while True:
         message = await client.message()
-        arrived.append(Arrival(time.time(), message.topic, message.payload))
+        arrived.append(Arrival(time.time(), message.topic, message.payload, message.dup))
 
 
 async def _kill_leader(group: LocalGroup, settings: LiveSettings, live: Live) -> None:

@@ -164,19 +164,23 @@ def _events(live: Live, name: str) -> list[bytes]:
 
 
 def _deduplicated(live: Live, name: str) -> list[tuple[str, bytes]]:
-    """The sequence without what was delivered again after a change of connection: at QoS 1 the tail may come twice."""
+    """The sequence without what was delivered again after a change of connection.
+
+    At QoS 1 the end of what came on the one connection may come again at the beginning of the next.
+    """
     found: list[tuple[str, bytes]] = []
-    seen: set[bytes] = set()
-    last: dict[str, bytes] = {}
-    for one in live.arrived[name]:
-        if one.topic.startswith(_EVENTS):
-            if one.payload in seen:
-                continue
-            seen.add(one.payload)
-        elif last.get(one.topic) == one.payload:
-            continue
-        last[one.topic] = one.payload
-        found.append((one.topic, one.payload))
+    arrived = live.arrived[name]
+    at = 0
+    while at < len(arrived):
+        end = at
+        while end < len(arrived) and arrived[end].again:
+            end += 1
+        again = [(one.topic, one.payload) for one in arrived[at:end]]
+        repeated = next((n for n in range(len(again), 0, -1) if found[-n:] == again[:n]), 0)
+        found += again[repeated:]
+        if end < len(arrived):
+            found.append((arrived[end].topic, arrived[end].payload))
+        at = end + 1
     return found
 
 

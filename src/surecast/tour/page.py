@@ -8,11 +8,10 @@ import io
 import json
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final
+from typing import Final
 
-from surecast.studio.page import Cell, Figure, Table, content_policy, plain_values, plotly_js
+from surecast.studio.page import Table, content_policy, html_cell, html_figure, html_text, plain_values, plotly_js
 from surecast.studio.page_assets import style_sheet
-from surecast.studio.style import clean
 from surecast.tour.content import Block, Code, Numbers, Picture, Result, Text, Tile, Verdict, Verdicts
 from surecast.tour.page_assets import SCRIPT, STYLE
 
@@ -20,7 +19,6 @@ __all__ = ["render_tour"]
 
 _ROWS_SHOWN: Final = 200
 """Rows of a table that stand on the page; all of them are in what can be saved."""
-_STATES: Final = {"done": "done", "failed": "failed", "skipped": "skipped"}
 
 
 def render_tour(results: Sequence[Result], subtitle: str, about: str, following: Sequence[tuple[str, str]]) -> str:
@@ -53,13 +51,13 @@ def render_tour(results: Sequence[Result], subtitle: str, about: str, following:
             "<body>",
             '<header><div class="top"><h1>The Surecast tour</h1>',
             '<button id="theme" type="button" hidden aria-label="Switch between light and dark">Dark</button></div>',
-            f'<p class="subtitle">{_text(subtitle)}</p>',
+            f'<p class="subtitle">{html_text(subtitle)}</p>',
             f"<nav>{''.join(_link(result, number) for number, result in enumerate(results, start=1))}</nav></header>",
             "<main>",
             *body,
             _following(following),
             "</main>",
-            f"<footer>{_text(about)} This page is one file and loads nothing from the network.</footer>",
+            f"<footer>{html_text(about)} This page is one file and loads nothing from the network.</footer>",
             *(f"<script>{script}</script>" for script in scripts),
             "</body>",
             "</html>",
@@ -71,8 +69,8 @@ def render_tour(results: Sequence[Result], subtitle: str, about: str, following:
 def _link(result: Result, number: int) -> str:
     took = f"{result.seconds:.1f} s" if result.state == "done" else result.state
     return (
-        f'<a href="#{_text(result.name)}" class="s{number}" style="--stage: {_colour(number)}">'
-        f"<b>{number}. {_text(result.title)}</b><span>{_text(took)}</span></a>"
+        f'<a href="#{html_text(result.name)}" class="s{number}" style="--stage: {_colour(number)}">'
+        f"<b>{number}. {html_text(result.title)}</b><span>{html_text(took)}</span></a>"
     )
 
 
@@ -82,16 +80,16 @@ def _colour(number: int) -> str:
 
 def _stage(result: Result, number: int, figures: int) -> tuple[str, int]:
     """A stage; `figures` counts those before it."""
-    state = f'<span class="state {result.state}">{_STATES[result.state]}, {result.seconds:.1f} s</span>'
+    state = f'<span class="state {result.state}">{result.state}, {result.seconds:.1f} s</span>'
     parts = [
-        f'<section class="stage s{number}" id="{_text(result.name)}">',
-        f'<h2><span class="number-of">{number}</span>{_text(result.title)}{state}</h2>',
-        f'<p class="question">{_text(result.question)}</p>',
+        f'<section class="stage s{number}" id="{html_text(result.name)}">',
+        f'<h2><span class="number-of">{number}</span>{html_text(result.title)}{state}</h2>',
+        f'<p class="question">{html_text(result.question)}</p>',
     ]
     if result.why:
-        parts.append(f'<p class="why"><strong>{_STATES[result.state].capitalize()}.</strong> {_text(result.why)}</p>')
+        parts.append(f'<p class="why"><strong>{result.state.capitalize()}.</strong> {html_text(result.why)}</p>')
     if result.outcome is not None:
-        parts.append(f'<p class="lead">{_text(result.outcome.lead)}</p>')
+        parts.append(f'<p class="lead">{html_text(result.outcome.lead)}</p>')
         parts.append(f'<div class="tiles">{"".join(map(_tile, result.outcome.tiles))}</div>')
         for block in result.outcome.blocks:
             figures += isinstance(block, Picture)
@@ -101,40 +99,32 @@ def _stage(result: Result, number: int, figures: int) -> tuple[str, int]:
 
 
 def _tile(tile: Tile) -> str:
-    more = f"<span>{_text(tile.more)}</span>" if tile.more else ""
-    return f'<div class="tile"><span>{_text(tile.label)}</span><strong>{_text(tile.value)}</strong>{more}</div>'
+    more = f"<span>{html_text(tile.more)}</span>" if tile.more else ""
+    return f'<div class="tile"><span>{html_text(tile.label)}</span><strong>{html_text(tile.value)}</strong>{more}</div>'
 
 
 def _block(block: Block, number: int) -> str:
     match block:
         case Text(text, heading):
-            return (f"<h3>{_text(heading)}</h3>" if heading else "") + f"<p>{_text(text)}</p>"
+            return (f"<h3>{html_text(heading)}</h3>" if heading else "") + f"<p>{html_text(text)}</p>"
         case Numbers():
             return _numbers(block, block.table.caption)
         case Picture(title, figure, numbers):
-            return f"<h3>{_text(title)}</h3>{_figure(figure, number)}{_numbers(numbers, 'The numbers behind it')}"
+            return (
+                f"<h3>{html_text(title)}</h3>{html_figure(figure, number)}{_numbers(numbers, 'The numbers behind it')}"
+            )
         case Verdicts(title, verdicts):
-            return f'<h3>{_text(title)}</h3><ul class="checks">{"".join(map(_verdict, verdicts))}</ul>'
+            return f'<h3>{html_text(title)}</h3><ul class="checks">{"".join(map(_verdict, verdicts))}</ul>'
         case Code(title, text, name):
             return (
-                f"<h3>{_text(title)}</h3><pre><code>{escape(text)}</code></pre>"
+                f"<h3>{html_text(title)}</h3><pre><code>{escape(text)}</code></pre>"
                 f'<p class="downloads">Save it as {_save(name, "text/yaml", text)}.</p>'
             )
 
 
 def _verdict(verdict: Verdict) -> str:
     kind = "open" if verdict.holds is None else "yes" if verdict.holds else "no"
-    return f'<li class="{kind}">{_text(verdict.what)}<span>{_text(verdict.found)}</span></li>'
-
-
-def _figure(figure: Figure, number: int) -> str:
-    size = f"--ratio: {figure.ratio:.4f}; --least: {figure.height_px_min}px"
-    return (
-        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{_text(figure.alt)}" style="{size}">'
-        "<noscript>The figure needs JavaScript; the numbers can be saved below.</noscript></div>"
-        f'<script type="application/json" id="figure-{number}-data">{_json(figure.spec)}</script>'
-        f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
-    )
+    return f'<li class="{kind}">{html_text(verdict.what)}<span>{html_text(verdict.found)}</span></li>'
 
 
 def _numbers(numbers: Numbers, summary: str) -> str:
@@ -153,13 +143,13 @@ def _numbers(numbers: Numbers, summary: str) -> str:
         return _table(table) + saved
     left = len(table.rows) - _ROWS_SHOWN
     rest = f"<p>And {left:,} more rows, which are in the files.</p>" if left > 0 else ""
-    return f"<details><summary>{_text(summary)}</summary>{_table(table)}{rest}</details>{saved}"
+    return f"<details><summary>{html_text(summary)}</summary>{_table(table)}{rest}</details>{saved}"
 
 
 def _save(name: str, kind: str, content: str) -> str:
     data = base64.b64encode(content.encode("utf-8", "replace")).decode()
     shown = name.rpartition(".")[2].upper()
-    return f'<a download="{_text(name)}" href="data:{kind};charset=utf-8;base64,{data}">{_text(shown)}</a>'
+    return f'<a download="{html_text(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html_text(shown)}</a>'
 
 
 def _table(table: Table) -> str:
@@ -167,12 +157,12 @@ def _table(table: Table) -> str:
     rows = table.rows[:_ROWS_SHOWN]
     numeric = [all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in columns]
     kinds = [' class="number"' if is_number else "" for is_number in numeric]
-    head = "".join(f'<th scope="col"{kinds[i]}>{_text(table.header[i])}</th>' for i in columns)
+    head = "".join(f'<th scope="col"{kinds[i]}>{html_text(table.header[i])}</th>' for i in columns)
     body = []
     for row in rows:
-        cells = "".join(f"<td{kinds[i]}>{_cell(row[i])}</td>" for i in columns[1:])
-        body.append(f'<tr><th scope="row"{kinds[0]}>{_cell(row[0])}</th>{cells}</tr>')
-    label = _text(table.caption)
+        cells = "".join(f"<td{kinds[i]}>{html_cell(row[i], 5)}</td>" for i in columns[1:])
+        body.append(f'<tr><th scope="row"{kinds[0]}>{html_cell(row[0], 5)}</th>{cells}</tr>')
+    label = html_text(table.caption)
     return (
         f'<div class="table" role="region" tabindex="0" aria-label="{label}"><table><caption>{label}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
@@ -182,23 +172,5 @@ def _table(table: Table) -> str:
 def _following(commands: Sequence[tuple[str, str]]) -> str:
     if not commands:
         return ""
-    items = "".join(f"<li>{_text(what)}<br><code>{_text(command)}</code></li>" for command, what in commands)
+    items = "".join(f"<li>{html_text(what)}<br><code>{html_text(command)}</code></li>" for command, what in commands)
     return f'<section class="stage next" id="next"><h2>What to try next</h2><ul>{items}</ul></section>'
-
-
-def _text(text: str) -> str:
-    return escape(clean(text), quote=True)
-
-
-def _cell(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, str):
-        return _text(cell)
-    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.5g}"
-
-
-def _json(spec: Any) -> str:
-    """JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
-    text = json.dumps(plain_values(spec, 8), separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from surecast.studio.page_assets import figure_script
+
 __all__ = ["SCRIPT", "STYLE"]
 
 STYLE: Final = """
@@ -74,27 +76,8 @@ pre { background: var(--panel); border: 1px solid var(--grid); border-radius: .5
 
 # Plotly wants plain colours, so figures are drawn again when the theme changes, by the reader's system or by the
 # button, and before printing. On a narrow screen the legend and the margins leave more room for the curves.
-SCRIPT: Final = """
-"use strict";
-(() => {
-  const root = document.documentElement, button = document.getElementById("theme");
-  const dark = matchMedia("(prefers-color-scheme: dark)"), coarse = matchMedia("(pointer: coarse)").matches;
-  const plots = [...document.querySelectorAll(".plot")];
-  const specs = plots.map(plot => JSON.parse(document.getElementById(plot.id + "-data").textContent));
-  const paint = (value, isColour, css) => {
-    if (typeof value === "string") {
-      const name = isColour && /^var[(](--[a-z0-9-]+)[)]$/.exec(value);
-      return name ? css.getPropertyValue(name[1]).trim() : value;
-    }
-    if (Array.isArray(value)) return value.map(item => paint(item, isColour, css));
-    if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, paint(item, /color/.test(key), css)]));
-  };
-  const config = {
-    responsive: true, displaylogo: false, scrollZoom: false, displayModeBar: coarse ? false : "hover",
-    showSendToCloud: false, plotlyServerURL: "", typesetMath: false, toImageButtonOptions: { format: "svg" },
-    modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
-  };
+SCRIPT: Final = figure_script("""
+  const button = document.getElementById("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
   const draw = onPaper => {
     const css = getComputedStyle(root);
     plots.forEach((plot, i) => {
@@ -128,5 +111,4 @@ SCRIPT: Final = """
     show();
   });
   show();
-})();
-"""
+""")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from surecast.predict import POLICIES, predict_dropping, predict_reliability
-from surecast.studio.page import Cell, Table
+from surecast.studio.page import Cell, Table, plain_values
 from surecast.studio.wording import percent
 from surecast.tour.charts import axis, figure, line, picture, share, upright
 from surecast.tour.content import Block, Context, Key, Numbers, Outcome, Picture, Text, Tile
@@ -199,6 +199,6 @@ def _policy_table(report: QoSReport) -> Numbers:
                 _figure(report, "delay_quantile_s", policy, "p99"),
             ]
         )
-    plain = [[None if isinstance(cell, float) and math.isnan(cell) else cell for cell in row] for row in rows]
+    plain = [[plain_values(cell) for cell in row] for row in rows]
     header = ("policy", "parameter found", "delivered", "mean response in s", "99 % within s")
     return Numbers(Table(header, plain, "At 2 events per second, with a target of 7 s"), "policies-at-2")

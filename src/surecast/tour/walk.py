@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import signal
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from surecast.errors import ConfigurationError, SurecastError
+from surecast.report.files import locked_folder, write_whole
 from surecast.tour.content import Context, Outcome, Result, Wanted
 
 __all__ = [
@@ -181,8 +181,9 @@ def take_tour(
     """
     listener = listener or Silent()
     began = time.monotonic()
+    busy = ConfigurationError(f"another demo is writing to {out}: wait for it, or name another folder with --out")
     with (
-        _locked(out),
+        locked_folder(out, "--out", busy),
         interruptible(),
         tempfile.TemporaryDirectory(prefix="surecast-demo-", ignore_cleanup_errors=True) as folder,
     ):
@@ -222,7 +223,6 @@ def _take(stage: Stage, context: Context) -> Result:
 def _write(
     results: Sequence[Result], out: Path, seconds: float, wanted: Wanted, following: Sequence[tuple[str, str]]
 ) -> Path:
-    from surecast.report.files import write_whole
     from surecast.tour.page import render_tour
 
     cores = os.cpu_count() or 1
@@ -255,26 +255,6 @@ def _following(context: Context) -> tuple[tuple[str, str], ...]:
         ("surecast scenario new first.yaml --template overlay", "Describe a system of your own; then docs/tutorial.md.")
     )
     return tuple(found)
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Makes the folder and locks it; the lock ends with the process, however it ends."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ConfigurationError(f"--out {out}: {error.strerror or error}; name a folder to write to") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigurationError(
-                f"another demo is writing to {out}: wait for it, or name another folder with --out"
-            ) from None
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from surecast.protocol.broker import Broker, BrokerSettings, Origin
 from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.group import Edge, GroupMachine
 from surecast.protocol.group.commands import HEAD, RUN_BYTES, Item, items_of, pack, pack_run, read_run
 from surecast.protocol.group.member import Member
@@ -90,6 +93,35 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
     assert Item.RUN in pair.kinds
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
     assert pair.told.broker.tally.published == 47
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent is sent by the home of the readers; the state is the same everywhere, with single messages too."""
+    counted: list[bool] = []
+    count_run = ShortWays.count_run
+
+    def watched(ways: ShortWays, *told: Any) -> bool:
+        counted.append(count_run(ways, *told))
+        return counted[-1]
+
+    monkeypatch.setattr(ShortWays, "count_run", watched)
+    pair = Pair()
+    reader = pair.enter("reader", version)
+    pair.edge.receive(reader, encode(Subscribe(1, (Subscription("a/#", 0),)), version), 5.0)
+    writer = pair.enter("writer", version)
+    for count in (1, 1, 2, 40, 1):
+        pair.edge.receive(writer, messages(version, qos, count), 5.0)
+        pair.step()
+    # The first message asks whether the client may publish; after that nothing is left to do but to count.
+    assert counted == [False, True, True, True, True]
+    assert pair.kinds.count(Item.RUN) == 5
+    assert pair.told.snapshot() == pair.home.snapshot()
+    for machine in (pair.home, pair.told, pair.plain):
+        machine.broker.routes.settle()
+        books = machine.broker.sessions.by_client["reader"].books
+        assert (books.matched, books.delivered, machine.broker.tally.published) == (45, 45, 45)
 
 
 def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:

@@ -9,7 +9,7 @@ from surecast.broker.store_base import MemoryStore
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import ExampleStore, Replica
 from surecast.protocol.paxos.example_store import get, incr, put
-from surecast.protocol.paxos.messages import Accept, Accepted, Message, Prepare, Promise, Propose, Voted
+from surecast.protocol.paxos.messages import Accept, Accepted, Chosen, Message, Prepare, Promise, Propose, Voted
 
 
 def started(replicas: int = 3, **settings: object) -> Group:
@@ -68,6 +68,27 @@ def test_promises_and_votes_wait_for_the_disk_and_so_does_the_own_ballot() -> No
             source, to, message = group.queue.popleft()
             group.replicas[to].receive(source, message, group.now)
     assert not kinds & {Prepare, Promise, Accepted, Voted}
+
+
+def test_a_follower_votes_before_it_carries_out_what_the_proposal_says_is_chosen() -> None:
+    """The vote is what the leader waits for; what is chosen already may wait until it is on its way."""
+    group = started()
+    group.passes = lambda source, to, message: not isinstance(message, Chosen)  # the next proposal tells of it, too
+    leader = group.leader
+    one = group.followers()[0]
+    follower, store = group.replicas[one], group.stores[one]
+    assert group.ask(leader.id, 7, 1, put(b"k", b"1")) == b"+"
+    assert b"k" not in store.pairs
+    before = follower.applied
+    leader.submit([(7, 2, put(b"k", b"2"))], group.now)
+    accept = next(message for to, message in leader.take().messages if to == one and isinstance(message, Accept))
+    assert accept.applied == before + 1
+    follower.receive(leader.id, accept, group.now)
+    turn = follower.take()
+    assert [type(message) for _, message in turn.after] == [Accepted]
+    assert b"k" not in store.pairs
+    follower.synced(turn.number, group.now)
+    assert store.pairs == {b"k": b"1"}
 
 
 def test_the_leader_counts_its_own_vote_when_it_is_stored() -> None:

@@ -20,7 +20,7 @@ from surecast.report.files import write_parquet, write_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FRONT", "PlacementCase", "PlacementPlan", "SearchEnd", "judged", "needs_headroom", "short_names"]
+__all__ = ["FIGURES", "FRONT", "PlacementCase", "PlacementPlan", "SearchEnd", "judged", "needs_headroom", "short_names"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -30,7 +30,7 @@ FRONT: Final = ("worst-delay", "messages", "cost", "headroom")
 
 _JUDGED_AT_ONCE: Final = 64
 
-_FIGURES: Final = (
+FIGURES: Final = (
     "notification_delay_worst_s",
     "subscription_delay_worst_s",
     "notification_delay_mean_s",
@@ -142,7 +142,7 @@ class PlacementPlan:
             value = float(values[placement, algorithm])
             return None if np.isnan(value) else value
 
-        figures: dict[str, Any] = {name: known(getattr(evaluation, name)) for name in _FIGURES}
+        figures: dict[str, Any] = {name: known(getattr(evaluation, name)) for name in FIGURES}
         reliability = float(self.reliability[placement])
         return PlacementCase(
             brokers=self.names(placement),
@@ -186,7 +186,7 @@ class PlacementPlan:
             "cost": pa.array(evaluation.cost[by_place]),
             "feasible": pa.array(self.feasible.ravel()),
             "overloaded": pa.array(evaluation.overloaded.ravel()),
-            **{name: numbers(getattr(evaluation, name)) for name in _FIGURES},
+            **{name: numbers(getattr(evaluation, name)) for name in FIGURES},
             "utilisation_at": components(evaluation.utilisation_at),
             "headroom_at": components(evaluation.headroom_at),
             "reliability": numbers(self.reliability[by_place]),

@@ -182,7 +182,7 @@ class Replica:
         """Takes a message of another replica."""
         node = self.node
         node.now = now
-        node.detector.heard_s[sender] = now
+        node.detector.hear(sender, now)
         self._handlers[type(message)](sender, message)
         self._unsettled = True
 
