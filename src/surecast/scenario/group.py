@@ -38,7 +38,8 @@ class GroupCosts:
 class Group:
     """A group of 2f+1 replicas: its protocol, its network and disks, its costs, and how each replica fails.
 
-    `sync_s` is 0 where nothing is synced. `service` is the broker's own time for a publication, spent at every
+    `sync_s` is 0 where nothing is synced. `moment_s` is how long a leader collects publications while an instance is
+    under way, and for how long it keeps to itself what is chosen in case another proposal follows. `service` is the broker's own time for a publication, spent at every
     replica; None where that is negligible. `failures` are those of one replica, None if it never fails.
 
     >>> group = Group(5)
@@ -54,6 +55,7 @@ class Group:
     sync_s: float = 1e-3
     suspect_s: float = 0.25
     repair: str = "independent"
+    moment_s: float = 1e-3
     costs: GroupCosts = GroupCosts()
     service: Distribution | None = None
     failures: Failures | None = None
@@ -70,7 +72,7 @@ class Group:
                 raise ConfigurationError(f"{name}: {getattr(self, name)!r} is unknown; write one of {', '.join(known)}")
         if self.window < 1:
             raise ConfigurationError(f"window: {self.window} must be 1 or more")
-        for name in ("delay_s", "sync_s"):
+        for name in ("delay_s", "sync_s", "moment_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(f"{name}: {getattr(self, name)} must be 0 or more, and finite")
         if not 0 < self.suspect_s < math.inf:

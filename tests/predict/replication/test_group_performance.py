@@ -7,10 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from surecast.broker.replica.group_file import PaxosSpec
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.replication import failover_s, predict_closed, predict_open, saturation_per_s
+from surecast.predict.replication import failover_s, performance, predict_closed, predict_open, saturation_per_s
 from surecast.predict.replication.election import election_wait_s
 from surecast.predict.replication.gate import Mixture, solve_gate
+from surecast.protocol.paxos import leader
 from surecast.scenario import parse_distribution
 from surecast.scenario.group import Group, GroupCosts
 from surecast.simulate.replication import ClosedLoad, OpenLoad, measure_failovers, simulate_group
@@ -65,16 +67,16 @@ def test_a_mixture_of_uniform_times() -> None:
     ("group", "rate", "within"),
     [
         (Group(1, service=SERVICE), 90.0, 0.06),
-        (Group(3, service=SERVICE), 90.0, 0.1),
+        (Group(3, service=SERVICE), 90.0, 0.08),
         (Group(3, "batch", service=SERVICE), 90.0, 0.12),
         (Group(3, sync_s=0.0), 2000.0, 0.05),
         (Group(3), 1000.0, 0.03),
-        (Group(3, entry="any"), 1000.0, 0.04),
-        (Group(3, "batch"), 1000.0, 0.06),
+        (Group(3, entry="any"), 1000.0, 0.1),
+        (Group(3, "batch"), 1000.0, 0.03),
         (Group(7, delay_s=2e-3), 500.0, 0.05),
         (Group(3, "fast"), 500.0, 0.05),
         (Group(3, "fast", entry="any", sync_s=0.0), 100.0, 0.1),
-        (Group(3), 8000.0, 0.15),
+        (Group(3), 8000.0, 0.04),
     ],
 )
 def test_open_loop_latency_is_that_of_the_real_code(group: Group, rate: float, within: float) -> None:
@@ -87,13 +89,13 @@ def test_open_loop_latency_is_that_of_the_real_code(group: Group, rate: float, w
     assert found.acknowledged_mean_s == pytest.approx(times.mean(), rel=within)
     assert found.acknowledged_quantile_s(0.5) == pytest.approx(np.quantile(times, 0.5), rel=within + 0.03)
     batch = sum(len(run.acknowledged_s) for run in runs) / sum(run.instances for run in runs)
-    assert found.batch_mean == pytest.approx(batch, rel=0.08)
+    assert found.batch_mean == pytest.approx(batch, rel=0.1)
     if group.replicas > 1:
         commit = np.concatenate([run.commit_s for run in runs]).mean()
         assert found.commit_mean_s == pytest.approx(commit, rel=0.12)
     if group.variant != "fast":
         cpu = sum(run.leader_cpu_s for run in runs) / len(times)
-        assert found.leader_cpu_s == pytest.approx(cpu, rel=0.08)
+        assert found.leader_cpu_s == pytest.approx(cpu, rel=0.1)
 
 
 @pytest.mark.parametrize("variant", ["multi", "batch"])
@@ -132,15 +134,13 @@ def test_light_load_by_hand() -> None:
 
 def test_saturation_is_where_the_real_code_stops_keeping_up() -> None:
     group = Group(3, service=SERVICE)
-    # a follower carries out an instance before it votes on the next: leader and followers take turns
-    assert saturation_per_s(group) == pytest.approx(1 / (2 * 2e-3 + 2e-6), rel=1e-3)
-    below, above = (
-        simulate_group(group, OpenLoad(rate, 24), duration_s=4.0, seed=3) for rate in (0.8 * 250, 1.6 * 250)
-    )
+    # followers carry out while the leader does: it is that of one replica
+    assert saturation_per_s(group) == pytest.approx(1 / (2e-3 + 2e-6), rel=1e-3)
+    below, above = (simulate_group(group, OpenLoad(rate, 24), duration_s=4.0, seed=3) for rate in (250.0, 600.0))
     assert below.throughput_per_s == pytest.approx(below.published / 4, rel=0.03)
     assert above.throughput_per_s < 0.9 * above.published / 4
-    with pytest.raises(AssumptionError, match=r"broker b: 260 publications per second come.*order at most 249"):
-        predict_open(group, 260.0, "broker b")
+    with pytest.raises(AssumptionError, match=r"broker b: 510 publications per second come.*order at most 499"):
+        predict_open(group, 510.0, "broker b")
 
 
 def test_more_replicas_more_delay_and_syncs_cost_latency() -> None:
@@ -149,26 +149,32 @@ def test_more_replicas_more_delay_and_syncs_cost_latency() -> None:
 
     assert mean(Group(3)) < mean(Group(5)) < mean(Group(7))
     assert mean(Group(3)) < mean(Group(3, delay_s=1e-3))
-    assert mean(Group(3, window=10)) < mean(Group(3, "batch"))
+    assert mean(Group(3, window=10, delay_s=5e-3)) < mean(Group(3, "batch", delay_s=5e-3))
     assert mean(Group(3, sync_s=0.0)) < mean(Group(3))
 
 
-def test_a_small_window_is_worse_than_none_where_syncs_take_longest() -> None:
-    # two instances under way wait for each other's syncs, and batches are smaller than with one
-    two, one = Group(3, window=2), Group(3, "batch")
-    predicted = [predict_open(group, 2000.0).acknowledged_mean_s for group in (two, one)]
+@pytest.mark.parametrize(("delay_s", "gain"), [(1e-4, 1.0), (5e-3, 0.75)])
+def test_a_window_pays_where_messages_take_long_and_costs_nothing_elsewhere(delay_s: float, gain: float) -> None:
+    # where an instance takes no longer than three syncs there is one at a time, in either variant
+    groups = [Group(3, variant, delay_s=delay_s) for variant in ("multi", "batch")]
+    predicted = [predict_open(group, 1000.0).acknowledged_mean_s for group in groups]
     simulated = [
-        simulate_group(group, OpenLoad(2000.0), duration_s=1.0, seed=1).acknowledged_s.mean() for group in (two, one)
+        simulate_group(group, OpenLoad(1000.0), duration_s=1.5, seed=1).acknowledged_s.mean() for group in groups
     ]
-    assert predicted[0] > predicted[1]
-    assert simulated[0] > simulated[1]
-    assert predicted == pytest.approx(simulated, rel=0.2)
+    assert predicted == pytest.approx(simulated, rel=0.03)
+    assert predicted[0] / predicted[1] == pytest.approx(gain, abs=0.03)
+
+
+def test_prediction_and_product_have_the_same_constants() -> None:
+    settings = PaxosSpec().settings
+    assert settings.space_s == settings.tell_s == Group().moment_s
+    assert leader._SPACE_STORES == performance.SPACE_SYNCS
 
 
 def test_collisions_are_counted_in_the_fast_variant() -> None:
     direct = Group(3, "fast", entry="any")
     rare, frequent = predict_open(direct, 10.0), predict_open(direct, 2000.0)
-    assert rare.collisions < 0.01 < 0.2 < frequent.collisions < 1
+    assert rare.collisions < 0.01 < 0.15 < frequent.collisions < 1
     assert predict_open(Group(3, "fast"), 2000.0).collisions == 0
 
 

@@ -290,6 +290,24 @@ def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_momen
     assert leader.applied == before + 2
 
 
+def test_where_storing_takes_long_proposals_keep_their_distance() -> None:
+    """Three times what storing takes, so that votes that come meanwhile need not wait for the next one to be stored."""
+    group = started(space_s=0.01)
+    leader, one = group.leader, group.leader.id
+    for sequence in range(1, 61):
+        leader.submit([(7, sequence, incr(b"k"))], group.now)
+        turn = leader.take()
+        group.commit(one, turn)
+        group.queue.extend((one, to, message) for to, message in (*turn.messages, *turn.after))
+        group.now += 0.02  # that is how long the disk takes
+        leader.synced(turn.number, group.now)
+        group.settle()
+    group.passes = lambda source, to, message: not isinstance(message, Accepted)
+    group.ask(one, 7, 61, incr(b"k"))
+    group.ask(one, 7, 62, incr(b"k"))
+    assert leader.wake_s == pytest.approx(group.now + 0.06, rel=0.1)
+
+
 def test_a_leader_in_haste_says_what_is_chosen_with_the_next_proposal() -> None:
     """`tell_s`: the others hear of it with the next proposal, or after a moment by itself."""
     group = started(tell_s=0.01)

@@ -40,10 +40,11 @@ class ReplicaNode:
     what must survive; a node owns it and closes it. `link_delay_s` delays whatever is sent, by replica or to all, for
     experiments. `queue_bytes_max` is what waits for one peer; what is more is dropped, and said again by the protocol.
 
-    `on_turn` is called after each turn of the event loop in which the replica did something, when all of it is stored:
-    whatever the handler put aside may be sent then. `on_aside` gets what another node said with `peers.post_aside`:
-    in order, but it may be lost. `on_failed` is called once when the node cannot go on, because of
-    its store or of an exception in the handler: it said nothing that it could not store, and is silent from then on.
+    `on_turn` is called after each turn of the event loop in which the replica did something, and before it syncs its
+    disk: whatever the handler put aside may be sent then, as a majority has stored what it follows from. `on_aside`
+    gets what another node said with `peers.post_aside`: in order, but it may be lost. `on_failed` is called once when
+    the node cannot go on, because of its store or of an exception in the handler: it said nothing that it could not
+    store, and is silent from then on.
 
     >>> async def example() -> bytes:
     ...     from surecast.broker.replica.addresses import parse_address
@@ -299,15 +300,19 @@ class ReplicaNode:
             before = replica.applied
             turn = replica.take()
             peers.post(turn.messages)
-            if turn.records:
-                if self._flush_first:
-                    peers.flush()
-                store.commit(turn.records)
-            peers.post(turn.after)
             for number, answers in turn.replies:
                 call = done.pop(number, None)
                 if call is not None:
                     call(answers)
+            if turn.records:
+                if self._flush_first:  # a sync takes long: whoever waits for what may go at once need not wait for it
+                    peers.flush()
+                    if replica.applied != before:
+                        self.on_turn()
+                store.commit(turn.records)
+            if turn.after:  # a vote leaves before `synced` carries out what is chosen: the leader waits for it
+                peers.post(turn.after)
+                peers.flush()
             replica.synced(turn.number, time.monotonic())
             if turn.is_empty and replica.applied == before:
                 break

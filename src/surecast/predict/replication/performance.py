@@ -6,8 +6,12 @@ go, and links of one delay:
     propose   p(k) = instance + (n-1) peer/2 + k publication
     commit    c(k) = 2 delay + follower instance + k follower publication + sync (+ waiting for the disk)
     carry out a(k) = (n-1) peer/2 + k service                    at the leader, then
-              f(k) = k service                                   at the followers, which vote on nothing meanwhile
+              f(k) = k service                                   at the followers
     in all    C(k) = p(k) + c(k) + a(k)
+
+A follower hears what is chosen with the next proposal, votes on that, and then carries out; where no proposal waits it
+hears so at once, and votes on nothing while it carries out. A leader that has an instance under way collects what comes
+for a moment.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from surecast.scenario.group import Group
 __all__ = ["GroupPerformance", "InstanceTimes", "predict_closed", "predict_open", "saturation_per_s"]
 
 Array = NDArray[np.float64]
-DISK_LEVELS = 8
-"""The wait for a busy disk is uniform; its distribution is taken at so many points."""
+_ALWAYS_BUSY_PER_S = 1e15
+SPACE_SYNCS = 3.0
+"""Proposals keep so many syncs from each other; `protocol.paxos` does that."""
 
 
 @dataclass(frozen=True)
@@ -114,33 +119,48 @@ class InstanceTimes:
         return costs.follower_instance_s + votes + k * (costs.follower_publication_s + self.group.service_s)
 
     def window_limit(self, k: Array) -> Array:
-        """Time between two instances where as many are under way as may be; each then waits for a disk that is busy."""
-        return (self.whole(k) + self.group.sync_s / 2) / self.group.instances_max
+        """Time between two instances where as many are under way as may be."""
+        return self.whole(k) / self.group.instances_max
 
-    def gathering(self, k: Array, rate_per_s: float) -> Array:
-        """How long those gather who go into the next instance together.
-
-        With one instance under way, until it is done; if it followed another at once, its vote came later.
-        """
+    def space(self, k: Array) -> Array:
+        """How long a leader that has an instance under way collects for the next: at most until that is done."""
+        whole = self.whole(k)
         if self.group.instances_max == 1:
-            whole = self.whole(k)
-            return whole - np.expm1(-rate_per_s * whole) * self.follow(k)
-        return np.maximum(self.propose(k) + self.carry_out(k), self.window_limit(k))
+            return whole
+        if self.group.variant == "fast":
+            return np.maximum(self.propose(k) + self.group.sync_s, self.window_limit(k))
+        longest_s = max(self.group.moment_s, SPACE_SYNCS * self.group.sync_s)
+        return np.maximum(np.minimum(whole, longest_s), self.window_limit(k))
 
-    def closed(self, k: Array) -> Array:
+    def gathering(self, k: Array) -> Array:
+        """How long those gather who go into the next instance together."""
+        return np.maximum(self.propose(k) + self.group.sync_s + self.carry_out(k), self.space(k))
+
+    def told_alone(self, k: Array, rate_per_s: float) -> Array:
+        """Share of the instances that followers hear of before the next proposal.
+
+        Nobody came until it was committed, nor while the one before was carried out after a proposal had gone.
+        """
+        none = np.exp(-rate_per_s * (self.propose(k) + self.commit(k)))
+        left = -np.expm1(-rate_per_s * self.carry_out(k))
+        return np.asarray(none * (1.0 - left) / (1.0 - none * left))
+
+    def closed(self, k: Array, rate_per_s: float) -> Array:
         """How long an instance makes later ones wait: as a gate with the same area under the wait.
 
-        With one instance under way, all of it. With several, who comes before the commit waits for the carrying out
-        ahead; who comes later waits for that and, since followers carry out before they vote, for theirs.
+        At least for the space that the leader leaves. Where several are under way, who comes before the commit waits
+        for the carrying out ahead, and who comes while the leader is busy for the rest of that. Followers first carry
+        out what they have heard of, where nobody came soon enough for the next proposal to tell it.
         """
-        if self.group.instances_max == 1:
-            return self.whole(k) + self.follow(k)
         ahead, commit = self.carry_out(k), self.commit(k)
-        first = np.minimum(ahead, commit)
+        told_alone = self.told_alone(k, rate_per_s)
+        follow = told_alone * self.follow(k)
         spread = 0.0 if self.group.service is None else self.group.service.squared_cv * self.group.service_s**2 * k
-        busy = self.propose(k) + ahead + self.follow(k)
-        area = first * ahead - first**2 / 2 + (busy**2 + (2.0 if self.peers else 1.0) * spread) / 2
-        gate: Array = np.maximum(np.sqrt(2.0 * area), self.window_limit(k))
+        first, busy = np.minimum(ahead, commit), self.propose(k) + ahead + follow
+        area = first * ahead - first**2 / 2 + (busy**2 + (1.0 + told_alone if self.peers else 1.0) * spread) / 2
+        gate: Array = np.where(
+            self.space(k) < self.whole(k), np.maximum(np.sqrt(2.0 * area), self.space(k)), self.whole(k) + follow
+        )
         return gate
 
 
@@ -150,9 +170,10 @@ def saturation_per_s(group: Group) -> float:
     >>> round(saturation_per_s(Group(3)))
     500000
     """
-    many = np.array([1e9])
-    closed = float(InstanceTimes(group).closed(many)[0] / many[0])
-    follower = float(InstanceTimes(group).follower_cpu(many)[0] / many[0])
+    many, times = np.array([1e9]), InstanceTimes(group)
+    # in the limit nobody finds the group idle
+    closed = float(times.closed(many, _ALWAYS_BUSY_PER_S)[0] / many[0])
+    follower = float(times.follower_cpu(many)[0] / many[0])
     slowest = max(closed, follower)
     return math.inf if slowest <= 0 else 1.0 / slowest
 
@@ -167,30 +188,30 @@ def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> Gr
     if not 0 <= rate_per_s < math.inf:
         raise ConfigurationError(f"rate_per_s: {rate_per_s} must be 0 or more, and finite")
     times, capacity = InstanceTimes(group), saturation_per_s(group)
-    gate = solve_gate(rate_per_s, times.closed) if rate_per_s < capacity else None
-    gathered = solve_gate(rate_per_s, partial(times.gathering, rate_per_s=rate_per_s)) if gate is not None else None
+    gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s)) if rate_per_s < capacity else None
+    gathered = solve_gate(rate_per_s, times.gathering) if gate is not None else None
     if gate is None or gathered is None:
         raise AssumptionError(
             f"{name}: {rate_per_s:.6g} publications per second come, and {group.replicas} replicas order at most "
             f"{capacity:.6g}; lower the rates, or the broker's service time"
         )
     batch = gathered.batch_mean
-    busy = _disk_busy(group, rate_per_s / batch)
-    disk = [(1.0 - busy, 0.0)]
-    disk += [(busy / DISK_LEVELS, (i + 0.5) / DISK_LEVELS * group.sync_s) for i in range(DISK_LEVELS) if busy > 0]
-    commit = float(times.commit(np.array([batch]))[0])
+    typical = np.array([batch])
+    commit = float(times.commit(typical)[0])
     collided = _collisions(times, rate_per_s / batch)
-    latency = gate.latency(times.whole).plus(disk)
+    # where others wait, a leader proposes for them in the turn in which it answers
+    alone = float(np.exp(-rate_per_s * times.whole(typical))[0])
+    latency = gate.latency(times.whole).plus([(alone, 0.0), (1.0 - alone, float(times.propose(typical)[0]))])
     if collided > 0:
         latency = latency.plus([(1.0 - collided, 0.0), (collided, commit)])
-    latency = _forwarded(times, latency, batch)
+    latency = _through_others(times, latency, rate_per_s, batch)
     return GroupPerformance(
         rate_per_s,
         capacity,
         batch,
         latency.mean_s,
         latency,
-        commit + busy * group.sync_s / 2 + _behind(times, gathered),
+        commit + _behind(times, gathered) + math.prod(_held(times, rate_per_s, batch)),
         _per_publication(gathered, times.leader_cpu),
         _per_publication(gathered, times.follower_cpu) if times.peers else 0.0,
         collided,
@@ -232,7 +253,8 @@ def _in_step(times: InstanceTimes, population: int, think_s: float) -> tuple[Arr
     So many publications at random fill on average m (1 - (1 - 1/m)^population) of m turns. Where more than m - 1 of
     the turns of a round are filled, m cohorts drive each other; otherwise there is room for all, and nobody waits.
     """
-    forward = _forward_s(times) * times.peers / times.group.replicas
+    is_forwarded = times.group.entry == "any" and not times.is_direct
+    forward = 2 * times.group.delay_s * times.peers / times.group.replicas if is_forwarded else 0.0
     for cohorts in range(1, population + 1):
         k = np.array([population / cohorts])
         round_s = float(times.whole(k)[0]) + forward + think_s
@@ -253,8 +275,9 @@ def _in_step(times: InstanceTimes, population: int, think_s: float) -> tuple[Arr
 def _spacing_s(times: InstanceTimes, k: Array) -> float:
     """Least time between two instances."""
     if times.group.instances_max == 1:
-        return float((times.whole(k) + times.follow(k))[0])
-    parts = (times.propose(k) + times.carry_out(k), times.follower_cpu(k), times.window_limit(k))
+        return max(float(times.whole(k)[0]), float(times.follower_cpu(k)[0]))
+    busy = times.propose(k) + times.carry_out(k)
+    parts = (busy, times.space(k), times.follower_cpu(k), times.window_limit(k))
     return max(times.group.sync_s, *(float(part[0]) for part in parts))
 
 
@@ -263,30 +286,20 @@ def _per_publication(gate: Gate, cpu: Times) -> float:
 
 
 def _behind(times: InstanceTimes, gate: Gate) -> float:
-    """Mean wait of a proposal for replicas that still carry out the instance before.
-
-    Who came while the leader was busy waits for all of it, who came later for what is left.
-    """
+    """Mean wait of a proposal for followers that carry out the instance before, and of a commit for the leader."""
     follow, rate = times.follow(gate.sizes), gate.rate_per_s
     if not rate or not follow.any():
         return 0.0
-    one = times.group.instances_max == 1
     ahead = times.carry_out(gate.sizes)
-    idle = np.exp(-rate * (times.whole(gate.sizes) if one else ahead))
+    # who came while the leader carried out waits for all of theirs, who came later for what is left of it
+    came = -np.expm1(-rate * ahead)
     left = follow + np.expm1(-rate * follow) / rate
-    waits = (1.0 - idle) * follow + idle * left
-    if not one:  # who came before the commit of the instance before is chosen while the leader carries that out
-        first = np.minimum(ahead, times.commit(gate.sizes))
-        waits += rate * (first * ahead - first**2 / 2)
+    waits = times.told_alone(gate.sizes, rate) * (came * follow + (1.0 - came) * left)
+    several = times.space(gate.sizes) < times.whole(gate.sizes)
+    # with several under way, one that was proposed before the commit of another is chosen while that is carried out
+    first = np.minimum(ahead, times.commit(gate.sizes))
+    waits += several * rate * (first * ahead - first**2 / 2)
     return float(gate.share @ waits)
-
-
-def _disk_busy(group: Group, instances_per_s: float) -> float:
-    """Share of the instances that find the disk busy: it syncs on as long as something came during the last sync."""
-    load = instances_per_s * group.sync_s
-    if load <= 0 or group.instances_max == 1:
-        return 0.0
-    return load / (load + math.exp(-load))
 
 
 def _collisions(times: InstanceTimes, instances_per_s: float) -> float:
@@ -297,17 +310,37 @@ def _collisions(times: InstanceTimes, instances_per_s: float) -> float:
     return -math.expm1(-2.0 * unknown_s * instances_per_s * times.peers / times.group.replicas)
 
 
-def _forward_s(times: InstanceTimes) -> float:
-    """What a publication takes longer that comes to a replica which does not propose."""
-    if times.group.entry == "leader" or times.is_direct or not times.peers:
-        return 0.0
-    return 2 * times.group.delay_s
+def _held(times: InstanceTimes, rate_per_s: float, batch: float) -> tuple[float, float]:
+    """How often a leader is syncing its next proposal when votes come, and how long these then wait.
+
+    It leaves no space between fast instances.
+    """
+    group, typical = times.group, np.array([batch])
+    if group.variant != "fast" or times.is_direct or not times.peers:
+        return 0.0, 0.0
+    own_s = float(times.propose(typical)[0]) + group.sync_s
+    held_s = 2.0 * own_s - float((times.propose(typical) + times.commit(typical))[0])
+    return -math.expm1(-rate_per_s * own_s), max(0.0, held_s)
 
 
-def _forwarded(times: InstanceTimes, latency: Mixture, batch: float) -> Mixture:
-    """With forwarding to the leader; and the answer comes when the replica has carried it out, after the leader."""
-    extra = _forward_s(times)
-    if not extra and (times.group.entry == "leader" or times.is_direct or not times.peers):
+def _through_others(times: InstanceTimes, latency: Mixture, rate_per_s: float, batch: float) -> Mixture:
+    """With what processors that sync add: they take nothing else meanwhile.
+
+    A publication that comes to a follower waits for it, goes to the leader, and is answered when the follower has voted
+    on the proposal with which it heard of it. Where a replica proposes itself, it waits for its own processor and for
+    the last of a fast quorum.
+    """
+    group, typical = times.group, np.array([batch])
+    if not times.peers or (group.entry == "leader" and group.variant != "fast"):
         return latency
-    n = times.group.replicas
-    return latency.plus([(1 / n, 0.0), (times.peers / n, extra + batch * times.group.service_s)])
+    vote_s = group.sync_s + group.costs.follower_instance_s
+    busy = min(1.0, rate_per_s / batch * vote_s)
+    if times.is_direct:
+        voters = group.fast_quorum - 1
+        return latency.plus([(1.0 - busy, 0.0), (busy, vote_s * (0.5 + voters / (voters + 1.0)))])
+    if group.entry == "leader":
+        again, held_s = _held(times, rate_per_s, batch)
+        return latency.plus([(1.0 - again, 0.0), (again, held_s)])
+    with_next = 1.0 - float(times.told_alone(typical, rate_per_s)[0])
+    extra_s = 2 * group.delay_s + vote_s * (busy / 2 + with_next) + batch * group.service_s
+    return latency.plus([(1 / group.replicas, 0.0), (times.peers / group.replicas, extra_s)])

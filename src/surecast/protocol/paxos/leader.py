@@ -12,6 +12,11 @@ from surecast.protocol.paxos.quorums import Vote, pick_value
 
 __all__ = ["Instance", "Leader", "Stage"]
 
+_SPACE_STORES = 3.0
+"""Proposals keep at least so many times the time that it takes to store one from each other."""
+_SMOOTHING = 0.1
+"""Weight of the newest in the mean of the times that storing took."""
+
 
 class Stage(Enum):
     """How far a replica is on its way to lead."""
@@ -52,6 +57,7 @@ class Leader:
         self.said_applied = 0
         self._proposed_s = 0.0
         self._gap_s = 0.0
+        self._store_s = 0.0
 
     @property
     def leads(self) -> bool:
@@ -116,7 +122,19 @@ class Leader:
             return None
         if not self.instances or self.queue_bytes >= settings.value_bytes_max:
             return node.now
-        return self._proposed_s + settings.space_s
+        return self._proposed_s + self._space_s()
+
+    def _space_s(self) -> float:
+        """Time between proposals while one is under way.
+
+        Storing holds up the votes that are due meanwhile: where it takes long, the next proposal leaves them time.
+        """
+        space_s = self.node.settings.space_s
+        return max(space_s, _SPACE_STORES * self._store_s) if space_s else 0.0
+
+    def stored_in(self, time_s: float) -> None:
+        """The records of a turn took so long to be stored."""
+        self._store_s += _SMOOTHING * (max(0.0, time_s) - self._store_s)
 
     def tells_at(self) -> float | None:
         """When to say by itself how far instances are chosen; None where it has been said."""

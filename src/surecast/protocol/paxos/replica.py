@@ -87,6 +87,7 @@ class Replica:
         self._own: dict[int, list[m.Message]] = {}
         self._heartbeat_s = now
         self._stored_chosen = found.chosen
+        self._storing: tuple[int, float] | None = None
         self._want_more = False
         self._unsettled = True
         self._strangers: set[int] = set()
@@ -205,11 +206,14 @@ class Replica:
             self.leader.step_down()
             if self.election.canvass():
                 self._stand()
-        self._settle()
+        self._unsettled = True
 
     def synced(self, number: int, now: float) -> None:
         """The records of all turns up to this one are durable."""
         node = self.node
+        if self._storing is not None and number >= self._storing[0]:
+            self.leader.stored_in(now - self._storing[1])
+            self._storing = None
         node.now = now
         node.started = True
         if self._own:
@@ -269,6 +273,8 @@ class Replica:
         self._number += 1
         if node.to_self:
             self._own[self._number], node.to_self = node.to_self, []
+        if node.journal.records and self._storing is None:
+            self._storing = (self._number, node.now)
         messages, node.messages = node.messages, []
         after, node.after = node.after, []
         return Turn(self._number, node.journal.take(), messages, after, self.learner.take_replies())

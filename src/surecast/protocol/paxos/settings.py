@@ -26,8 +26,9 @@ class PaxosSettings:
     `election_step_s`: how much longer each next rank waits before it stands for election.
     `backoff_s`: the largest random addition to that wait.
     `resend_s`: time after which an unanswered message is sent again. `retry_s`: likewise for a client's request.
-    `space_s`: while an instance is under way, the next one follows no sooner than this after it, unless it is full;
-    what arrives meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once.
+    `space_s`: while an instance is under way, the next one follows no sooner than this after it, and no sooner than
+    three times what storing one takes, unless it is full; what arrives meanwhile goes into it, and where an instance
+    takes less than this there is one at a time. 0: at once.
     `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and
     by itself only after it. 0: it tells at once. For both the shell has to give the leader a turn then: see
     `Replica.wake_s`.

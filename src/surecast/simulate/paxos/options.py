@@ -20,7 +20,8 @@ class GroupOptions:
     Replicas: a crash at a durability point with probability `crash`, down for `down_s` on average, the unsynced commits
     lost or (for the share `torn`) kept up to a random one; clocks off by up to `drift`. Disks: `disk_s` for a commit on
     average, five times that for the share `slow_disk` of the replicas. `replacements` replicas are replaced by blank
-    ones. `wire`: messages go through the codec. Faults end after `faults_s`; all must be well `heal_s` later.
+    ones. `wire`: messages go through the codec. `moment_s`: how long leaders collect, and keep to themselves what is
+    chosen, where proposals follow each other. Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class GroupOptions:
     slow_disk: float
     replacements: int
     wire: bool
+    moment_s: float
     faults_s: float = 8.0
     heal_s: float = 40.0
 
@@ -68,6 +70,8 @@ class GroupOptions:
             resend_s=0.15,
             retry_s=0.6,
             recover_s=0.08,
+            space_s=self.moment_s,
+            tell_s=self.moment_s,
             cooldown_s=0.5,
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,
@@ -122,6 +126,7 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         slow_disk=rng.choice((0.0, 0.0, 0.3)),
         replacements=rng.choice((0, 0, 1, 2)),
         wire=rng.random() < 0.15,
+        moment_s=rng.choice((0.0, 0.02, 0.1)),
     )
 
 
@@ -145,4 +150,5 @@ def harsher(options: GroupOptions) -> GroupOptions:
         disk_s=0.03,
         slow_disk=0.3,
         wire=False,
+        moment_s=0.0,
     )

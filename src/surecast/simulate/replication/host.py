@@ -1,8 +1,9 @@
-"""One simulated machine: a replica with a processor that does one turn at a time, and a disk that syncs."""
+"""One simulated machine: a replica whose processor does one thing at a time, or waits for its disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from surecast.protocol.paxos.batches import segments_of
 from surecast.scenario.group import Group
 from surecast.simulate.replication.options import settings_of
 
-__all__ = ["Counter", "Host", "Inbox", "publications_in"]
+__all__ = ["Counter", "Host", "Inbox", "Output", "publications_in"]
 
 Request = tuple[int, int, bytes]
 _PROPOSALS = (m.Accept, m.Propose)
@@ -42,16 +43,24 @@ class Counter:
 class Inbox:
     """What waits for the processor of a host."""
 
-    __slots__ = ("is_tick", "messages", "requests", "synced")
+    __slots__ = ("is_tick", "messages", "requests")
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.messages: list[tuple[int, m.Message]] = []
-        self.synced: list[Turn] = []
         self.is_tick = False
 
     def __bool__(self) -> bool:
-        return bool(self.requests or self.messages or self.synced or self.is_tick)
+        return bool(self.requests or self.messages or self.is_tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A turn `after_s` into a spell of work: what may go at once goes, or once it `is_stored` what had to wait."""
+
+    after_s: float
+    turn: Turn
+    is_stored: bool = False
 
 
 class Host:
@@ -75,10 +84,9 @@ class Host:
 
     def _reset(self) -> None:
         self.handler = Counter()
+        self._executed = self._applied = 0
         self.inbox = Inbox()
         self.is_busy = False
-        self.is_writing = False
-        self.unsynced: list[Turn] = []
 
     def start(self, now_s: float) -> None:
         """Starts from what is on the disk."""
@@ -88,6 +96,7 @@ class Host:
         self.replica = Replica(
             self.id, self.handler, members, self._settings, self.disk.items(), seed=self.seed, now=now_s
         )
+        self._executed, self._applied = self.handler.executed, self.replica.applied
 
     def crash(self) -> None:
         """Everything but the disk is gone."""
@@ -103,30 +112,36 @@ class Host:
             else:
                 self.disk[key] = value
 
-    def work(self, replica: Replica, inbox: Inbox, now_s: float) -> tuple[list[Turn], float]:
-        """Lets the replica do all that waits; the turns that come out, and the processor time they take."""
-        executed, applied = self.handler.executed, replica.applied
-        cost_s = self._cost_in(inbox)
+    def work(self, replica: Replica, inbox: Inbox, now_s: float) -> tuple[list[Output], float]:
+        """Lets the replica do all that waits, as the loop of a real one does; what comes out, and how long it takes.
+
+        Proposals and answers leave before the records of a turn are synced, and what rests on these right after. Only
+        then is carried out what another replica said is chosen. While it syncs, a replica does nothing else.
+        """
+        replica.node.now = now_s
+        outputs: list[Output] = []
+        spent_s, synced_s = self._cost_in(inbox), 0.0
         for sender, message in inbox.messages:
             replica.receive(sender, message, now_s)
-        for turn in inbox.synced:
-            replica.synced(turn.number, now_s)
         if inbox.requests:
             replica.submit(inbox.requests, now_s)
         if inbox.is_tick:
             replica.tick(now_s)
-        turns = [replica.take()]
-        while not self.group.sync_s and (turns[-1].records or turns[-1].after or len(turns) == 1):
-            # without syncing a turn is stored at once, and what follows from that belongs to it
-            replica.synced(turns[-1].number, now_s)
-            turns.append(replica.take())
-        cost_s += sum(map(self._cost_out, turns))
-        if self.group.replicas == 1:
-            self.instances += replica.applied - applied
-            cost_s += self.group.costs.instance_s * (replica.applied - applied)
-        cost_s += self._service_s(self.handler.executed - executed)
-        self.cpu_s += cost_s
-        return turns, cost_s
+        while replica.has_more:
+            before = replica.applied
+            turn = replica.take()
+            spent_s += self._cost_out(turn) + self._carried_out_s(replica)
+            outputs.append(Output(spent_s + synced_s, turn))
+            if turn.records:
+                synced_s += self.group.sync_s
+            if turn.records or turn.after:
+                outputs.append(Output(spent_s + synced_s, turn, is_stored=True))
+            replica.synced(turn.number, now_s + spent_s + synced_s)
+            spent_s += self._carried_out_s(replica)
+            if turn.is_empty and replica.applied == before:
+                break
+        self.cpu_s += spent_s
+        return outputs, spent_s + synced_s
 
     def _cost_in(self, inbox: Inbox) -> float:
         costs, total = self.group.costs, self.group.costs.publication_s * len(inbox.requests)
@@ -145,9 +160,17 @@ class Host:
         self.instances += proposed
         return self.group.costs.instance_s * proposed + self.group.costs.peer_s / 2 * len(sent)
 
-    def _service_s(self, count: int) -> float:
-        service = self.group.service
-        return float(service.sample(self.rng, count).sum()) if service is not None and count > 0 else 0.0
+    def _carried_out_s(self, replica: Replica) -> float:
+        """Time for what was carried out since the last call: of the broker itself; a lone replica also orders it so."""
+        count, self._executed = self.handler.executed - self._executed, self.handler.executed
+        slots, self._applied = replica.applied - self._applied, replica.applied
+        service, spent_s = self.group.service, 0.0
+        if service is not None and count > 0:
+            spent_s += float(service.sample(self.rng, count).sum())
+        if self.group.replicas == 1:
+            self.instances += slots
+            spent_s += self.group.costs.instance_s * slots
+        return spent_s
 
 
 def publications_in(values: Iterable[bytes]) -> int:

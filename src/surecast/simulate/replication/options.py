@@ -64,6 +64,8 @@ def settings_of(group: Group) -> PaxosSettings:
         resend_s=max(0.1, 20 * round_s),
         retry_s=max(0.5, 50 * round_s),
         recover_s=max(0.05, 10 * round_s),
+        space_s=group.moment_s,
+        tell_s=group.moment_s,
         vote_window=max(64, 4 * group.window),
         snapshot_every=5_000,
         reply_window=4_096,

@@ -1,8 +1,8 @@
 """A group in virtual time: the real replica code on simulated processors, disks and links, with publishers.
 
-A processor does one turn at a time: it takes all that waits, and what comes out leaves when the turn's processor time
-is over. A disk syncs all turns that wait in one go. Links have one delay and lose nothing. The connection of a
-publisher to a replica that fails breaks at once; it then sends what is under way to another one.
+A processor takes all that waits at once, and then does what the loop of a real replica does, which waits while its disk
+syncs. What comes out leaves as soon as the time up to there is over. Links have one delay and lose nothing. The
+connection of a publisher to a replica that fails breaks at once; it then sends what is under way to another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from surecast.protocol.paxos import Message, Turn
 from surecast.protocol.paxos import messages as m
 from surecast.scenario.group import Group
 from surecast.scenario.streams import Streams
-from surecast.simulate.replication.host import Host
+from surecast.simulate.replication.host import Host, Output
 from surecast.simulate.replication.options import TICKS_PER_HEARTBEAT, ClosedLoad, Load, OpenLoad
 from surecast.simulate.world.clock import CLIENTS, NETWORK, TIMERS, Clock
 
@@ -104,50 +104,37 @@ class GroupWorld:
             return
         inbox, applied = host.inbox, host.replica.applied
         host.inbox = type(inbox)()
-        stored = inbox.synced
-        turns, cost_s = host.work(host.replica, inbox, self.clock.now)
+        outputs, spent_s = host.work(host.replica, inbox, self.clock.now)
         for slot in range(applied + 1, host.replica.applied + 1):
             sent_s = self._proposed.pop((host.id, slot), None)
             if sent_s is not None:
                 self.commits.append((sent_s, self.clock.now))
-        self.clock.at(self.clock.now + cost_s, NETWORK, self._finish, host, life, turns, stored)
+        for output in outputs:
+            self.clock.at(self.clock.now + output.after_s, NETWORK, self._leave, host, life, output)
+        self.clock.at(self.clock.now + spent_s, NETWORK, self._finish, host, life)
 
-    def _finish(self, host: Host, life: int, turns: list[Turn], stored: list[Turn]) -> None:
+    def _leave(self, host: Host, life: int, output: Output) -> None:
         if host.life != life:
             return
-        for turn in stored:
-            self._post(host, turn.after)
-        for turn in turns:
-            self._answer(turn)
-            self._post(host, turn.messages)
-            if not self.group.sync_s:
-                host.store(turn)
-                self._post(host, turn.after)
-            elif not turn.is_empty or turn.number == 1:
-                host.unsynced.append(turn)
-        if self.group.sync_s and not host.is_writing and host.unsynced:
-            self._write(host)
+        if output.is_stored:
+            host.store(output.turn)
+            self._post(host, output.turn.after)
+        else:
+            self._post(host, output.turn.messages)
+            self._answer(output.turn)
+
+    def _finish(self, host: Host, life: int) -> None:
+        if host.life != life or host.replica is None:
+            return
         host.is_busy = False
         if host.inbox:
             self._wake(host)
+        elif (wake_s := host.replica.wake_s) is not None:
+            self.clock.at(max(self.clock.now, wake_s), TIMERS, self._rouse, host, life)
 
-    def _write(self, host: Host) -> None:
-        """Syncs all turns that wait, in one go: group commit."""
-        turns, host.unsynced = host.unsynced, []
-        host.is_writing = True
-        takes_s = self.group.sync_s if any(turn.records for turn in turns) else 0.0
-        self.clock.at(self.clock.now + takes_s, NETWORK, self._written, host, host.life, turns)
-
-    def _written(self, host: Host, life: int, turns: list[Turn]) -> None:
-        if host.life != life:
-            return
-        for turn in turns:
-            host.store(turn)
-        host.is_writing = False
-        host.inbox.synced += [turn for turn in turns if turn.records or turn.after]
-        if host.unsynced:
-            self._write(host)
-        if host.inbox:
+    def _rouse(self, host: Host, life: int) -> None:
+        """The replica asked for a turn at this time."""
+        if host.life == life:
             self._wake(host)
 
     def _post(self, host: Host, messages: list[tuple[int, Message]]) -> None:
