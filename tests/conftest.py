@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -28,3 +33,35 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}: set SURECAST_DATA to a folder that holds topologies/ and latency/")
     return folder
+
+
+@pytest.fixture
+def run_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], subprocess.CompletedProcess[str]]:
+    """Runs `surecast` with these arguments in this process: what is slow to import is imported once."""
+    from surecast.cli import main
+    from surecast.cli.output import console, errors
+
+    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("NO_COLOR", "1")
+    for one in (console, errors):
+        # made when it was imported, before the variables were set
+        monkeypatch.setattr(one, "_width", 110)
+        monkeypatch.setattr(one, "no_color", True)
+
+    def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        command = ["surecast", *arguments]
+        monkeypatch.setattr(sys, "argv", command)
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        code: int | str | None = 0
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as stop:
+                code = stop.code
+                if isinstance(code, str):  # as Python ends with a message
+                    print(code, file=sys.stderr)  # noqa: T201
+                    code = 1
+        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
+        return subprocess.CompletedProcess(command, int(code or 0), *texts)
+
+    return run

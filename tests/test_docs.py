@@ -6,6 +6,7 @@ The blocks of one page run in order, in one empty folder that holds a copy of `e
 - other ``python`` blocks with ``>>>`` are doctests; without, they are executed;
 - ``console`` blocks are commands behind ``$``, each with its expected output (``...`` matches anything); a command
   whose line ends in ``# exits N`` must exit with N; one that needs Spark has more time, and is left out without Java;
+  one that only computes runs in this process, where all that is slow to import is at hand;
 - other blocks are text;
 - ports of the form 188xx are moved to free ones, so that pages may be run at the same time.
 """
@@ -15,11 +16,13 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +41,12 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 RUN_ELSEWHERE = re.compile(r"^(make|git|cd|apt|brew|\.venv|\. \.venv|SURECAST_DATA=)")
 PORT = re.compile(r"\b188\d\d\b")
 ON_SPARK = re.compile(r"^surecast (learn\b|pipeline (run|show)\b)")
+# Such a command starts no other process, talks to none and needs no shell.
+COMPUTES = re.compile(
+    r"^surecast (--version|advise|broker --check-config|cast compare|compare|drop|plan|predict|report|scenario"
+    r"|simulate|sweep|zap (generate|stats))\b(?!.*,measured)[^|&;<>$`*]*$"
+)
+RunHere = Callable[[Sequence[str]], subprocess.CompletedProcess[str]]
 
 
 @dataclass
@@ -82,7 +91,9 @@ RUN_PAGES = [pytest.param(page, marks=[pytest.mark.long] if needs_spark(page) el
 
 
 @pytest.mark.parametrize("page", RUN_PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: RunHere
+) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
@@ -93,7 +104,7 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: p
             elif block.language == "python":
                 run_python(block, page, names)
             elif block.language == "console":
-                run_console(block, page, tmp_path)
+                run_console(block, page, tmp_path, run_here)
     finally:
         end_what_is_left(tmp_path)
 
@@ -134,32 +145,39 @@ def has_spark() -> bool:
     return True
 
 
-def run_console(block: Block, page: Path, folder: Path) -> None:
-    environment = dict(os.environ, COLUMNS="110", NO_COLOR="1", TERM="dumb")
-    environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
+def run_console(block: Block, page: Path, folder: Path, run_here: RunHere) -> None:
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         line, _, expected = part.partition("\n")
         command = EXIT.sub("", line)
-        on_spark = ON_SPARK.match(command) is not None
-        if RUN_ELSEWHERE.match(command) or (on_spark and not has_spark()):
+        if RUN_ELSEWHERE.match(command) or (ON_SPARK.match(command) and not has_spark()):
             continue
         wanted = int(found[1]) if (found := EXIT.search(line)) else 0
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=1200 if on_spark else 120,
-            check=False,
-        )
+        if COMPUTES.match(command):
+            done = run_here(shlex.split(command)[1:])
+        else:
+            done = run_there(command, folder)
         shown = done.stdout + done.stderr
         where = f"{page.name}:{block.line}: {command}"
         assert done.returncode == wanted, f"{where} exited with {done.returncode}:\n{shown}"
         if expected.strip():
             checker = doctest.OutputChecker()
             assert checker.check_output(expected, shown, OPTIONS), f"{where} printed:\n{shown}\nnot:\n{expected}"
+
+
+def run_there(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a shell, as a reader does."""
+    environment = dict(os.environ, COLUMNS="110", NO_COLOR="1", TERM="dumb")
+    environment["PATH"] = str(Path(sys.executable).parent) + os.pathsep + environment["PATH"]
+    return subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200 if ON_SPARK.match(command) else 120,
+        check=False,
+    )
 
 
 def test_there_are_pages() -> None:

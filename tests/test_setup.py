@@ -92,6 +92,7 @@ def test_every_dependency_is_pinned() -> None:
     assert all("==" in line and "://" not in line for line in lines)
 
 
+@pytest.mark.long
 def test_the_pins_run_a_spark_session(tmp_path: Path) -> None:
     """Java, PySpark, pandas and PyArrow of the set-up work together, in a process of their own."""
     pytest.importorskip("pyspark")

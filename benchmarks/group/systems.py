@@ -23,6 +23,8 @@ __all__ = ["Alone", "JetStreamGroup", "Replicated", "System"]
 
 Place = tuple[str, int]
 _SETTLE_S = 0.4  # longer than a replica takes to miss a leader
+_LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB"}
+"""A subscriber of QoS 1 that falls behind loses nothing: what is measured is how fast it gets everything."""
 
 
 class System(Protocol):
@@ -69,6 +71,7 @@ class Alone:
             "listeners": [{"kind": "tcp", "host": HOST, "port": self._port}],
             "state": state,
             "log": {"level": "error"},
+            "limits": _LIMITS,
             "admin_socket": str(folder / "admin.sock"),
         }
         config = folder / "broker.yaml"
@@ -108,7 +111,7 @@ class Replicated:
             "majority": "acknowledged once it is on the disks (fsync) of a majority",
             "none": "acknowledged once the operating systems of a majority have it",
         }[sync]
-        fields = {"sync": sync, "log": {"level": "error"}, **options}
+        fields = {"sync": sync, "log": {"level": "error"}, "limits": _LIMITS, **options}
         self.group = LocalGroup(write_group(folder, replicas, options=fields))
         self.leader = 0
         try:

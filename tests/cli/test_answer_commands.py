@@ -88,7 +88,7 @@ def test_mistakes_are_explained(surecast: Run, arguments: list[str], message: st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [["predict"], ["simulate", "--runs", "2", "--duration", "1h"]])
+@pytest.mark.parametrize("command", [["predict"], ["simulate", "--runs", "2", "--duration", "2min"]])
 def test_what_a_model_leaves_out_is_said(surecast: Run, command: list[str]) -> None:
     change = ["--set", "delivery.replication.replicas=3", "--set", "delivery.coding={}"]
     done = surecast(command[0], "s.yaml", *command[1:], *change, "--scheme", "bypass", "--json")

@@ -77,21 +77,21 @@ def _run(time, which, up, begin_s, brokers, first, neighbour, link_of, ends_a, e
     state, lives = np.ones(brokers + len(ends_a), dtype=np.bool_), np.zeros(brokers, dtype=np.int64)
     reports = np.empty((16, 5), dtype=np.int64)
     queue = np.empty((_QUEUE, 5), dtype=np.int64)
-    total = 0
+    total = np.int64(0)
     i = 0
     while i < len(time):
-        now, reported = time[i], 0
+        now, reported = time[i], np.int64(0)  # a literal would be of another type, and all of it compiled twice
         alone = i + 1 == len(time) or time[i + 1] > now  # then nobody sends over a link that is down
         while i < len(time) and time[i] == now:
             reports = _room(reports, reported + 2 * len(neighbour))
             reported = _change(which[i], up[i], state, lives, net, link_of, ends_a, ends_b, views, reports, reported)
             i += 1
-        tail = 0
+        tail = np.int64(0)
         for r in range(reported):
             queue = _room(queue, tail + len(neighbour) + brokers)
             if lives[reports[r, 0]] == reports[r, 1]:
                 tail = _report(reports[r, 0], reports[r, 2], reports[r, 3] == 1, net, views, queue, tail)
-        head = 0
+        head = np.int64(0)
         while head < tail:
             sender, to, origin = queue[head, 0], queue[head, 1], queue[head, 2]
             # most messages are what their receiver has already, which has no consequences
@@ -111,7 +111,9 @@ def _room(rows, size):
     if size <= len(rows):
         return rows
     grown = np.empty((2 * size, rows.shape[1]), dtype=np.int64)
-    grown[: len(rows)] = rows
+    for i in range(len(rows)):  # a loop compiles in a tenth of the time of an assignment of arrays
+        for j in range(rows.shape[1]):
+            grown[i, j] = rows[i, j]
     return grown
 
 
@@ -147,12 +149,15 @@ def _change(which, up, state, lives, net, link_of, ends_a, ends_b, views, report
     if up == 1:
         for j in range(low, high):
             if state[brokers + link_of[j]] and state[neighbour[j]]:
-                n = _put(reports, n, which, lives[which], neighbour[j], 1, 0)
+                n = _put(reports, n, which, lives[which], neighbour[j], up, 0)
     else:
-        sequence[which] = 0
         count[which] = 0
-        unreached[low:high] = True
-        own_down[which] = marks[low:high].sum()
+        own_down[which] = 0
+        for other in range(brokers):
+            sequence[which, other] = 0
+        for j in range(low, high):
+            unreached[j] = True
+            own_down[which] += marks[j]
     for j in range(low, high):
         other = neighbour[j]
         if state[brokers + link_of[j]] and state[other]:
