@@ -124,7 +124,8 @@ class AdminPort(ClientPort):
 
         self.node.submit([(secrets.randbits(63) | 1, 1, nothing)], answered)
         try:
-            await asyncio.wait_for(done, _LOG_S)
+            async with asyncio.timeout(_LOG_S):
+                await done
         except TimeoutError:
             raise OverloadError(f"replica {self.node.id}: no majority answered within {_LOG_S:g} s") from None
 

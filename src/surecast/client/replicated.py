@@ -257,7 +257,8 @@ class Connection:
         while link is not None and not link.is_lost:
             link.changed.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(link.changed.wait(), self._wait_s / _CHECKS)
+                async with asyncio.timeout(self._wait_s / _CHECKS):
+                    await link.changed.wait()
             now = self._loop.time()
             if any(now - request.sent_s > self._wait_s for request in self._requests.values()):
                 self._trouble = f"replica {self.replica} did not answer within {self._wait_s:g} s"

@@ -69,7 +69,8 @@ class ClientPort:
         if self._server is not None:
             self._server.close()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._server.wait_closed(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._server.wait_closed()
 
     # What doors ask for and tell
 

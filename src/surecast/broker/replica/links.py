@@ -194,7 +194,8 @@ class PeerLink:
             pause_s = wait_s * random.uniform(0.5, 1.0)
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._poked.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._poked.wait()
 
     async def _dial(self) -> None:
         address = self._dialler.address_of(self.peer)

@@ -103,7 +103,8 @@ class Peers:
             await asyncio.gather(*self._closing)
         if self._server is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._server.wait_closed(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._server.wait_closed()
 
     # What is sent
 
