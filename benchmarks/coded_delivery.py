@@ -2,32 +2,30 @@
 simulation.
 
     python benchmarks/coded_delivery.py done          10,000 events to 100 subscribers (about a minute)
-    python benchmarks/coded_delivery.py compare       prediction and simulation, all schemes at three losses
+    python benchmarks/coded_delivery.py compare       prediction and simulation, all schemes at four losses
     python benchmarks/coded_delivery.py bursts        the same losses, five packets in a row on average
     python benchmarks/coded_delivery.py large         100 brokers, 2,000 subscribers, 14 rounds of gossip
-    python benchmarks/coded_delivery.py gossip        gossip alone, with one effect after the other switched off
+    python benchmarks/coded_delivery.py gossip        gossip alone over loss, fan-out, rounds and seeds of the views
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from surecast.predict.coding import Alternative as PredictAlternative
-from surecast.predict.coding import Channel as PredictChannel
 from surecast.predict.coding import Forecaster, predict_coding
 from surecast.predict.coding import audiences_of as predicted_audiences
-from surecast.predict.coding.gossip import mean_of
-from surecast.predict.coding.network import peers_of
+from surecast.predict.coding.delivery import mean_delay
 from surecast.protocol.dissemination import SCHEMES
 from surecast.report import QoSReport
 from surecast.scenario import load_system
 from surecast.simulate.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
-from surecast.simulate.coding.answer import estimate, messages_minimum
+from surecast.simulate.coding.answer import messages_minimum
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "coded.yaml"
 METRICS = ("all_on_time_share", "reliability", "delay_mean_s", "messages_per_event", "bytes_per_event")
@@ -93,46 +91,33 @@ def compare(losses: list[float], half_width: float, changes: dict[str, str], sch
                 print(f"| {loss:g} | {variant} | {events} | " + " | ".join(cells) + f" | {cpu:.0f} |", flush=True)
 
 
-def gossip(losses: list[float], events: int) -> None:
-    """Predicted and simulated gossip alone, as it is and with one simplification of the formula after the other made
-    true in the simulation: complete views, one loss between all peers, answers without delay, no deadline."""
-    for loss in losses:
-        _, whole = load_system(SCENARIO, {"overlay.links.loss": str(loss)})
-        assert whole.delivery.coding is not None
-        (home,) = predicted_audiences(whole)
-        alike = 1.0 - mean_of(peers_of(whole.overlay, home, PredictChannel(), with_source=True).success)
-        links = tuple(replace(link, latency_s=0.01 * link.latency_s) for link in whole.overlay.links)
-        quick = replace(whole, overlay=replace(whole.overlay, links=links))
-        long = replace(quick, publishers=tuple(replace(p, deadline_s=20.0) for p in quick.publishers))
-        for name, system, view_size, peer_loss in (
-            ("as it is", whole, 30, None),
-            ("complete views", whole, 1000, None),
-            ("and equal peers", whole, 1000, alike),
-            ("and quick answers", quick, 1000, alike),
-            ("and 20 s", long, 1000, alike),
-        ):
-            (audience,) = audiences_of(system)
-            homes = [system.subscribers[i].home for i in audience.members]
-            settings = settings_for(whole.delivery.coding, Alternative("gossip"))
-            caster = Caster(
-                system.overlay,
-                audience.source,
-                homes,
-                replace(settings, view_size=min(view_size, len(homes) + 1)),
-                deadline_s=audience.deadline_s,
-                seed=system.seed,
-                channel=Channel(peer_loss=peer_loss),
-            )
-            on_time = caster.run(events).on_time
-            (home,) = predicted_audiences(system)
-            said = Forecaster(system, PredictChannel(peer_loss=peer_loss)).outcome(home, PredictAlternative("gossip"))
-            share, half = estimate(on_time.all(axis=1))
-            mean = float(said.on_time @ home.weights) / home.size
-            print(
-                f"loss {loss:g}, {name}: for all {said.all_on_time:.3f} / {share:.3f} ± {half:.3f}, "
-                f"reliability {mean:.4f} / {on_time.mean():.4f}",
-                flush=True,
-            )
+def gossip(losses: list[float], events: int, seeds: int, changes: dict[str, str]) -> None:
+    """Predicted and simulated gossip alone. Peers' views are a choice of the seed, so that several seeds are simulated;
+    what they differ by is beside each mean."""
+    for loss, fan_out, rounds in itertools.product(losses, (2, 3, 5), (3, 4, 8)):
+        own = {"delivery.coding.gossip.fan_out": str(fan_out), "delivery.coding.gossip.rounds": str(rounds)}
+        _, system = load_system(SCENARIO, {"overlay.links.loss": str(loss), **own, **changes})
+        assert system.delivery.coding is not None
+        (audience,) = audiences_of(system)
+        (home,) = predicted_audiences(system)
+        said = Forecaster(system).outcome(home, PredictAlternative("gossip"))
+        homes = [system.subscribers[i].home for i in audience.members]
+        settings = settings_for(system.delivery.coding, Alternative("gossip"))
+        found = []
+        for seed in range(seeds):
+            deadline_s = audience.deadline_s
+            caster = Caster(system.overlay, audience.source, homes, settings, deadline_s=deadline_s, seed=seed)
+            outcomes = caster.run(events)
+            sent = sum(outcomes.messages().values(), np.zeros(events)).mean()
+            on_time = outcomes.on_time
+            found.append((on_time.all(axis=1).mean(), on_time.mean(), outcomes.done_s[on_time].mean(), sent))
+        mean_s = mean_delay(said.delays, home.weights)
+        forecast = (said.all_on_time, said.on_time @ home.weights / home.size, mean_s, sum(said.messages.values()))
+        cells = [
+            f"{one:.4g} / {simulated.mean():.4g} ({simulated.min():.4g} to {simulated.max():.4g})"
+            for one, simulated in zip(forecast, np.array(found).T, strict=True)
+        ]
+        print(f"| {loss:g} | {fan_out} | {rounds} | " + " | ".join(cells) + " |", flush=True)
 
 
 def _cell(forecast: QoSReport, simulated: QoSReport, metric: str, variant: str, detail: str = "") -> str:
@@ -154,6 +139,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--access-loss", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=None, help="of losses and choices; the overlay is the scenario's")
+    parser.add_argument("--seeds", type=int, default=5, help="of gossip: so many seeds are simulated")
+    parser.add_argument("--burst", action="store_true", help="gossip with losses in bursts")
     parser.add_argument("--half-width", type=float, default=0.01)
     parser.add_argument("--loss", type=float, action="append")
     parser.add_argument("--scheme", choices=SCHEMES, action="append")
@@ -162,9 +149,10 @@ def main() -> None:
         done(chosen.events or 10_000, chosen.rounds, chosen.access_loss, chosen.seed)
         return
     if chosen.what == "gossip":
-        gossip(chosen.loss or [0.1], chosen.events or 4000)
+        bursts = BURSTS if chosen.burst else {}
+        gossip(chosen.loss or [0.05, 0.1, 0.2], chosen.events or 400, chosen.seeds, bursts)
         return
-    losses = [0.1] if chosen.what == "large" else [0.02, 0.05, 0.1, 0.2]
+    losses = [0.1] if chosen.what == "large" else [0.05, 0.1, 0.2, 0.3]
     changes = {"bursts": BURSTS, "large": LARGE}.get(chosen.what, {})
     compare(chosen.loss or losses, chosen.half_width, changes, chosen.scheme or list(SCHEMES))
 

@@ -1,6 +1,6 @@
 """How often the interval of a mean time has the mean, once the distribution is chosen too. About four minutes.
 
-    python benchmarks/learn_coverage.py [--samples 40] [--seed 0]
+    python benchmarks/learn_coverage.py [--samples 40] [--seed 0] [--only "Weibull 0.6"]
 
 Draws times with a mean of 100 s from seven distributions. Each time is watched for a random while, up to a limit: what
 lasts longer is cut off. Prints for each distribution and size the share of samples whose interval of 95 % has the mean,
@@ -47,11 +47,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=DRAWS, help="one distribution in place of all")
     chosen = parser.parse_args()
     print(f"{'':<18}" + "".join(f"{f'{size} up to {limit:.0f} s':>16}" for size, limit in SHAPES) + f"{'all':>8}")
     right = np.zeros((len(DRAWS), len(SHAPES)), dtype=np.int64)
     width = np.zeros((len(DRAWS), len(SHAPES)))
     for i, (name, draw) in enumerate(DRAWS.items()):
+        if chosen.only not in (None, name):
+            continue
         for j, (size, limit_s) in enumerate(SHAPES):
             ratios = []
             for sample in range(chosen.samples):
@@ -62,6 +65,8 @@ def main() -> None:
         shares = right[i] / chosen.samples
         cells = "".join(f"{f'{share:.0%} ({ratio:.2f})':>16}" for share, ratio in zip(shares, width[i], strict=True))
         print(f"{name:<18}{cells}{shares.mean():>8.0%}", flush=True)
+    if chosen.only is not None:
+        return
     shares = right.mean(axis=0) / chosen.samples
     print(f"{'all':<18}" + "".join(f"{share:>16.1%}" for share in shares) + f"{shares.mean():>8.1%}")
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.pipeline.cluster import STATIC, WAIT_S, Cluster, kill, standalone_cluster
 from tests.pipeline.logs import ZAPS, broker_records, rows_of, subscriber_qos, write_log
 from tests.pipeline.network import live_broker
 
-from surecast.errors import ConfigurationError
-from surecast.pipeline import ServerSettings, find_java, open_tables, read_table, run_tables
+from surecast.pipeline import ServerSettings, open_tables, read_table, run_tables
 from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark
 from surecast.plan.placement import Constraints, placement_problem, plan_placement
@@ -31,77 +26,11 @@ from surecast.scenario import load_system
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WAIT_S = 120.0
-LOCAL = "127.0.0.1"
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-STATIC = {
-    "spark.driver.host": LOCAL,
-    "spark.driver.bindAddress": LOCAL,
-    "spark.executor.memory": "512m",
-    "spark.executor.defaultJavaOptions": LEAN,
-    "spark.driver.defaultJavaOptions": LEAN,
-    "spark.default.parallelism": "4",
-    # Work begins when both workers are there, so that the one that is killed has some.
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-}
-
-
-@dataclass(frozen=True)
-class Cluster:
-    master: str
-    workers: list[subprocess.Popen[bytes]]
-
-
-def start(folder: Path, name: str, said: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-    """One part of a cluster, in a process group of its own; and what it says when it is ready."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SPARK")}
-    environment |= {"JAVA_HOME": find_java(), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOCAL}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": LEAN}
-    log = folder / f"{name}.log"
-    with log.open("wb") as opened:
-        command = [str(home / "bin" / "spark-class"), *arguments]
-        process = subprocess.Popen(command, stdout=opened, stderr=opened, env=environment, start_new_session=True)
-    deadline_s = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline_s:
-        if found := re.search(said, log.read_text(errors="replace")):
-            return process, found[0]
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.1)
-    pytest.fail(f"{name} did not start: {log.read_text()[-2000:]}")
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """A machine that is gone: the process and all that it started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    try:
-        find_java()
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    processes = []
-    try:
-        package = "org.apache.spark.deploy"
-        arguments = [f"{package}.master.Master", "--host", LOCAL, "--port", "0", "--webui-port", "0"]
-        master, address = start(tmp_path, "master", rf"spark://{LOCAL}:\d+", *arguments)
-        processes.append(master)
-        for number in range(2):
-            folder = str(tmp_path / f"work{number}")
-            worker = [f"{package}.worker.Worker", "--cores", "1", "--memory", "1g", "--host", LOCAL]
-            worker += ["--webui-port", "0", "--work-dir", folder, address]
-            processes.append(start(tmp_path, f"worker{number}", "Successfully registered", *worker)[0])
-        yield Cluster(address, processes[1:])
-    finally:
-        for process in reversed(processes):
-            kill(process)
+    with standalone_cluster(tmp_path) as started:
+        yield started
 
 
 def slow_squares(folder: Path) -> object:

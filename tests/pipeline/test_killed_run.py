@@ -18,7 +18,8 @@ from surecast.pipeline import SparkFailed, connect, find_java, read_table, run_t
 @pytest.mark.long
 @pytest.mark.parametrize("killed_in", ["raw_records", "broker_events"])
 def test_a_killed_run_is_finished_by_the_next(killed_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With files and a log over the network; the broker goes on while nobody reads. A further run reads nothing."""
+    """With files and a log over the network; the broker goes on while nobody reads. A further run reads nothing, and
+    one that forgets the tables makes the same again."""
     try:
         find_java()
     except ConfigurationError as error:
@@ -67,4 +68,6 @@ def test_a_killed_run_is_finished_by_the_next(killed_in: str, tmp_path: Path, mo
             }
             again = run_tables(spark, inputs, output, access=live.access, configuration=LEAN_RUN)
             assert (again.new_records, again.tables) == (0, report.tables)
+            anew = run_tables(spark, inputs, output, access=live.access, full_refresh=True, configuration=LEAN_RUN)
+            assert (anew.new_records, anew.tables) == (report.records, report.tables)
             spark.stop()

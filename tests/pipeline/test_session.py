@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from surecast.cli.pipeline import app
 from surecast.errors import ConfigurationError
 from surecast.pipeline import OutputBusy, ServerSettings, SparkFailed, connect, find_java, spark_server
+from surecast.pipeline.session import _driver_python
 
 
 def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -36,6 +37,20 @@ def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ConfigurationError, match="has Java 8"):
         find_java()
+
+
+def test_spark_starts_python_with_the_installed_pyspark(tmp_path: Path) -> None:
+    """Spark's own copy has no compiled code, and a stream whose Python does not answer in ten seconds fails."""
+    import pyspark
+
+    library = Path(pyspark.__file__).parent / "python" / "lib"
+    (tmp_path / "with space").mkdir()
+    paths = [library / "pyspark.zip", tmp_path / "with space", *library.glob("py4j-*.zip"), tmp_path / "spark.jar"]
+    asked = "import os, sys, pyspark; print(os.environ['PYTHONPATH'], pyspark.__file__, sys.argv[1:], sep='|')"
+    command = [str(_driver_python(tmp_path)), "-c", asked, "a b", "*"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == f"{tmp_path / 'with space'}|{pyspark.__file__}|['a b', '*']"
 
 
 def test_an_output_in_use_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 from surecast.cli.answers import AlgorithmNames, check_algorithms, check_writable, progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
 from surecast.cli.plan_output import OPTIONS, plan_data, print_plan
-from surecast.cli.spark import SparkMaster, spark_folder
+from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def plan(
     save_scenario: Annotated[Path | None, typer.Option(help="Save the best placement as a scenario (.yaml).")] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes to share the work.")] = 1,
     spark: SparkMaster = None,
+    conf: SparkConf = None,
     limit: Annotated[int, typer.Option(min=0, help="How many cases of the front to list.")] = 10,
     overrides: Overrides = None,
     json: AsJson = False,
@@ -112,7 +113,7 @@ def plan(
         if search or page is not None or workers > 1:
             raise ConfigurationError("--spark: evaluates every case, without --search, --page and --workers")
         found, optimum = _find_on_spark(
-            spark, problem, system, scenario, objective, limits, algorithms, front, resume, out
+            spark, problem, system, scenario, objective, limits, algorithms, front, resume, out, conf
         )
     else:
         found, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
@@ -207,6 +208,7 @@ def _find_on_spark(
     front: Sequence[str] | None,
     resume: bool,
     out: Path | None,
+    conf: list[str] | None,
 ) -> tuple[PlacementPlan, None]:
     """Every case, on the cores of a cluster; all of them are in the folder `out`."""
     from surecast.pipeline.sweep import sweep_session
@@ -216,7 +218,7 @@ def _find_on_spark(
     folder = spark_folder(out)
     reliability = PlacementReliability(problem, system, scenario) if limits.min_reliability is not None else None
     with (
-        sweep_session(spark, folder.with_name(f"{folder.name}.spark")) as session,
+        sweep_session(spark, folder.with_name(f"{folder.name}.spark"), spark_settings(spark, conf)) as session,
         progress_bar("evaluating placements") as progress,
     ):
         found = plan_on_spark(

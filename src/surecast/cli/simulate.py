@@ -22,7 +22,7 @@ from surecast.cli.answers import (
     simulate_system,
 )
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
-from surecast.cli.spark import SparkMaster, spark_folder
+from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def simulate(
     workers: Workers = 1,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
     spark: SparkMaster = None,
+    conf: SparkConf = None,
     runs_out: Annotated[
         Path | None, typer.Option(help="With --spark: folder of what each run found; can be interrupted.")
     ] = None,
@@ -74,7 +75,7 @@ def simulate(
     if spark is not None:
         if method != "walk" or algorithms or policies or workers > 1:
             raise ConfigurationError("--spark: shares the runs of failures (--method walk), without --workers")
-        report = _simulate_on_spark(spark, system, schemes, plan, runs_out)
+        report = _simulate_on_spark(spark, system, schemes, plan, runs_out, conf)
     else:
         with progress_bar("simulating") as progress:
             report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
@@ -91,14 +92,19 @@ def simulate(
 
 
 def _simulate_on_spark(
-    spark: str, system: System, schemes: list[str] | None, plan: SimulationPlan, runs_out: Path | None
+    spark: str,
+    system: System,
+    schemes: list[str] | None,
+    plan: SimulationPlan,
+    runs_out: Path | None,
+    conf: list[str] | None,
 ) -> QoSReport:
     from surecast.pipeline.sweep import sweep_session
     from surecast.pipeline.sweep_runs import simulate_on_spark
 
     folder = spark_folder(runs_out, "--runs-out")
     with (
-        sweep_session(spark, folder.with_name(f"{folder.name}.spark")) as session,
+        sweep_session(spark, folder.with_name(f"{folder.name}.spark"), spark_settings(spark, conf)) as session,
         progress_bar("simulating") as progress,
     ):
         return simulate_on_spark(

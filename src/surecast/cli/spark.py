@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["SparkMaster", "spark_folder"]
+if TYPE_CHECKING:
+    from surecast.pipeline import ServerSettings
+
+__all__ = ["SparkConf", "SparkMaster", "spark_folder", "spark_settings"]
 
 SparkMaster = Annotated[
     str | None,
@@ -17,6 +20,14 @@ SparkMaster = Annotated[
         "--spark",
         metavar="MASTER",
         help="Share the work on Spark: local[4], spark://HOST:PORT, or a Spark Connect server, sc://HOST:PORT.",
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="NAME=VALUE",
+        help="With --spark: a setting of Spark known at its start, such as spark.cores.max=4. May be repeated.",
     ),
 ]
 
@@ -32,3 +43,10 @@ def spark_folder(path: Path | None, option: str = "--out") -> Path:
     if not path.absolute().parent.is_dir():
         raise ConfigurationError(f"{option} {path}: the folder {path.parent} does not exist; create it first")
     return path.absolute()
+
+
+def spark_settings(spark: str, conf: list[str] | None) -> ServerSettings:
+    """What Spark is started with; refuses settings for a server that runs already."""
+    from surecast.cli.pipeline import server_settings
+
+    return server_settings("local[*]", "1g", spark if spark.startswith("sc://") else None, conf)

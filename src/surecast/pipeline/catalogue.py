@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["CLEAN", "STATISTICS", "TABLES"]
+from surecast.errors import ConfigurationError
+
+__all__ = ["CLEAN", "STATISTICS", "TABLES", "chosen_statistics"]
 
 CLEAN: Final[dict[str, str]] = {
     "broker_events": "what brokers logged, one row for each record",
@@ -35,3 +38,22 @@ TABLES: Final[dict[str, str]] = {
     **CLEAN,
     **STATISTICS,
 }
+_OF_CHANGES: Final = (
+    *("channel_viewers", "channel_top", "channel_flow", "channel_stops", "box_sessions", "programme_reach"),
+    "box_departures",
+)
+
+
+def chosen_statistics(names: Sequence[str]) -> tuple[str, ...]:
+    """The statistics that are asked for, with those that they are made from and the list of files.
+
+    >>> chosen_statistics(["channel_top"])
+    ('input_files', 'box_changes', 'channel_viewers', 'channel_top')
+    """
+    strange = [name for name in names if name not in STATISTICS]
+    if strange:
+        raise ConfigurationError(f"there is no statistic {strange[0]!r}; there are: {', '.join(STATISTICS)}")
+    wanted = {"input_files", *names}
+    wanted |= {"channel_viewers"} if "channel_top" in wanted else set()
+    wanted |= {"box_changes"} if wanted & {*_OF_CHANGES} else set()
+    return tuple(name for name in STATISTICS if name in wanted)

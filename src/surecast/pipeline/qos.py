@@ -1,6 +1,8 @@
 """Statistics of quality of service from the event logs of brokers: each function is one materialised view.
 
-A broker is known by the name in its own log, and where the log has none, by the folder of the log.
+A broker is known by the name in its own log, and where the log has none, by the folder of the log. The replicas of a
+group are one broker, by the name of the group: what several of them wrote down counts once. Only `broker_uptime` is of
+each replica, for it is replicas that fail.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ __all__ = [
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 ACCURACY: Final = 10_000  # a quantile's rank is right to 1/10,000; it is exact for fewer values than that
 _FATES: Final = ("delivered", "dropped", "expired")
+_TOLD: Final = tuple(name for name in EVENT_COLUMNS if name not in ("offset", "broker", "group", "replica", "replicas"))
+_ORDER: Final = ("at_s", "copy", "offset")
+"""The order of events: by offset in the log of one broker, by time in the logs of a group."""
 
 
 def input_files(spark: SparkSession) -> DataFrame:
@@ -103,7 +108,7 @@ def broker_books(spark: SparkSession) -> DataFrame:
         _count(known & (F.col("fates") > F.col("receivers"))).alias("overdrawn"),
         F.coalesce(F.sum(F.when(~known, F.col("fates"))), F.lit(0)).alias("unpublished"),
     )
-    lost = events.where("type = 'lost'").groupBy("broker").agg(F.sum("records").alias("lost_records"))
+    lost = _lost_records(spark)
     lost_records = F.coalesce("lost_records", F.lit(0))
     faults = F.col("overdrawn") + F.col("unpublished") + lost_records
     columns = ("broker", "messages", "receivers", *_FATES, "waiting", "overdrawn", "unpublished")
@@ -119,12 +124,12 @@ def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
     keys = ["broker", "log", "client", "filter"]
     kinds = events.where(F.col("type").isin("subscribed", "unsubscribed")).select(
         *keys,
-        "offset",
+        *_ORDER,
         "time",
         (F.col("type") == "subscribed").cast("int").alias("held"),
     )
     # A subscription that is made again changes nothing, and one that is not held cannot end.
-    before = F.lag("held", 1, 0).over(Window.partitionBy(*keys).orderBy("offset", "time"))
+    before = F.lag("held", 1, 0).over(Window.partitionBy(*keys).orderBy(*_ORDER))
     changes = kinds.select("broker", window, (F.col("held") - before).alias("change"))
     changes = changes.groupBy("broker", "start_s").agg(F.sum("change").alias("change"))
     counted = events.groupBy("broker", window).agg(
@@ -144,24 +149,29 @@ def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
 
 
 def broker_uptime(spark: SparkSession) -> DataFrame:
-    """For each broker: the intervals in which it was up, and whether each ended by `stopped`, a `crash` or not yet.
+    """For each broker or replica: the intervals in which it was up, and whether each ended by `stopped`, by a `crash`
+    or not yet.
 
     A life begins with its `started`: a replica of a group that catches up then writes down what was before.
     After a crash `up_to_s` is the last record before the next start: the broker was up at least until then, and down
     at the latest one interval of `alive` records later.
     """
-    by_offset = Window.partitionBy("broker", "log").orderBy("offset", "time")
+    by_offset = Window.partitionBy("process", "log").orderBy("offset", "time")
     starts = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(by_offset)
-    lives = _events(spark).select("broker", "log", "type", "time", starts.alias("life"))
-    found = lives.groupBy("broker", "log", "life").agg(
+    lives = _logged(spark).select("process", "log", "type", "time", starts.alias("life"))
+    found = lives.groupBy("process", "log", "life").agg(
         F.coalesce(F.min(F.when(F.col("type") == "started", F.col("time"))), F.min("time")).alias("up_from_s"),
         F.max("time").alias("up_to_s"),
         F.max(F.when(F.col("type") == "stopped", F.lit(True)).otherwise(F.lit(False))).alias("stopped"),
     )
-    last = F.max("life").over(Window.partitionBy("broker", "log")) == F.col("life")
+    last = F.max("life").over(Window.partitionBy("process", "log")) == F.col("life")
     ended = F.when(F.col("stopped"), F.lit("stopped")).when(last, F.lit("open")).otherwise(F.lit("crash"))
     return found.select(
-        "broker", "up_from_s", "up_to_s", ended.alias("ended_by"), (F.col("life") > 0).alias("seen_start")
+        F.col("process").alias("broker"),
+        "up_from_s",
+        "up_to_s",
+        ended.alias("ended_by"),
+        (F.col("life") > 0).alias("seen_start"),
     )
 
 
@@ -190,15 +200,55 @@ def publisher_rates(spark: SparkSession) -> DataFrame:
     return found.select("broker", "client", *columns, rate, variation.alias("gap_variation_squared"))
 
 
-def _events(spark: SparkSession) -> DataFrame:
-    """The events of brokers, each with the name of its broker."""
+def _logged(spark: SparkSession) -> DataFrame:
+    """The records of brokers and replicas, each with the name of its `process`, and its `of_group` if it has one."""
     events = spark.read.table("broker_events")
-    names = events.where("broker IS NOT NULL").groupBy("log").agg(F.max_by("broker", "offset").alias("name"))
+    named = events.where("broker IS NOT NULL").groupBy("log")
+    starts = F.when(F.col("group").isNotNull(), F.col("offset"))
+    names = named.agg(F.max_by("broker", "offset").alias("name"), F.max_by("group", starts).alias("of_group"))
     # Named one by one: `drop` would look the table up before the graph has brought it up to date.
-    broker = F.coalesce("name", "log").alias("broker")
+    columns = [name for name in EVENT_COLUMNS if name not in ("broker", "group", "replica", "replicas")]
     return events.join(F.broadcast(names), "log", "left").select(
-        broker, *[n for n in EVENT_COLUMNS if n != "broker"], "log"
+        F.coalesce("name", "log").alias("process"), "of_group", *columns, "log"
     )
+
+
+def _events(spark: SparkSession) -> DataFrame:
+    """What happened at brokers: each event once, with its broker, and in an order that `_ORDER` says.
+
+    All replicas of a group write down the same, with the same time. One that was down has it later, or not at all, and
+    may write the last records before a crash again.
+    """
+    logged = _logged(spark)
+    alone = logged.where("of_group IS NULL").select(
+        F.col("process").alias("broker"), *_TOLD, "log", F.lit(0.0).alias("at_s"), F.lit("").alias("copy"), "offset"
+    )
+    once = (
+        logged.where("of_group IS NOT NULL")
+        .groupBy("of_group", *_TOLD)
+        .agg(F.min(F.struct("log", "offset")).alias("first"))
+    )
+    return alone.unionByName(
+        once.select(
+            F.col("of_group").alias("broker"),
+            *_TOLD,
+            F.concat(F.lit("group "), F.col("of_group")).alias("log"),
+            F.col("time").alias("at_s"),
+            F.col("first.log").alias("copy"),
+            F.col("first.offset").alias("offset"),
+        )
+    )
+
+
+def _lost_records(spark: SparkSession) -> DataFrame:
+    """For each broker, records that its log could not write. Of a group, those of the replica that lost fewest: what
+    one of its logs has is not lost."""
+    lost = F.coalesce(F.sum(F.when(F.col("type") == "lost", F.col("records"))), F.lit(0)).alias("lost")
+    of_logs = _logged(spark).groupBy("process", "of_group", "log").agg(lost)
+    of_processes = of_logs.groupBy("process", "of_group").agg(F.sum("lost").alias("lost"))
+    broker = F.coalesce("of_group", "process").alias("broker")
+    # A broker that is no group has one process.
+    return of_processes.groupBy(broker).agg(F.min("lost").alias("lost_records"))
 
 
 def _fates(spark: SparkSession) -> DataFrame:

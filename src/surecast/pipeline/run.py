@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline.accounts import QUARANTINE, count_raw, differences
-from surecast.pipeline.catalogue import CLEAN, TABLES
+from surecast.pipeline.catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics
 from surecast.pipeline.datasource_log import LogAccess, log_at
 from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
 
@@ -50,7 +50,7 @@ class RunReport:
     waiting_bytes: dict[str, int]
     """By file, what is not read yet: a last line without its end. Empty where the files are on another machine."""
     tables: dict[str, int]
-    """Rows of every table."""
+    """Rows of every table that this run brought up to date."""
     duration_s: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,6 +69,7 @@ def run_pipeline(
     by_command: bool = False,
     access: LogAccess | None = None,
     storage: str | None = None,
+    statistics: Sequence[str] | None = None,
     configuration: Mapping[str, str] | None = None,
     progress: Callable[[str, str], None] | None = None,
 ) -> RunReport:
@@ -76,8 +77,8 @@ def run_pipeline(
 
     An input is a file, a folder, or the address of a broker's HTTP listener, whose log is read with `access`.
     `by_command` lets `spark-pipelines run` do the work, in place of the Spark session at hand. `storage` is a URL that
-    Spark and all its workers can write to, for the state of the streams; by default a folder of `output`. The report is
-    in the output folder too.
+    Spark and all its workers can write to, for the state of the streams; by default a folder of `output`. `statistics`
+    names those to compute, in place of all; others stay as they are. The report is in the output folder too.
     """
     started_s = time.monotonic()
     paths = [_absolute(name) for name in inputs]
@@ -95,6 +96,7 @@ def run_pipeline(
             by_command_at=address if by_command else None,
             access=access,
             storage=storage,
+            statistics=statistics,
             configuration=configuration,
             progress=progress,
             started_s=started_s,
@@ -115,7 +117,7 @@ def open_tables(
             remote, log = server.remote, server.log
         else:
             output.mkdir(parents=True, exist_ok=True)
-        spark = connect(remote)
+        spark = connect(remote, settings.py_files if settings else ())
         stack.callback(_close, spark)
         with _told(output, log):
             yield spark, remote
@@ -152,24 +154,27 @@ def run_tables(
     by_command_at: str | None = None,
     access: LogAccess | None = None,
     storage: str | None = None,
+    statistics: Sequence[str] | None = None,
     configuration: Mapping[str, str] | None = None,
     progress: Callable[[str, str], None] | None = None,
     started_s: float | None = None,
 ) -> RunReport:
     """The same in a session that is open already; `by_command_at` is the address for `spark-pipelines`."""
     from surecast.pipeline.graph import Settings, run_by_command, run_in_session, write_project
-    from surecast.pipeline.tables import INPUTS_KEY, WINDOW_KEY, define
+    from surecast.pipeline.tables import INPUTS_KEY, STATISTICS_KEY, WINDOW_KEY, define
 
     started_s = time.monotonic() if started_s is None else started_s
     if not database.isidentifier():
         raise ConfigurationError(f"--database {database}: write a name of letters, digits and underscores")
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
     access = access or LogAccess()
+    chosen = chosen_statistics(tuple(STATISTICS) if statistics is None else statistics)
     settings = Settings(
         storage=storage or _as_url(output / "checkpoints"),
         configuration={
             INPUTS_KEY: json.dumps([_absolute(name) for name in inputs]),
             WINDOW_KEY: repr(window_s),
+            STATISTICS_KEY: ",".join(chosen),
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "4",
             "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
@@ -184,7 +189,8 @@ def run_tables(
         run_in_session(spark, lambda session: define(session, access), settings, progress)
     else:
         run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
-    return _report(spark, settings, inputs, before, started_s)
+    made = [name for name in TABLES if name in chosen or name not in STATISTICS]
+    return _report(spark, settings, inputs, made, before, started_s)
 
 
 def read_table(spark: SparkSession, name: str, limit: int, database: str = "default") -> list[dict[str, Any]]:
@@ -198,7 +204,9 @@ def read_table(spark: SparkSession, name: str, limit: int, database: str = "defa
     return [row.asDict(recursive=True) for row in rows]
 
 
-def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], before: int, started_s: float) -> RunReport:
+def _report(
+    spark: SparkSession, settings: Settings, inputs: Sequence[str], made: Sequence[str], before: int, started_s: float
+) -> RunReport:
     from pyspark.sql import functions as F  # noqa: N812
 
     def table(name: str) -> Any:
@@ -206,7 +214,7 @@ def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], befo
 
     reasons = table("quarantine").groupBy("reason").count().orderBy("reason").collect()
     files = table("input_files").select("file", "records", "read_bytes").collect()
-    counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in TABLES]
+    counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in made]
     whole = counts[0]
     for each in counts[1:]:
         whole = whole.unionAll(each)
@@ -225,7 +233,7 @@ def _report(spark: SparkSession, settings: Settings, inputs: Sequence[str], befo
         quarantined=quarantined,
         new_records=records - before,
         waiting_bytes=_waiting(inputs, {row["file"]: row["read_bytes"] for row in files}),
-        tables={name: tables[name] for name in TABLES},
+        tables={name: tables[name] for name in made},
         duration_s=time.monotonic() - started_s,
     )
 

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surecast.errors import ConfigurationError, SurecastError
@@ -30,6 +31,13 @@ __all__ = ["OutputBusy", "Server", "ServerSettings", "SparkFailed", "connect", "
 
 JAVA_OLDEST: Final = 17
 START_S: Final = 180.0
+PY_FILES: Final = "spark.submit.pyFiles"
+_ARCHIVES: Final = "spark.archives"
+_FILES: Final = "spark.files"
+_PYTHON: Final = "spark.pyspark.python"
+_WORKER_PYTHON: Final = "spark.sql.execution.pyspark.python"
+_PATH: Final = "spark.executorEnv.PATH"
+_USUAL_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _ERROR_CHARACTERS: Final = 600
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
 _BRIEF: Final = {
@@ -44,6 +52,21 @@ _BRIEF: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.hadoop.hive.stats.autogather": "false",
 }
+_DRIVER_PYTHON: Final = """\
+#!/bin/sh
+# Python without Spark's own copy of pyspark, which has no compiled code: the installed one starts three times as fast.
+set -f
+kept=
+IFS=:
+for each in $PYTHONPATH; do
+  case $each in
+    */python/lib/pyspark.zip | */python/lib/py4j-*.zip | *.jar) ;;
+    *) kept=$kept${{kept:+:}}$each ;;
+  esac
+done
+unset IFS
+PYTHONPATH=$kept exec {interpreter} "$@"
+"""
 _LOG_SETTINGS: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = console
@@ -84,6 +107,15 @@ class ServerSettings:
     """Whether there is little to do, so that Spark spares what only long work earns back. None: by the size of what a
     run reads and has read."""
 
+    @property
+    def py_files(self) -> list[str]:
+        """Files of Python code that go to the workers, as `spark.submit.pyFiles` has them.
+
+        >>> ServerSettings(static={"spark.submit.pyFiles": "surecast.zip, more.zip"}).py_files
+        ['surecast.zip', 'more.zip']
+        """
+        return [name for text in self.static.get(PY_FILES, "").split(",") if (name := text.strip())]
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -105,7 +137,7 @@ def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterat
         log = output / "server.log"
         (output / "log4j2.properties").write_text(_LOG_SETTINGS)
         token = secrets.token_hex(16)
-        environment = _environment(java_home, token, settings.master)
+        environment = _environment(java_home, token, settings.master, _driver_python(output))
         command = [sys.executable, "-m", "surecast.pipeline.guard", *_command(output, settings)]
         opened = stack.enter_context(log.open("wb"))
         process = subprocess.Popen(
@@ -124,8 +156,11 @@ def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterat
         yield Server(f"sc://localhost:{port}/;token={token}", pid, log)
 
 
-def connect(remote: str) -> SparkSession:
+def connect(remote: str, py_files: Sequence[str] = ()) -> SparkSession:
     """A new session on a Spark Connect server, with the time zone that all tables are in.
+
+    `py_files` go to the server and from there to its workers, where they can be imported from. A Spark Connect server
+    does nothing with those that it is started with (`--py-files`): they belong to a session.
 
     >>> connect("somewhere")
     Traceback (most recent call last):
@@ -137,6 +172,11 @@ def connect(remote: str) -> SparkSession:
             f"--remote {remote}: write the address of a Spark Connect server, such as sc://localhost:15002"
         )
     _check_pyspark()
+    missing = [name for name in py_files if not Path(name).is_file()]
+    if missing:
+        raise ConfigurationError(
+            f"{PY_FILES} {missing[0]}: there is no such file; python -m surecast.pipeline.ship makes it"
+        )
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -148,6 +188,8 @@ def connect(remote: str) -> SparkSession:
         patient = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, initial_backoff=100, max_backoff=4000)
         cast(Any, spark).client.set_retry_policies([patient])
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+        if py_files:
+            spark.addArtifacts(*py_files, pyfile=True)
     except PySparkException as error:
         where = remote.partition("/;")[0]
         told = re.search(r'details = "([^"]*)"', str(error))
@@ -208,16 +250,28 @@ def _spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def _environment(java_home: str, token: str, master: str) -> dict[str, str]:
-    """Workers run this interpreter, not whatever `python3` is on the PATH, and Spark is the one of this package."""
+def _driver_python(output: Path) -> Path:
+    """Makes the command by which Spark starts Python beside itself.
+
+    Spark gives it ten seconds to answer, which on a busy machine is not long, and starts it for every stream.
+    """
+    script = output / "python"
+    script.write_text(_DRIVER_PYTHON.format(interpreter=shlex.quote(sys.executable)))
+    script.chmod(0o755)
+    # Where files of the folder must not be executed, Python starts as Spark has it.
+    return script if os.access(script, os.X_OK) else Path(sys.executable)
+
+
+def _environment(java_home: str, token: str, master: str, python: Path) -> dict[str, str]:
+    """Spark is the one of this package, and runs this interpreter, not whatever `python3` is on the PATH."""
     environment = dict(os.environ)
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYTHONHOME", "SPARK_CONF_DIR"):
         environment.pop(name, None)
     environment |= {
         "JAVA_HOME": java_home,
         "SPARK_HOME": str(_spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
     }
     if master.startswith("local"):
@@ -242,11 +296,34 @@ def _command(output: Path, settings: ServerSettings) -> list[str]:
         options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     if settings.is_brief:
         options |= _BRIEF
-    options |= settings.static
+    options |= {name: value for name, value in settings.static.items() if name != PY_FILES}
+    if settings.py_files:
+        # Jobs of a session get its code with it (`connect`), and streams of a pipeline from here.
+        options[_FILES] = ",".join(filter(None, [settings.static.get(_FILES, ""), *settings.py_files]))
+    for name in {_ARCHIVES, _FILES} & options.keys():
+        options[name] = _absolute_all(options[name])
+    if not settings.master.startswith("local"):
+        # The server starts Python too, its own; this is what it says to workers.
+        python = PurePosixPath(settings.static.get(_PYTHON, sys.executable))
+        if not python.is_absolute() and len(python.parts) > 1:
+            # In an archive, which is in the working directory of streams, and one above that of a session's jobs.
+            options[_PATH] = f"{python.parent}:../{python.parent}:{options.get(_PATH, _USUAL_PATH)}"
+            python = PurePosixPath(python.name)
+        options.setdefault(_WORKER_PYTHON, str(python))
     command = [str(_spark_home() / "bin" / "spark-submit"), "--master", settings.master]
     for name, value in options.items():
         command += ["--conf", f"{name}={value}"]
     return [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+
+
+def _absolute_all(names: str) -> str:
+    """Files as Spark lists them, by full path: its working directory is another one.
+
+    >>> _absolute_all("/a/e.tar#e, hdfs://b/f.zip")
+    '/a/e.tar#e,hdfs://b/f.zip'
+    """
+    each = [name.strip() for name in names.split(",")]
+    return ",".join(name if "://" in name else str(Path(name).absolute()) for name in each if name)
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], log: Path, output: Path) -> int:

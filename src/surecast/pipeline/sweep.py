@@ -75,13 +75,13 @@ def sweep_session(spark: str, work: Path, settings: ServerSettings | None = None
             f"--spark {spark}: write local[4] for cores of this machine, the address of a cluster, spark://HOST:7077, "
             "or that of a Spark Connect server, sc://HOST:15002"
         )
+    chosen = settings or ServerSettings()
     with ExitStack() as stack:
         address = spark
         if not spark.startswith("sc://"):
-            chosen = settings or ServerSettings()
             started = ServerSettings(spark, chosen.memory, chosen.static)
             address = stack.enter_context(spark_server(work, started)).remote
-        session = connect(address)
+        session = connect(address, chosen.py_files)
         stack.callback(session.stop)
         try:
             yield session

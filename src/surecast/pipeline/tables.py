@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.pipeline import qos
-from surecast.pipeline.catalogue import TABLES
+from surecast.pipeline.catalogue import STATISTICS, TABLES
 from surecast.pipeline.datasource_log import LogAccess
 from surecast.pipeline.formats import BROKER
 from surecast.pipeline.graph import bound_late
@@ -32,10 +32,12 @@ from surecast.pipeline.records import (
 from surecast.pipeline.source import Inputs
 from surecast.pipeline.zap_views import ZAP_VIEWS
 
-__all__ = ["INPUTS_KEY", "VIEWS", "WINDOW_KEY", "define"]
+__all__ = ["INPUTS_KEY", "STATISTICS_KEY", "VIEWS", "WINDOW_KEY", "define"]
 
 INPUTS_KEY: Final = "surecast.inputs"
 WINDOW_KEY: Final = "surecast.window_s"
+STATISTICS_KEY: Final = "surecast.statistics"
+"""The statistics to compute, by name, with commas between them."""
 
 _WINDOWED: Final = ("broker_load", "channel_viewers")
 
@@ -51,7 +53,7 @@ VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
 
 
 def define(spark: SparkSession, access: LogAccess | None = None) -> None:
-    """Defines all tables in the graph that is being registered.
+    """Defines the tables in the graph that is being registered.
 
     `access` is for logs over the network; the project of `spark-pipelines` has it from its environment, since a project
     is a file, and secrets are not written down.
@@ -72,8 +74,10 @@ def define(spark: SparkSession, access: LogAccess | None = None) -> None:
         return bad.select("source", "log", "file", "position", F.col("problem").alias("reason"), "text")
 
     _define_clean(spark)
+    chosen = spark.conf.get(STATISTICS_KEY, ",".join(STATISTICS)) or ""
     for name, view in (VIEWS | ZAP_VIEWS).items():
-        _define_view(spark, name, view, window_s)
+        if name in chosen.split(","):
+            _define_view(spark, name, view, window_s)
 
 
 def _table(name: str) -> Callable[[Callable[[], DataFrame]], None]:

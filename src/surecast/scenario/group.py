@@ -39,8 +39,9 @@ class Group:
     """A group of 2f+1 replicas: its protocol, its network and disks, its costs, and how each replica fails.
 
     `sync_s` is 0 where nothing is synced. `moment_s` is how long a leader collects publications while an instance is
-    under way, and for how long it keeps to itself what is chosen in case another proposal follows. `service` is the broker's own time for a publication, spent at every
-    replica; None where that is negligible. `failures` are those of one replica, None if it never fails.
+    under way, and for how long it keeps to itself what is chosen in case another proposal follows. `service` is the
+    broker's own time for a publication, spent at every replica; None where that is negligible. `failures` are those of
+    one replica, None if it never fails.
 
     >>> group = Group(5)
     >>> group.majority, group.fast_quorum, group.tolerated

@@ -271,12 +271,12 @@ def test_exponents_come_back_although_ranks_are_those_of_the_sample(exponent: fl
     shares = np.arange(1, 41.0) ** -exponent
     inside = 0
     fits = []
-    for seed in range(20):
+    for seed in range(12):
         rng = np.random.default_rng(seed)
         fits.append(fit_popularity(rng.multinomial(400, shares / shares.sum()).astype(float)))
         inside += fits[-1].low <= exponent <= fits[-1].high
-    assert inside >= 18
-    assert sum("does not" in fit.verdict for fit in fits) <= 2
+    assert inside >= 11
+    assert sum("does not" in fit.verdict for fit in fits) <= 1
     assert np.mean([fit.exponent for fit in fits]) == pytest.approx(exponent, abs=0.05)
 
 

@@ -17,6 +17,7 @@ from tests.pipeline.logs import write_log
 from surecast.broker.event_log import Published, Record, Unsubscribed
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.pipeline import run_tables
+from surecast.pipeline.formats import LOG_SCHEMA
 from surecast.pipeline.learn import Statistics, Times, learn_scenario
 from surecast.pipeline.learn.statistics import Client
 from surecast.scenario import load_scenario, parse_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EPOCH_S = 1_700_000_000.0
+NEEDED = ["broker_uptime", "publisher_rates"]
 
 
 def later(record: Record) -> Record:
@@ -53,7 +55,14 @@ def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_p
     write_log(tmp_path / "logs" / "hub", records)
     (tmp_path / "logs" / "lines.avt").write_text("hub--edge 3 0 100 110 220 225 400\n")
     spark.sql("CREATE DATABASE learned")
-    run_tables(spark, [str(tmp_path / "logs")], tmp_path / "output", database="learned", configuration=LEAN_RUN)
+    run_tables(
+        spark,
+        [str(tmp_path / "logs")],
+        tmp_path / "output",
+        database="learned",
+        statistics=NEEDED,
+        configuration=LEAN_RUN,
+    )
     found, expected = read_statistics(spark, "learned"), statistics_of(records, truth.broker)
     lives = sorted(found.lives, key=lambda life: life.up_from_s)
     assert [life.ended_by for life in lives] == [life.ended_by for life in expected.lives]
@@ -97,7 +106,14 @@ def test_replicas_of_a_group_are_learned_as_one_broker(spark: SparkSession, tmp_
     for number, log in enumerate(replica_logs(whole, "till", away), 1):
         write_log(tmp_path / "logs" / str(number), log)
     spark.sql("CREATE DATABASE replicas")
-    run_tables(spark, [str(tmp_path / "logs")], tmp_path / "output", database="replicas", configuration=LEAN_RUN)
+    run_tables(
+        spark,
+        [str(tmp_path / "logs")],
+        tmp_path / "output",
+        database="replicas",
+        statistics=NEEDED,
+        configuration=LEAN_RUN,
+    )
     found, expected = read_statistics(spark, "replicas"), statistics_of(records, "till")
     assert [life.broker for life in found.lives] == ["till"]
     assert found.lives[0].up_from_s == pytest.approx(first_s, abs=1e-5)
@@ -129,6 +145,57 @@ def test_replicas_of_a_group_are_learned_as_one_broker(spark: SparkSession, tmp_
     assert [each.name for each in scenario.overlay.brokers] == ["till"]
     assert scenario.delivery.replication.replicas == 3
     assert {each.name for each in scenario.workload.publishers} == set(truth.rates)
+
+
+def test_what_was_held_back_during_an_outage_was_published_then(spark: SparkSession) -> None:
+    """All replicas are down for most of the time. One publisher keeps its messages until the group is back, by a clock
+    that is an hour fast; two lose them, of which one does not say when it published."""
+    from surecast.pipeline.learn.tables import read_statistics
+
+    up = [(0.0, 100.0), (400.0, 500.0)]
+    rows: list[dict[str, Any]] = []
+    for number in (1, 2, 3):
+        log: list[dict[str, Any]] = []
+        for start_s, end_s in up:
+            named = {"type": "started", "broker": f"g-{number}", "group": "g", "replicas": 3}
+            log.append({"time": start_s, **named})
+            log += [
+                {"time": float(at), "type": "alive", "broker": f"g-{number}"} for at in range(int(start_s), int(end_s))
+            ]
+        for at in range(500):
+            sent_s = at + 0.5
+            is_up = any(start_s <= sent_s < end_s for start_s, end_s in up)
+            taken_s = sent_s if is_up else 401.0
+            message = {"type": "published", "topic": "t", "message": at, "qos": 1, "bytes": 1, "receivers": 0}
+            log.append({"time": taken_s + 0.01, "client": "keeps", "publication_time": sent_s + 3600.0, **message})
+            if is_up:
+                log.append({"time": taken_s, "client": "loses", "publication_time": sent_s, **message})
+                log.append({"time": taken_s, "client": "silent", **message})
+        log.sort(key=lambda row: row["time"])
+        rows += [{"log": f"r{number}", "offset": offset, **row} for offset, row in enumerate(log)]
+    tables = {
+        "broker_events": (f"log STRING, {LOG_SCHEMA}", rows),
+        "broker_uptime": (
+            "broker STRING, up_from_s DOUBLE, up_to_s DOUBLE, ended_by STRING, seen_start BOOLEAN",
+            [(f"g-{n}", a, b - 1.0, "open" if a else "crash", True) for n in (1, 2, 3) for a, b in up],
+        ),
+        "availability": (
+            "source STRING, trace STRING, component STRING, up BOOLEAN, start_s DOUBLE, end_s DOUBLE",
+            [],
+        ),
+        "publisher_rates": ("broker STRING, client STRING, messages BIGINT, gap_variation_squared DOUBLE", []),
+    }
+    spark.sql("CREATE DATABASE held")
+    for name, (schema, values) in tables.items():
+        spark.createDataFrame(values, schema).write.saveAsTable(f"held.{name}")
+    found = read_statistics(spark, "held")
+    assert found.held.keys() == {("g", "keeps")}
+    ((from_s, until_s),) = found.held["g", "keeps"]
+    assert from_s == pytest.approx(100.51)
+    assert until_s == 400.0
+    scenario = parse_text(learn_scenario(found).to_yaml())
+    rates = {each.name: each.rate[0] for each in scenario.workload.publishers}
+    assert rates == {name: pytest.approx(1.0, rel=0.02) for name in ("keeps", "loses", "silent")}
 
 
 def refuse(arguments: list[str]) -> SurecastError:

@@ -25,6 +25,24 @@ def measured(row: Measurement) -> Measurement:
     )
 
 
+def test_processor_time_is_that_of_the_instances_that_were_counted() -> None:
+    """By hand: an instance of n replicas and k publications, divided by k."""
+    rows = []
+    for replicas in (1, 3, 5):
+        for batch in (0.8, 3.0, 12.0):
+            peers = replicas - 1
+            leader_s = (TRUE.instance_s + peers * TRUE.peer_s) / batch + TRUE.publication_s
+            follower_s = TRUE.follower_instance_s / batch + TRUE.follower_publication_s
+            cpu_s = leader_s + peers * follower_s
+            # there are as many publishers as never fit the instances: the model would expect others
+            rows.append(Measurement(replicas, 40, cpu_s=cpu_s, leader_cpu_s=leader_s, batch=batch))
+    found = fit_costs(rows)
+    for field in FIELDS:
+        assert getattr(found.costs, field) == pytest.approx(getattr(TRUE, field), rel=0.01)
+    with pytest.raises(ConfigurationError, match=r"rows\[0\].batch: 0"):
+        fit_costs([Measurement(1, cpu_s=1e-5, batch=0.0)])
+
+
 def test_the_constants_are_recovered_from_rows_of_the_model() -> None:
     rows = [
         measured(Measurement(replicas, publishers, window, think_s=5e-5, sync_s=sync_s))

@@ -340,7 +340,10 @@ def _given_network(data: dict[str, Any]) -> bool:
 
 
 def _all_publications(statistics: Statistics, clients: list[Client], found: Findings) -> str:
-    exposure = sum((exposures(statistics, each) for each in {life.broker for life in statistics.lives}), np.zeros(1))
+    exposure = np.zeros(1)
+    for broker in sorted({life.broker for life in statistics.lives}):
+        publishers = [client for home, client in statistics.held if home == broker]
+        exposure = exposure + np.max([exposures(statistics, broker, each) for each in (None, *publishers)], axis=0)
     watched = np.minimum(exposure, statistics.window_s)
     fit = fit_rate(window_counts(statistics, clients, len(exposure)), watched)
     numbers = (fit.rate_per_s, fit.low_per_s, fit.high_per_s)

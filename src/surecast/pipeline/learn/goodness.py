@@ -36,8 +36,8 @@ NEAR: Final = 6.0
 """How much worse the criterion of a distribution may be than the best for its means still to be in the interval."""
 WEIBULL_ENDS_MIN: Final = 5
 """Ends from which on the interval has the means of Weibull times too, although exponential ones are taken."""
-FEW_CUT_OFF: Final = 0.05
-"""The share of times cut off up to which their mean can be told whatever their distribution."""
+FEW_CUT_OFF: Final = 0.15
+"""The share of times cut off up to which the interval has that of their mean whatever their distribution."""
 _CELLS_MAX = 10
 _PER_CELL = 10.0
 _FLAT = 0.1  # directions in which the fit leaves less than this share of the variance say nothing

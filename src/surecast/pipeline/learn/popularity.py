@@ -20,7 +20,7 @@ TOPICS_MIN = 3
 CHOICES_MIN = 20
 _DRAWS = 800
 _TEST_DRAWS = 200
-_HALVINGS = 18
+_HALVINGS = 14
 
 
 @dataclass(frozen=True, slots=True)

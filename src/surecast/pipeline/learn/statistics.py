@@ -108,6 +108,8 @@ class Statistics:
     """Messages that are no publisher's: the broker's own, which have no client, and those of probes."""
     deadlines: Mapping[Client, Deadline] = field(default_factory=dict)
     windows: Mapping[Client, Mapping[int, int]] = field(default_factory=dict)
+    held: Mapping[Client, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """Spans before a broker was up again from which it then got messages of a publisher: it had gone on publishing."""
     start_s: float = 0.0
     window_s: float = 60.0
     gap_variation: Mapping[Client, float] = field(default_factory=dict)

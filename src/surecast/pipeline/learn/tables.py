@@ -31,7 +31,7 @@ WINDOWS: Final = 64
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "broker_events": (
         "log", "offset", "time", "type", "broker", "client", "filter", "topic", "message", "queue_length", "deadline_s",
-        "reason",
+        "reason", "publication_time",
     ),
     "broker_uptime": ("broker", "up_from_s", "up_to_s", "ended_by", "seen_start"),
     "availability": ("source", "trace", "component", "up", "start_s", "end_s"),
@@ -122,7 +122,7 @@ def _membership(named: DataFrame) -> dict[str, tuple[str, int]]:
 
 
 def _events(spark: SparkSession, named: DataFrame, group_lives: Sequence[Life]) -> DataFrame:
-    """Events with the name of their broker, the number of its life, and when that life was last in sight."""
+    """Events with the name of their broker, the number of its life, and from when and until when that was in sight."""
     columns = [name for name in _NEEDED["broker_events"] if name not in ("log", "offset", "broker")]
     alone = named.where("of_group IS NULL")
     events = alone.select("log", "broker", *columns, F.lit(0.0).alias("at_s"), F.lit("").alias("copy"), "offset")
@@ -131,7 +131,9 @@ def _events(spark: SparkSession, named: DataFrame, group_lives: Sequence[Life]) 
     of_log = Window.partitionBy("log").orderBy(*_ORDER)
     life = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
     lived = events.withColumn("life", life)
-    return lived.withColumn("until_s", F.max("time").over(Window.partitionBy("log", "life")))
+    of_life = Window.partitionBy("log", "life")
+    since_s = F.min(F.when(F.col("type") == "started", F.col("time"))).over(of_life)
+    return lived.withColumn("until_s", F.max("time").over(of_life)).withColumn("since_s", since_s)
 
 
 def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_lives: Sequence[Life]) -> DataFrame:
@@ -232,10 +234,15 @@ def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[st
     )
     usual = published.join(given, ["broker", "client"]).where(published["deadline_s"] == given["deadline_s"])
     deadlines = usual.groupBy("broker", "client", given["deadline_s"], "of").count().collect()
-    number = F.floor((F.col("time") - F.lit(start_s)) / F.lit(window_s)).alias("window")
+    sent = _sent(published)
+    number = F.floor((F.col("sent_s") - F.lit(start_s)) / F.lit(window_s)).alias("window")
     windows: dict[Client, dict[int, int]] = defaultdict(dict)
-    for row in published.groupBy("broker", "client", number).count().collect():
+    for row in sent.groupBy("broker", "client", number).count().collect():
         windows[row["broker"], row["client"]][row["window"]] = row["count"]
+    held: dict[Client, list[tuple[float, float]]] = defaultdict(list)
+    late = sent.where("sent_s < since_s").groupBy("broker", "client", "since_s").agg(F.min("sent_s").alias("from_s"))
+    for row in late.collect():
+        held[row["broker"], row["client"]].append((row["from_s"], row["since_s"]))
     return {
         "published": tuple(_counted(row) for row in counts if not row["aside"]),
         "aside": tuple(_counted(row) for row in counts if row["aside"]),
@@ -243,7 +250,20 @@ def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[st
             (row["broker"], row["client"]): Deadline(row["deadline_s"], row["count"], row["of"]) for row in deadlines
         },
         "windows": dict(windows),
+        "held": {client: tuple(sorted(spans)) for client, spans in held.items()},
     }
+
+
+def _sent(published: DataFrame) -> DataFrame:
+    """Messages with when they were published, by the broker's clock, where the publisher says it.
+
+    What a publisher held back while the broker was down is taken all at once when it is up again. A publisher's clock
+    is as far off as the message of it that was on its way for the shortest time says.
+    """
+    on_way_s = F.col("time") - F.col("publication_time")
+    least_s = F.min(on_way_s).over(Window.partitionBy("broker", "client"))
+    sent_s = F.least(F.col("time"), F.col("publication_time") + least_s)
+    return published.withColumn("sent_s", F.coalesce(sent_s, F.col("time")))
 
 
 def _counted(row: Any) -> Published:

@@ -44,15 +44,28 @@ def distribution(fit: LifetimeFit) -> dict[str, Any]:
     return spec if "means" in spec or "rates" in spec else {**spec, "mean": duration(fit.mean_s)}
 
 
-def exposures(statistics: Statistics, broker: str) -> Array:
-    """How long the log of a broker was written in each window."""
-    lives = [life for life in statistics.lives if life.broker == broker]
+def exposures(statistics: Statistics, broker: str, client: str | None = None) -> Array:
+    """How long a publisher of a broker, or the broker, was in sight in each window.
+
+    That is while the broker's log was written; and also while the broker was down, as long as the publisher's messages
+    from then came later. A publisher that kept nothing for the broker was out of sight.
+
+    >>> from surecast.pipeline.learn.statistics import Life
+    >>> lives = (Life("b", 0.0, 10.0, "crash", True), Life("b", 30.0, 40.0, "open", True))
+    >>> statistics = Statistics(lives=lives, window_s=20.0, held={("b", "p"): ((25.0, 30.0),)})
+    >>> exposures(statistics, "b").tolist(), exposures(statistics, "b", "p").tolist()
+    ([10.0, 10.0], [10.0, 15.0])
+    """
+    spans = [(life.up_from_s, life.up_to_s) for life in statistics.lives if life.broker == broker]
+    spans += statistics.held.get((broker, client), ()) if client is not None else ()
     last = max(life.up_to_s for life in statistics.lives)
     count = max(1, int(np.ceil((last - statistics.start_s) / statistics.window_s)))
     edges = statistics.start_s + np.arange(count + 1) * statistics.window_s
     covered = np.zeros(count)
-    for life in lives:
-        covered += np.maximum(np.minimum(edges[1:], life.up_to_s) - np.maximum(edges[:-1], life.up_from_s), 0.0)
+    seen_s = -np.inf
+    for start_s, end_s in sorted(spans):
+        covered += np.maximum(np.minimum(edges[1:], end_s) - np.maximum(edges[:-1], max(start_s, seen_s)), 0.0)
+        seen_s = max(seen_s, end_s)
     return covered
 
 
@@ -139,7 +152,7 @@ def _publishers(statistics: Statistics, workload: dict[str, Any], found: Finding
     entries: list[dict[str, Any]] = []
     for (broker, client), topics in sorted(by_client.items()):
         name = client if names[client] == 1 else f"{client} at {broker}"
-        exposure = exposures(statistics, broker)
+        exposure = exposures(statistics, broker, client)
         if not exposure.sum() > 0:
             why = f"the log of {broker} has no two records at different times"
             found.missing.append(Missing(f"rate of {name}", why, "log for longer"))

@@ -4,7 +4,7 @@ from surecast.predict.coding.answer import messages_minimum, predict_coding
 from surecast.predict.coding.budget import Budget, Choice, choose_coding
 from surecast.predict.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
 from surecast.predict.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
-from surecast.predict.coding.gossip import GossipLaw, Recovery, recover, rounds_in_time
+from surecast.predict.coding.groups import Group, GroupAnswer, PathStory, Peers, gossip_draws
 from surecast.predict.coding.network import Audience, Channel, audiences_of
 from surecast.predict.coding.ranks import (
     decode_probability,
@@ -24,9 +24,11 @@ __all__ = [
     "Choice",
     "Forecaster",
     "GilbertElliott",
-    "GossipLaw",
+    "Group",
+    "GroupAnswer",
     "LossyPath",
-    "Recovery",
+    "PathStory",
+    "Peers",
     "alternatives",
     "audiences_of",
     "bursty_delivery_probability",
@@ -34,14 +36,13 @@ __all__ = [
     "choose_coding",
     "decode_probability",
     "end_ranks",
+    "gossip_draws",
     "messages_minimum",
     "on_paths_probability",
     "packets_for",
     "packets_needed_mean",
     "predict_coding",
     "rank_distribution",
-    "recover",
     "redundancy_for",
-    "rounds_in_time",
     "systematic_decode_probability",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
 from surecast.predict.coding.delivery import Event, Outcome, mean_delay, quantile
+from surecast.predict.coding.groups import VIEW_SIZE
 from surecast.predict.coding.network import Audience, Channel, audiences_of
 from surecast.predict.coding.schemes import Alternative, Forecaster, alternatives, coding_of
 from surecast.report import QoSReport, ReportBuilder
@@ -185,8 +186,6 @@ def _add_system(
     if least > 0.0:
         add("overhead_ratio", max(0.0, math.fsum(sent.values()) / least - 1.0), how="approximation")
     for share in found:
-        for note in share.outcome.notes:
-            builder.note(f"{variant}: {note}")
         for p, _ in share.audience.flows if share.outcome.paths is not None and len(found) == 1 else ():
             rate_per_s = share.outcome.paths.rate_per_s if share.outcome.paths is not None else math.inf
             if math.isfinite(rate_per_s):
@@ -224,8 +223,8 @@ def _add_notes(builder: ReportBuilder, system: System, forecaster: Forecaster) -
     if bursty:
         builder.note(
             "losses in bursts: exact for a tree; with coding, brokers that recode are taken to have a field without "
-            "limit; messages between subscribers are taken to be lost one by one, though the packets of an answer are "
-            "lost together, so that gossip is predicted too well"
+            "limit, and over maximum-flow paths the share on time is predicted some percent too high; packets on "
+            "their paths are taken not to change the state in which gossip meets a link"
         )
     between = "over the overlay's shortest path" if channel.peer_loss is None else f"with loss {channel.peer_loss:g}"
     builder.note(
@@ -234,10 +233,12 @@ def _add_notes(builder: ReportBuilder, system: System, forecaster: Forecaster) -
         + ("without loss" if not channel.access_loss else f"with loss {channel.access_loss:g}")
         + f"; subscribers reach each other {between}, each such message counted once"
     )
-    builder.note(
-        "gossip: the number of subscribers that have an event follows its mean; views are taken to be complete; what "
-        "is asked for while packets are still on their paths is estimated"
-    )
+    if system.delivery.coding is not None and system.delivery.coding.gossip is not None:
+        builder.note(
+            f"gossip: who tells and asks whom is drawn, up to {forecaster.samples} times, with new partial views of "
+            f"{VIEW_SIZE} peers each time; a run has the same views throughout, so that its delays differ from the "
+            "mean by some percent, one way or the other"
+        )
     failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
     if any(law is not None for law in failures):
         builder.warn("coded delivery: failures of brokers and links are left out")

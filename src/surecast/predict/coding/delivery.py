@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surecast.predict.coding.chains import LossyPath, decodes, end_ranks, hop_matrix, on_paths_probability
-from surecast.predict.coding.early import early_exchange
-from surecast.predict.coding.gossip import GossipLaw, Success, completed, recover, rounds_in_time
+from surecast.predict.coding.groups import Group, PathStory, Peers, draws_of, gossip_draws
 from surecast.predict.coding.multicast import sample_ranks
-from surecast.predict.coding.network import Audience, Channel, Hop, PathSet, Peers
+from surecast.predict.coding.network import Audience, Channel, Hop, PathSet
 from surecast.scenario.spec.delivery import Gossip
 
 __all__ = ["Arrivals", "Event", "Outcome", "coded_outcome", "gossip_outcome", "path_arrivals"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_BINS_MAX: Final = 24
-"""So many numbers of subscribers that are complete at first are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +71,6 @@ class Outcome:
     messages: dict[str, float]
     how: str
     draws: int | None = None
-    notes: tuple[str, ...] = ()
     paths: PathSet | None = field(default=None, repr=False)
 
 
@@ -125,122 +119,78 @@ def path_arrivals(
     return Arrivals(event, paths, on_time, is_exact, ranks, missing, share, times_s, lacking)
 
 
-def coded_outcome(audience: Audience, arrivals: Arrivals, peers: Peers, gossip: Gossip | None) -> Outcome:
+def coded_outcome(
+    audience: Audience, arrivals: Arrivals, peers: Peers, gossip: Gossip | None, channel: Channel, seed: int
+) -> Outcome:
     """Coding, with gossip for what is missing where there is any."""
     event, paths = arrivals.event, arrivals.paths
     messages = {"data": float(paths.messages)}
     draws = len(arrivals.ranks)
-    law, steps, start_s, exchange_s = _gossip_frame(audience, event, peers, gossip, arrivals)
-    if law is None or gossip is None or not steps:
+    if gossip is None or not _gossips(event, gossip):
         all_on_time = float(np.prod(arrivals.missing[arrivals.ranks, 0] ** audience.weights, axis=1).mean())
         delays = tuple(_path_delays(arrivals, i) for i in range(len(audience.homes)))
         how, drawn = ("exact", None) if arrivals.is_exact and not paths.relays.any() else ("approximation", draws)
         nothing = np.zeros(len(audience.homes))
         return Outcome(arrivals.on_time, all_on_time, nothing, delays, messages, how, drawn, paths=paths)
-    counts = np.zeros((draws, event.packets + 1))
-    for column, weight in enumerate(audience.weights):
-        counts += weight * arrivals.missing[arrivals.ranks[:, column]]
-    by_draw = np.zeros((draws, len(audience.homes)))
-    spread = np.zeros(steps)
-    for rows in _bins(counts[:, 0]):
-        mean = counts[rows].mean(axis=0)
-        found = recover(law, mean, peers.success, steps)
-        for kind, amount in found.spread.messages.items():
-            messages[kind] = messages.get(kind, 0.0) + amount * len(rows) / draws
-        spread += np.diff(found.spread.complete) * len(rows) / draws
-        for own, columns in _alike(peers.own_success):
-            chance = arrivals.missing @ completed(law, found.spread, own)
-            by_draw[np.ix_(rows, columns)] = chance[arrivals.ranks[np.ix_(rows, columns)]]
+    group = _group(audience, event, gossip, has_publisher=False)
+    story = _story(audience, arrivals, channel, seed)
+    found = gossip_draws(group, gossip, peers, draws, seed, story)
+    messages |= found.messages
     before = arrivals.missing[arrivals.ranks, 0].mean(axis=0)
     # What the paths alone bring is known better than the draws say; gossip is for the rest.
-    rest = np.divide(by_draw.mean(axis=0) - before, 1.0 - before, out=np.zeros_like(before), where=before < 1.0)
-    recovered = np.maximum(rest, 0.0) * (1.0 - arrivals.on_time)
-    all_on_time = float(np.prod(by_draw**audience.weights, axis=1).mean())
-    step_s = gossip.interval * law.overlap
-    when = start_s + exchange_s + step_s * np.arange(steps, dtype=np.float64)
-    if spread.sum() > 0.0:
-        spread = spread / spread.sum()
-    early = early_exchange(
-        law,
-        audience.weights,
-        arrivals.on_time * arrivals.at_once,
-        arrivals.lacking,
-        arrivals.times_s,
-        peers.latency_s,
-        peers.success,
-        gossip.interval,
-        gossip.patience,
-    )
-    for kind, amount in (("request", early.requests), ("reply", early.replies)):
-        if kind in messages:
-            messages[kind] += amount
-    sooner = np.minimum(early.completed, arrivals.on_time * (1.0 - arrivals.at_once))
-    delays = tuple(
-        _joined(_path_delays(arrivals, i, sooner[i], exchange_s), (when, spread * recovered[i]))
-        for i in range(len(audience.homes))
-    )
-    on_time = np.minimum(arrivals.on_time + recovered, 1.0)
-    recovered = recovered + sooner
-    return Outcome(on_time, all_on_time, recovered, delays, messages, "approximation", draws, _notes(law), paths)
+    rest = np.divide(found.complete - before, 1.0 - before, out=np.zeros_like(before), where=before < 1.0)
+    on_time = np.minimum(arrivals.on_time + np.maximum(rest, 0.0) * (1.0 - arrivals.on_time), 1.0)
+    helped = np.minimum(found.helped, on_time)
+    used = draws_of(group, gossip, draws)
+    return Outcome(on_time, found.everyone, helped, found.delays, messages, "approximation", used, paths=paths)
 
 
-def gossip_outcome(audience: Audience, event: Event, peers: Peers, gossip: Gossip) -> Outcome:
+def gossip_outcome(audience: Audience, event: Event, peers: Peers, gossip: Gossip, draws: int, seed: int) -> Outcome:
     """Gossip alone: the publisher has the event, and all others have nothing; plain packets are asked for by number."""
-    frame = _gossip_frame(audience, event, peers, gossip, None)
-    law, steps, start_s, exchange_s = frame
-    homes = len(audience.homes)
-    if law is None or not steps:
-        nothing = np.zeros(homes)
-        empty = tuple((np.zeros(0), np.zeros(0)) for _ in range(homes))
+    if not _gossips(event, gossip):
+        nothing = np.zeros(len(audience.homes))
+        empty = tuple((np.zeros(0), np.zeros(0)) for _ in audience.homes)
         return Outcome(nothing, 0.0, nothing, empty, {}, "approximation")
-    law = replace(law, members=audience.size + 1, coded=False)
-    missing = np.zeros(event.packets + 1)
-    missing[0], missing[-1] = 1.0, audience.size
-    found = recover(law, missing, peers.success, steps)
-    on_time = np.array([completed(law, found.spread, own)[-1] for own in peers.own_success])
-    when: Array = start_s + exchange_s + gossip.interval * law.overlap * np.arange(steps, dtype=np.float64)
-    spread = np.diff(found.spread.complete)
-    spread = spread / spread.sum() if spread.sum() > 0.0 else spread
-    delays = tuple((when, spread * p) for p in on_time)
-    all_on_time = float(np.prod(on_time**audience.weights))
-    return Outcome(
-        on_time, all_on_time, on_time, delays, dict(found.spread.messages), "approximation", notes=_notes(law)
-    )
+    group = _group(audience, event, gossip, has_publisher=True)
+    found = gossip_draws(group, gossip, peers, draws, seed)
+    used = draws_of(group, gossip, draws)
+    return Outcome(found.complete, found.everyone, found.helped, found.delays, found.messages, "approximation", used)
 
 
-def _gossip_frame(
-    audience: Audience, event: Event, peers: Peers, gossip: Gossip | None, arrivals: Arrivals | None
-) -> tuple[GossipLaw | None, int, float, float]:
-    """The law of gossip, the steps of it that fit, when it starts and how long an exchange takes."""
-    if gossip is None or gossip.rounds == 0 or gossip.buffer_size < event.packets:
-        return None, 0, 0.0, 0.0
-    parts = 1 if gossip.mode == "push" else 3
-    answer_s = (parts - 1) * peers.mean_latency_s
-    exchange_s = parts * peers.mean_latency_s + (gossip.patience if parts > 1 else 0.0)
-    start_s = 0.0
-    if arrivals is not None:
-        times_s = arrivals.at_once * arrivals.times_s[0] + (1.0 - arrivals.at_once) * arrivals.times_s[1]
-        start_s = float(times_s @ audience.weights / audience.weights.sum())
-    if gossip.mode == "pull":
-        start_s += 0.5 * gossip.interval
-    overlap = max(1, math.ceil(answer_s / gossip.interval - 1e-9))
+def _gossips(event: Event, gossip: Gossip) -> bool:
+    """Whether there is a round to gossip in, and room to keep an event."""
+    return gossip.rounds > 0 and gossip.buffer_size >= event.packets
+
+
+def _group(audience: Audience, event: Event, gossip: Gossip, has_publisher: bool) -> Group:
+    """The group of an audience. Gossip alone sends plain packets by their numbers."""
     # An event is kept for others until so many packets of later events have taken its place.
     kept_s = gossip.buffer_size // event.packets / audience.rate_per_s if audience.rate_per_s else math.inf
-    end_s = min(audience.deadline_s, start_s + kept_s)
-    rounds = rounds_in_time(end_s, start_s, gossip.interval, exchange_s, "push-pull")
-    law = GossipLaw(
-        gossip.mode,
-        audience.size,
-        event.packets,
-        gossip.fan_out,
-        gossip.rounds,
-        event.field_bits,
-        overlap=overlap,
-        pushed=gossip.push_packets,
-    )
-    # Beyond this nobody offers, asks or answers any more, or everybody has the event long since.
-    most = 2 * law.tries + 2 * math.ceil(math.log2(audience.size + 2))
-    return law, min(-(-rounds // overlap), most), start_s, exchange_s
+    sizes = tuple(len(members) for members in audience.members)
+    return Group(sizes, has_publisher, event.packets, not has_publisher, event.field_bits, audience.deadline_s, kept_s)
+
+
+def _story(audience: Audience, arrivals: Arrivals, channel: Channel, seed: int) -> PathStory:
+    """Draws of what subscribers miss when the last packet has come, and after relays have made up for losses."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))
+    ranks, columns = arrivals.ranks, np.arange(len(audience.homes))
+    if channel.access_loss:  # each subscriber loses packets of its own
+        columns = np.repeat(columns, [len(members) for members in audience.members])
+        ranks = ranks[:, columns]
+    final = np.empty_like(ranks)
+    first = np.empty_like(ranks)
+    below = np.cumsum(arrivals.missing, axis=1)
+    for column, home in enumerate(columns):
+        mine = below[ranks[:, column]]
+        final[:, column] = (rng.random((len(mine), 1)) >= mine[:, :-1]).sum(axis=1)
+        # Before relays have made up for losses no fewer are missed.
+        lacking = np.cumsum(arrivals.lacking[home])
+        least = np.where(final[:, column] > 0, lacking[final[:, column] - 1], lacking[0])
+        chance = least + rng.random(len(mine)) * np.maximum(lacking[-1] - least, 0.0)
+        drawn = np.searchsorted(lacking[:-1], chance, side="right")
+        at_once = (final[:, column] == 0) & (rng.random(len(mine)) < arrivals.at_once[home])
+        first[:, column] = np.where(at_once, 0, np.maximum(drawn, final[:, column]))
+    return PathStory(arrivals.paths.latency_s, arrivals.times_s[0], arrivals.times_s[1], first, final)
 
 
 def _missing(event: Event, channel: Channel) -> Array:
@@ -301,39 +251,10 @@ def _without_recoding(paths: PathSet, home: int, event: Event, channel: Channel)
     return found
 
 
-def _path_delays(arrivals: Arrivals, home: int, sooner: float = 0.0, exchange_s: float = 0.0) -> tuple[Array, Array]:
-    """Delays of the events that paths complete: at once, with early help of others, and after making up."""
+def _path_delays(arrivals: Arrivals, home: int) -> tuple[Array, Array]:
+    """Delays of the events that paths complete: at once, and after making up."""
     whole, share = arrivals.on_time[home], arrivals.at_once[home]
-    first_s, last_s = arrivals.times_s[:, home]
-    times_s = np.array([first_s, min(first_s + exchange_s, last_s), last_s])
-    return times_s, np.array([whole * share, sooner, max(0.0, whole * (1.0 - share) - sooner)])
-
-
-def _joined(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
-
-
-def _bins(complete: Array) -> list[NDArray[np.intp]]:
-    """Draws with about equally many complete subscribers; those with none on their own."""
-    none = np.flatnonzero(complete < 0.5)
-    some = np.flatnonzero(complete >= 0.5)
-    ordered = some[np.argsort(complete[some], kind="stable")]
-    parts = np.array_split(ordered, min(_BINS_MAX, max(1, len(ordered))))
-    return [part for part in (none, *parts) if len(part)]
-
-
-def _alike(values: Sequence[Success]) -> list[tuple[Success, NDArray[np.intp]]]:
-    """Equal values, and where they stand."""
-    places: dict[Success, list[int]] = {}
-    for i, value in enumerate(values):
-        places.setdefault(value, []).append(i)
-    return [(value, np.array(where, dtype=np.intp)) for value, where in places.items()]
-
-
-def _notes(law: GossipLaw) -> tuple[str, ...]:
-    if law.overlap > 1:
-        return (f"gossip: an answer takes longer than a round, so that {law.overlap} requests are under way at a time",)
-    return ()
+    return arrivals.times_s[:, home], np.array([whole * share, whole * (1.0 - share)])
 
 
 def quantile(delays: Sequence[tuple[Array, Array]], weights: Array, q: float) -> float:

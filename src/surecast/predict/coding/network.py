@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
+from surecast.predict.coding.groups import Peers
 from surecast.predict.coding.multicast import CodedLink, Way
 from surecast.scenario.paths import CapacityGraph, PathKind, PathPlan, Schedule, plan_paths
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
 
-__all__ = ["Audience", "Channel", "PathSet", "Peers", "audiences_of", "path_set", "peers_of"]
+__all__ = ["Audience", "Channel", "PathSet", "audiences_of", "path_set", "peers_of"]
 
 Array = NDArray[np.float64]
 Hop = tuple[float, float | None]
@@ -80,21 +81,6 @@ class Audience:
 
 
 @dataclass(frozen=True)
-class Peers:
-    """What separates the subscribers of an audience.
-
-    `success` of a message and `mean_latency_s` are over all pairs of them, `own_success` over the pairs of each home
-    broker's subscribers: probabilities, each with the part of the pairs that have it. `latency_s` is between home
-    brokers.
-    """
-
-    own_success: tuple[tuple[tuple[float, float], ...], ...]
-    success: tuple[tuple[float, float], ...]
-    mean_latency_s: float
-    latency_s: Array
-
-
-@dataclass(frozen=True)
 class PathSet:
     """Paths to the home brokers of an audience for events of so many packets.
 
@@ -147,46 +133,32 @@ def audiences_of(system: System) -> tuple[Audience, ...]:
 
 
 def peers_of(overlay: Overlay, audience: Audience, channel: Channel, with_source: bool = False) -> Peers:
-    """Losses and latencies between the subscribers of an audience, and its publisher where that gossips too."""
-    places = [*audience.homes, audience.source] if with_source else list(audience.homes)
-    counts = np.array([*audience.weights, 1.0] if with_source else audience.weights)
-    success, latency_s = _between(overlay, places, channel)
-    others = counts[None, :] - np.eye(len(places))
-    total = others.sum(axis=1)
-    pairs = [_parts(success[i], others[i]) for i in range(len(places))]
-    late = np.divide((latency_s * others).sum(axis=1), total, out=np.zeros(len(places)), where=total > 0)
-    homes = len(audience.homes)
-    whole = _parts(success.ravel(), (others * counts[:, None]).ravel())
-    return Peers(tuple(pairs[:homes]), whole, float(late @ counts / counts.sum()), latency_s[:homes, :homes])
-
-
-def _parts(chances: Array, weights: Array) -> tuple[tuple[float, float], ...]:
-    """Chances to two digits, and the part that each has; for one alone all is well."""
-    if weights.sum() <= 0.0:
-        return ((1.0, 1.0),)
-    values, index = np.unique(np.round(chances, 2), return_inverse=True)
-    parts = np.bincount(index, weights=weights) / weights.sum()
-    return tuple((float(value), float(part)) for value, part in zip(values, parts, strict=True) if part > 0.0)
-
-
-def _between(overlay: Overlay, places: list[int], channel: Channel) -> tuple[Array, Array]:
-    """Success and latency of a message between each two brokers: over fewest links, the fastest among these."""
+    """Losses and latencies between the home brokers of an audience, and its publisher's where that gossips too: over
+    fewest links, and the fastest among these."""
     import networkx as nx
 
+    places = [*audience.homes, audience.source] if with_source else list(audience.homes)
     graph = overlay.subgraph(range(len(overlay.links)))
     longest_s = 1.0 + math.fsum(link.latency_s for link in overlay.links)
     for _, _, data in graph.edges(data=True):
         data["length"] = 1.0 + data["latency"] / longest_s
     success, latency_s = np.ones((len(places), len(places))), np.zeros((len(places), len(places)))
+    beside = (1.0 - channel.access_loss) ** 2
+    ways: list[tuple[int, ...]] = []
     for i, start in enumerate(places):
         paths = nx.single_source_dijkstra_path(graph, start, weight="length")
         for j, end in enumerate(places):
-            links = [overlay.links[graph.edges[a, b]["link"]] for a, b in zip(paths[end], paths[end][1:], strict=False)]
+            steps = [(a, graph.edges[a, b]["link"]) for a, b in zip(paths[end], paths[end][1:], strict=False)]
+            links = [overlay.links[k] for _, k in steps]
             latency_s[i, j] = math.fsum(link.latency_s for link in links)
-            success[i, j] = math.prod(1.0 - link.loss for link in links) * (1.0 - channel.access_loss) ** 2
+            success[i, j] = math.prod(1.0 - link.loss for link in links) * beside
+            ways.append(tuple(2 * k + (overlay.links[k].a != a) for a, k in steps))
     if channel.peer_loss is not None:
         success[:] = 1.0 - channel.peer_loss
-    return success, latency_s
+    elif any(link.burst_mean is not None and link.loss > 0.0 for link in overlay.links):
+        facts = tuple((link.loss, link.burst_mean) for link in overlay.links for _ in range(2))
+        return Peers(success, latency_s, facts, tuple(ways), beside)
+    return Peers(success, latency_s)
 
 
 def path_set(overlay: Overlay, audience: Audience, kind: PathKind, packets: int, channel: Channel) -> PathSet:

@@ -15,7 +15,8 @@ from surecast.predict.coding.delivery import (
     gossip_outcome,
     path_arrivals,
 )
-from surecast.predict.coding.network import Audience, Channel, PathSet, Peers, path_set, peers_of
+from surecast.predict.coding.groups import Peers
+from surecast.predict.coding.network import Audience, Channel, PathSet, path_set, peers_of
 from surecast.predict.coding.trees import retransmission_outcome, tree_outcome
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding, Gossip
@@ -108,14 +109,15 @@ class Forecaster:
         if method == "gossip":
             if gossip is None:
                 raise ConfigurationError("gossip alone: delivery.coding.gossip is null; give it a mode")
-            return gossip_outcome(audience, self.event(coded=0), self.peers(audience, with_source=True), gossip)
+            peers = self.peers(audience, with_source=True)
+            return gossip_outcome(audience, self.event(coded=0), peers, gossip, self.samples, self.system.seed)
         kind = alternative.paths or self.coding.paths
         return self.coded(audience, kind, self.event().coded, gossip if method == "coding-gossip" else None)
 
     def coded(self, audience: Audience, kind: PathKind, coded: int, gossip: Gossip | None) -> Outcome:
         """Coding with so many coded packets over paths of a kind, and gossip or none."""
         arrivals = self.arrivals(audience, kind, coded)
-        return coded_outcome(audience, arrivals, self.peers(audience), gossip)
+        return coded_outcome(audience, arrivals, self.peers(audience), gossip, self.channel, self.system.seed)
 
     def arrivals(self, audience: Audience, kind: PathKind, coded: int) -> Arrivals:
         key = (id(audience), kind, coded)

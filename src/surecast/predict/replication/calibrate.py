@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from surecast.errors import ConfigurationError
-from surecast.predict.replication.performance import GroupPerformance, predict_closed, predict_open
+from surecast.predict.replication.performance import GroupPerformance, InstanceTimes, predict_closed, predict_open
 from surecast.scenario.group import Group, GroupCosts
 
 __all__ = ["Calibration", "Measurement", "fit_costs", "predict_measurement"]
@@ -28,7 +28,8 @@ class Measurement:
     The load is either `publishers` with `window` publications under way each, the next `think_s` after an
     acknowledgement, or `rate_per_s` at random. `think_s` holds what publishers and their connection take. `sync_s` is
     0 where nothing was synced; `alpha` are the instances that may be under way. Processor time is of one publication,
-    over all replicas (`cpu_s`) or at the leader alone (`leader_cpu_s`).
+    over all replicas (`cpu_s`) or at the leader alone (`leader_cpu_s`). `batch` are the publications in an instance,
+    where they were counted: processor time is then that of such instances, else that of those which the model expects.
     """
 
     replicas: int
@@ -44,6 +45,7 @@ class Measurement:
     p50_s: float | None = None
     cpu_s: float | None = None
     leader_cpu_s: float | None = None
+    batch: float | None = None
 
     def group(self, costs: GroupCosts) -> Group:
         """The group that was measured, with some costs."""
@@ -100,6 +102,8 @@ def fit_costs(rows: Sequence[Measurement], start: GroupCosts | None = None) -> C
         for name, value in _measured(row):
             if not 0 < value < math.inf:
                 raise ConfigurationError(f"rows[{i}].{name}: {value} must be above 0 and finite")
+        if row.batch is not None and not 0 < row.batch < math.inf:
+            raise ConfigurationError(f"rows[{i}].batch: {row.batch} must be above 0 and finite")
 
     def costs_of(logs: Array) -> GroupCosts:
         return replace(first, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
@@ -133,11 +137,15 @@ def _ratios(rows: Sequence[Measurement], costs: GroupCosts) -> list[tuple[int, s
     found = []
     for i, row in enumerate(rows):
         model = predict_measurement(row, costs)
+        leader_s, follower_s = model.leader_cpu_s, model.follower_cpu_s
+        if row.batch is not None:
+            times, k = InstanceTimes(row.group(costs)), np.array([row.batch])
+            leader_s, follower_s = (float(cpu(k)[0]) / row.batch for cpu in (times.leader_cpu, times.follower_cpu))
         predicted = {
             "acknowledged_per_s": model.throughput_per_s,
             "p50_s": model.acknowledged_quantile_s(0.5) + (row.think_s if row.rate_per_s is not None else 0.0),
-            "cpu_s": model.leader_cpu_s + (row.replicas - 1) * model.follower_cpu_s,
-            "leader_cpu_s": model.leader_cpu_s,
+            "cpu_s": leader_s + (row.replicas - 1) * follower_s,
+            "leader_cpu_s": leader_s,
         }
         found += [(i, name, predicted[name] / value) for name, value in _measured(row)]
     return found
