@@ -21,7 +21,7 @@ from surecast.pipeline import find_java
 
 WAIT_S: Final = 120.0
 LOCAL: Final = "127.0.0.1"
-LEAN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LEAN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 STATIC: Final = {
     "spark.driver.host": LOCAL,
     "spark.driver.bindAddress": LOCAL,
