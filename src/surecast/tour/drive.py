@@ -19,10 +19,11 @@ from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
 from surecast.zap import Generator, Traffic
 
-__all__ = ["EVENING_S", "TABLET", "Arrival", "Live", "LiveSettings", "Sent", "drive"]
+__all__ = ["EVENING_S", "GROUP", "TABLET", "Arrival", "Live", "LiveSettings", "Sent", "drive"]
 
 EVENING_S: Final = 1_704_139_200
 """When the evening of the set-top boxes begins on their own clock: 2024-01-01, 20:00:00."""
+GROUP: Final = "zap"
 TABLET: Final = "tablet"
 _OPEN_MAX: Final = 40
 """Messages of one publisher that wait for an acknowledgement; in a gap the next ones wait at the publisher."""

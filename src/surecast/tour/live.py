@@ -15,7 +15,7 @@ from surecast.broker.cluster import LocalGroup, write_group
 from surecast.studio.page import Cell, Table
 from surecast.tour.charts import Trace, axis, band, decades, figure, line, picture, points, upright
 from surecast.tour.content import Block, Context, Key, Numbers, Outcome, Picture, Tile, Verdict, Verdicts
-from surecast.tour.drive import TABLET, Live, LiveSettings, drive
+from surecast.tour.drive import GROUP, TABLET, Live, LiveSettings, drive
 from surecast.zap import Viewers, parse_lines, viewers_topic
 from surecast.zap.events import BadLine, Event
 
@@ -33,7 +33,7 @@ _POLL_S: Final = 0.2
 def group_options(settings: LiveSettings) -> dict[str, Any]:
     """What the file of the tour's group says beside its replicas."""
     return {
-        "name": "zap",
+        "name": GROUP,
         "zap": {"every": "500ms", "top": 10},
         "event_log": {"folder": "events", "alive_interval": "1s"},
         "log": {"level": "warning"},
