@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from tests.pipeline.logs import rows_of, subscriber_qos
 
+from surecast.broker.event_log_records import PROBE_TOPICS
 from surecast.errors import ConfigurationError
 from surecast.pipeline import find_java
 from surecast.scenario import load_system
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "learn-from-logs.md"
 PATIENCE_S = 900
-PROBES = "surecast-run/"
-"""Topics of `surecast run` itself, which asks with them whether brokers work; they are no workload."""
 
 
 @pytest.mark.long
@@ -51,7 +50,7 @@ def test_the_guide_leads_from_nothing_to_a_scenario(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "logs")
     times = defaultdict(list)
     for row in rows:
-        if row["type"] == "published" and not row["topic"].startswith(PROBES):
+        if row["type"] == "published" and not row["topic"].startswith(PROBE_TOPICS):
             times[row["client"]].append(row.get("publication_time", row["time"]))
     learned, _ = load_system(tmp_path / "learned.yaml")
     rates = {each.name: each.rate[0] for each in learned.workload.publishers}
