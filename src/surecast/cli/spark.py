@@ -49,4 +49,6 @@ def spark_settings(spark: str, conf: list[str] | None) -> ServerSettings:
     """What Spark is started with; refuses settings for a server that runs already."""
     from surecast.cli.pipeline import server_settings
 
-    return server_settings("local[*]", "1g", spark if spark.startswith("sc://") else None, conf)
+    if spark.startswith("sc://") and conf:
+        raise ConfigurationError(f"--conf {conf[0]}: the server at {spark} runs already; give it its settings there")
+    return server_settings("local[*]", "1g", None, conf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import pytest
 from surecast.broker.replica import Address, Place, ReplicaNode, SegmentStore
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet
-from surecast.broker.store import MemoryStore, StoreError
+from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
 from surecast.protocol.paxos import Context, ExampleStore, PaxosSettings
 from surecast.protocol.paxos.example_store import get, incr, put
+from surecast.protocol.paxos.messages import Accepted, Message
 
 Local = Callable[..., Any]
 Run = Callable[..., Any]
@@ -67,6 +68,87 @@ def test_the_group_goes_on_without_its_leader_and_takes_it_back(local: Local, ru
         await group.stop()
 
     run(main)
+
+
+class Noting(ExampleStore):
+    """An example store that notes when it carries something out."""
+
+    def __init__(self, notes: list[str]):
+        super().__init__()
+        self.notes = notes
+
+    def execute(self, command: bytes, context: Context) -> bytes:
+        self.notes.append("carried out")
+        return super().execute(command, context)
+
+
+def test_a_vote_is_on_its_way_before_what_is_chosen_is_carried_out(
+    local: Local, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proposal tells of the instance before it: a turn of a follower has a vote and something to carry out."""
+    turns: list[list[str]] = []
+
+    async def main() -> None:
+        group = local(3, settings=PaxosSettings(tell_s=1.0))
+        notes: dict[int, list[str]] = {number: [] for number in (1, 2, 3)}
+        for number in (1, 2, 3):
+            await group.start(number, handler=Noting(notes[number]))
+        leader = await group.leader()
+        follower = next(node for node in group.nodes.values() if node is not leader)
+        mine, peers = notes[follower.id], follower.peers
+        post, flush, until_quiet = peers.post, peers.flush, follower._until_quiet
+
+        def noted_post(messages: list[tuple[int, Message]]) -> None:
+            mine.extend("vote" for _, message in messages if isinstance(message, Accepted))
+            post(messages)
+
+        def noted_flush() -> None:
+            mine.append("sent")
+            flush()
+
+        def noted_turn() -> None:
+            mine.clear()
+            until_quiet()
+            if {"vote", "carried out"} <= {*mine}:
+                turns.append([*mine])
+
+        monkeypatch.setattr(peers, "post", noted_post)
+        monkeypatch.setattr(peers, "flush", noted_flush)
+        monkeypatch.setattr(follower, "_until_quiet", noted_turn)
+        for sequence in range(1, 31):
+            await group.ask(leader, 7, sequence, incr(b"k"))
+        await group.stop()
+
+    run(main)
+    assert turns
+    for turn in turns:
+        assert "sent" in turn[turn.index("vote") : turn.index("carried out")]
+
+
+def test_what_was_carried_out_is_shown_before_a_disk_is_synced(local: Local, run: Run) -> None:
+    notes: list[str] = []
+
+    class Disk(MemoryStore):
+        durability = "full"
+
+        def commit(self, operations: Iterable[Operation]) -> None:
+            notes.append("synced")
+            super().commit(operations)
+
+    async def main() -> None:
+        group = local(1, on_turn=lambda: notes.append("shown"))
+        node = await group.start(1, handler=Noting(notes), store=Disk())
+        await group.leader()
+        notes.clear()
+        answered = asyncio.get_running_loop().create_future()
+        # The second is asked for as soon as the first is answered, in the same turn.
+        node.submit([(7, 1, incr(b"k"))], lambda _: node.submit([(7, 2, incr(b"k"))], answered.set_result))
+        await answered
+        await group.stop()
+
+    run(main)
+    first = notes.index("carried out")
+    assert "shown" in notes[first : notes.index("synced", first)]
 
 
 async def knock(address: Address, hello: Hello, secret: bytes) -> Welcome:

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from surecast.cli import main
 from surecast.report import load
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+RunHere = Callable[[Sequence[str]], subprocess.CompletedProcess[str]]
 EXAMPLE = Path(__file__).parents[3] / "examples" / "p2s.yaml"
 
 
 @pytest.fixture
-def surecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def surecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: RunHere) -> Run:
     """Runs `surecast ...` in an empty folder, in this process."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = ["surecast", *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", command)
-        out, err = io.StringIO(), io.StringIO()
-        code: int | str | None = 0
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                main()
-            except SystemExit as stop:
-                code = stop.code
-        return subprocess.CompletedProcess(
-            command, code if isinstance(code, int) else 0, out.getvalue(), err.getvalue()
-        )
-
-    return run
+    return lambda *arguments: run_here([*map(str, arguments)])
 
 
 def test_both_answers_and_their_comparison(surecast: Run, tmp_path: Path) -> None:

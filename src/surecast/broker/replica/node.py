@@ -296,6 +296,7 @@ class ReplicaNode:
 
     def _until_quiet(self) -> None:
         replica, store, done, peers = self.replica, self.store, self._done, self.peers
+        shown = replica.applied
         while replica.has_more:
             before = replica.applied
             turn = replica.take()
@@ -307,7 +308,8 @@ class ReplicaNode:
             if turn.records:
                 if self._flush_first:  # a sync takes long: whoever waits for what may go at once need not wait for it
                     peers.flush()
-                    if replica.applied != before:
+                    if replica.applied != shown:
+                        shown = replica.applied
                         self.on_turn()
                 store.commit(turn.records)
             if turn.after:  # a vote leaves before `synced` carries out what is chosen: the leader waits for it

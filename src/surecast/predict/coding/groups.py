@@ -29,6 +29,7 @@ from surecast.predict.coding.group_kernel import (
     follow_groups,
     new_state,
 )
+from surecast.predict.coding.links import GilbertElliott
 from surecast.scenario.spec.delivery import Gossip
 
 __all__ = ["VIEW_SIZE", "Group", "GroupAnswer", "PathStory", "Peers", "gossip_draws"]
@@ -65,9 +66,8 @@ class Peers:
         first = np.concatenate([[0], np.cumsum([len(way) for way in self.ways])]).astype(np.int64)
         way = np.array([link for way in self.ways for link in way], dtype=np.int64)
         loss = np.array([loss for loss, _ in self.links])
-        # A link without bursts is one whose next state does not depend on this one.
-        good = np.array([1.0 - loss if burst is None else 1.0 / burst for loss, burst in self.links])
-        bad = np.array([loss if burst is None else loss / (1.0 - loss) / burst for loss, burst in self.links])
+        states = [GilbertElliott.of_loss(loss, burst) for loss, burst in self.links]
+        bad, good = (np.array([getattr(one, name) for one in states]) for name in ("good_to_bad", "bad_to_good"))
         return Ways(place, self.success, self.latency_s, first, way, loss, bad, good, self.beside)
 
 

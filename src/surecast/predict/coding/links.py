@@ -58,12 +58,17 @@ class GilbertElliott:
     loss_bad: float = 1.0
 
     @classmethod
-    def of_loss(cls, loss: float, burst_mean: float) -> GilbertElliott:
-        """The link of a scenario: all is lost while it is bad, for so many packets in a row on average.
+    def of_loss(cls, loss: float, burst_mean: float | None) -> GilbertElliott:
+        """The link of a scenario: all is lost while it is bad, for so many packets in a row on average; None: each
+        packet is lost on its own, so that the next state does not depend on this one.
 
         >>> GilbertElliott.of_loss(0.1, 5.0).bad_to_good
         0.2
+        >>> GilbertElliott.of_loss(0.1, None).good_to_bad
+        0.1
         """
+        if burst_mean is None:
+            return cls(loss, 1.0 - loss)
         return cls(loss / (1.0 - loss) / burst_mean, 1.0 / burst_mean)
 
     def __post_init__(self) -> None:

@@ -111,13 +111,10 @@ class _Hop:
     def cross(self, came_s: Array, words: NDArray[np.uint64], deadline_s: float) -> tuple[Array, Array]:
         """When packets (columns) that come at these times get over the link in draws (rows), and the packets and
         acknowledgements sent for it, in the mean."""
-        # A link without bursts is one whose next state does not depend on this one.
-        to_bad, to_good = self.loss, 1.0 - self.loss
-        if self.burst_mean is not None and self.loss > 0.0:
-            link = GilbertElliott.of_loss(self.loss, self.burst_mean)
-            to_bad, to_good = link.good_to_bad, link.bad_to_good
+        link = GilbertElliott.of_loss(self.loss, self.burst_mean)
         silence_s = 2.0 * self.latency_s + self.busy_s + GRACE_S
-        law = HopLaw(self.loss, to_bad, to_good, self.latency_s, self.busy_s, silence_s, self.tries_max, deadline_s)
+        states = self.loss, link.good_to_bad, link.bad_to_good
+        law = HopLaw(*states, self.latency_s, self.busy_s, silence_s, self.tries_max, deadline_s)
         over_s = np.empty_like(came_s)
         sent = np.zeros(2, dtype=np.int64)
         cross_hop(words, law, came_s, over_s, sent)
@@ -126,8 +123,6 @@ class _Hop:
 
 def _all_pass(packets: int, loss: float, burst_mean: float | None) -> float:
     """P[a link loses none of so many packets]: it stays good from each to the next."""
-    if burst_mean is None or loss == 0.0:
-        return (1.0 - loss) ** packets
     return (1.0 - loss) * (1.0 - GilbertElliott.of_loss(loss, burst_mean).good_to_bad) ** (packets - 1)
 
 

@@ -1,10 +1,10 @@
 """Throughput, latency and processor time of a group, from a few constants.
 
-Times of an instance with k publications, on one processor at each replica, one disk that syncs all that waits in one
-go, and links of one delay:
+Times of an instance with k publications, on one processor at each replica, which does nothing else while its disk
+syncs, and links of one delay:
 
     propose   p(k) = instance + (n-1) peer/2 + k publication
-    commit    c(k) = 2 delay + follower instance + k follower publication + sync (+ waiting for the disk)
+    commit    c(k) = 2 delay + follower instance + k follower publication + sync
     carry out a(k) = (n-1) peer/2 + k service                    at the leader, then
               f(k) = k service                                   at the followers
     in all    C(k) = p(k) + c(k) + a(k)
