@@ -1,7 +1,7 @@
 """Runs the replicated state machine through many simulated worlds in which everything goes wrong.
 
     python tools/paxos_seeds.py --seeds 10000 --replicas 3,5,7 --variant multi [--first 0] [--minutes 10]
-    python tools/paxos_seeds.py --replay multi:5:4711 [--harsh]   # one run again, with its options and what happened
+    python tools/paxos_seeds.py --replay multi:5:4711 [--mode harsh]   # one run again, its options and what happened
 
 Every seed runs with every number of replicas. A failure prints its options, the property that broke, and the command
 that replays it; the exit code is then 1.
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from surecast.protocol.paxos import VARIANTS, Variant
-from surecast.simulate.paxos import Outcome, run_seed
+from surecast.simulate.paxos import MODES, Mode, Outcome, run_seed
 
 PROGRESS_S = 10.0
 
@@ -37,11 +37,11 @@ def report(case: str, outcome: Outcome) -> None:
     print(f"  python tools/paxos_seeds.py --replay {case}", flush=True)
 
 
-def replay(case: str, harsh: bool) -> int:
+def replay(case: str, mode: Mode) -> int:
     """Runs one case and prints all about it."""
     name, replicas, seed = case.split(":")
     variant = next(one for one in VARIANTS if one == name)
-    outcome = run_seed(int(seed), int(replicas), variant, harsh)
+    outcome = run_seed(int(seed), int(replicas), variant, mode)
     print(outcome.options)
     print(f"{outcome.slots} instances; {outcome.counts}")
     print(outcome.violation or "all properties hold")
@@ -54,14 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
     runs = failures = slots = 0
     totals: dict[str, int] = {}
     for variant, replicas, seed in cases(arguments):
-        outcome = run_seed(seed, replicas, variant, arguments.harsh)
+        outcome = run_seed(seed, replicas, variant, arguments.mode)
         runs += 1
         slots += outcome.slots
         for name, count in outcome.counts.items():
             totals[name] = totals.get(name, 0) + count
         if not outcome.held:
             failures += 1
-            report(f"{variant}:{replicas}:{seed}{' --harsh' if arguments.harsh else ''}", outcome)
+            report(f"{variant}:{replicas}:{seed} --mode {arguments.mode}", outcome)
         now = time.monotonic()
         if now - shown >= PROGRESS_S:
             shown = now
@@ -80,9 +80,14 @@ def main() -> int:
     parser.add_argument("--variant", choices=[*VARIANTS, "all"], default="all")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--replay", metavar="VARIANT:REPLICAS:SEED", help="one run again")
-    parser.add_argument("--harsh", action="store_true", help="everything goes wrong at once, in every run")
+    parser.add_argument(
+        "--mode",
+        choices=[*MODES],
+        default="plain",
+        help="plain: as the seed says; harsh: everything goes wrong at once; divided: leaders are cut off",
+    )
     arguments = parser.parse_args()
-    return replay(arguments.replay, arguments.harsh) if arguments.replay else run(arguments)
+    return replay(arguments.replay, arguments.mode) if arguments.replay else run(arguments)
 
 
 if __name__ == "__main__":

@@ -207,6 +207,7 @@ class GroupServer(Shell):
     def _enter(self) -> None:
         """Channels go on with the connection that the group knows."""
         entering, self.edge.entering = self.edge.entering, []
+        self.node.replica.hurried = True
         for connection, member in entering:
             channel = self._channels.pop(connection, None)
             if channel is not None:
@@ -240,6 +241,7 @@ class GroupServer(Shell):
         self._timer = self.loop.call_later(_TICK_S, self._tick)
         now = time.time()
         self.edge.tick(now)
+        self.node.replica.hurried = bool(self.edge.members)
         if self.node.leads:
             is_silent = now - self.machine.time_us / 1e6 > _APPLICATION_S
             if self.machine.broker.next_timer() <= now or (self.machine.applications and is_silent):

@@ -18,8 +18,9 @@ class GroupCosts:
     """Processor time of ordering, in seconds.
 
     Whoever proposes spends `instance_s` on an instance, and each other replica `follower_instance_s`. A proposal to
-    one replica costs half of `peer_s` where it is sent, and a vote half of it where it is received. A publication costs
-    `publication_s` at the replica it comes to and `follower_publication_s` at the others.
+    one replica costs half of `peer_s` where it is sent, and a vote half of it where it is received. Several proposals
+    that go together cost what one does, but for the first. A publication costs `publication_s` at the replica it comes
+    to and `follower_publication_s` at the others.
     """
 
     instance_s: float = 60e-6
@@ -39,9 +40,10 @@ class Group:
     """A group of 2f+1 replicas: its protocol, its network and disks, its costs, and how each replica fails.
 
     `sync_s` is 0 where nothing is synced. `moment_s` is how long a leader collects publications while an instance is
-    under way, and for how long it keeps to itself what is chosen in case another proposal follows. `service` is the
-    broker's own time for a publication, spent at every replica; None where that is negligible. `failures` are those of
-    one replica, None if it never fails.
+    under way, and for how long it keeps to itself what is chosen in case another proposal follows. `linger_s` is for
+    how long it holds back proposals to replicas that neither decide nor have publishers, so that they get several
+    together. `timer_s` is how late timers are. `service` is the broker's own time for a publication, spent at every
+    replica; None where that is negligible. `failures` are those of one replica, None if it never fails.
 
     >>> group = Group(5)
     >>> group.majority, group.fast_quorum, group.tolerated
@@ -57,6 +59,8 @@ class Group:
     suspect_s: float = 0.25
     repair: str = "independent"
     moment_s: float = 1e-3
+    linger_s: float = 2e-3
+    timer_s: float = 0.6e-3
     costs: GroupCosts = GroupCosts()
     service: Distribution | None = None
     failures: Failures | None = None
@@ -73,7 +77,7 @@ class Group:
                 raise ConfigurationError(f"{name}: {getattr(self, name)!r} is unknown; write one of {', '.join(known)}")
         if self.window < 1:
             raise ConfigurationError(f"window: {self.window} must be 1 or more")
-        for name in ("delay_s", "sync_s", "moment_s"):
+        for name in ("delay_s", "sync_s", "moment_s", "linger_s", "timer_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(f"{name}: {getattr(self, name)} must be 0 or more, and finite")
         if not 0 < self.suspect_s < math.inf:

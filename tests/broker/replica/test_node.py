@@ -151,6 +151,32 @@ def test_what_was_carried_out_is_shown_before_a_disk_is_synced(local: Local, run
     assert "shown" in notes[first : notes.index("synced", first)]
 
 
+def test_a_timer_that_is_early_does_not_spin(local: Local, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers of event loops are rounded to milliseconds."""
+    wakes = 0
+
+    async def main() -> None:
+        nonlocal wakes
+        group = local(1, settings=PaxosSettings(tell_s=0.0014))
+        node = await group.start(1)
+        await group.leader()
+        wake = node._wake
+
+        def counted() -> None:
+            nonlocal wakes
+            wakes += 1
+            wake()
+
+        monkeypatch.setattr(node, "_wake", counted)
+        for sequence in (1, 2, 3):
+            await group.ask(node, 7, sequence, incr(b"k"))
+        await asyncio.sleep(0.05)
+        await group.stop()
+
+    run(main)
+    assert 1 <= wakes <= 4
+
+
 async def knock(address: Address, hello: Hello, secret: bytes) -> Welcome:
     """Says hello to a replica."""
     reader, writer = await asyncio.open_connection(*address)

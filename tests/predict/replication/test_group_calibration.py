@@ -8,7 +8,7 @@ import pytest
 
 from surecast.errors import ConfigurationError
 from surecast.predict.replication import Measurement, fit_costs, predict_measurement
-from surecast.scenario.group import GroupCosts
+from surecast.scenario.group import Group, GroupCosts
 from surecast.simulate.replication import ClosedLoad, OpenLoad, simulate_group
 
 TRUE = GroupCosts(45e-6, 12e-6, 3e-6, 25e-6, 1.5e-6)
@@ -31,11 +31,16 @@ def test_processor_time_is_that_of_the_instances_that_were_counted() -> None:
     for replicas in (1, 3, 5):
         for batch in (0.8, 3.0, 12.0):
             peers = replicas - 1
-            leader_s = (TRUE.instance_s + peers * TRUE.peer_s) / batch + TRUE.publication_s
-            follower_s = TRUE.follower_instance_s / batch + TRUE.follower_publication_s
-            cpu_s = leader_s + peers * follower_s
             # there are as many publishers as never fit the instances: the model would expect others
-            rows.append(Measurement(replicas, 40, cpu_s=cpu_s, leader_cpu_s=leader_s, batch=batch))
+            row = Measurement(replicas, 40, batch=batch)
+            instances_per_s = predict_measurement(row, TRUE).throughput_per_s / batch
+            # half of the others are told at once, and half of several instances together
+            next_s = TRUE.instance_s + peers / 2 * TRUE.peer_s + TRUE.publication_s
+            next_s += TRUE.follower_instance_s + TRUE.follower_publication_s
+            heard = peers / 2 * (1 + 1 / (1 + instances_per_s * (Group().linger_s + Group().timer_s - next_s)))
+            leader_s = (TRUE.instance_s + heard * TRUE.peer_s) / batch + TRUE.publication_s
+            followers_s = heard * TRUE.follower_instance_s / batch + peers * TRUE.follower_publication_s
+            rows.append(replace(row, cpu_s=leader_s + followers_s, leader_cpu_s=leader_s))
     found = fit_costs(rows)
     for field in FIELDS:
         assert getattr(found.costs, field) == pytest.approx(getattr(TRUE, field), rel=0.01)

@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from surecast.broker.replica import node
 from surecast.broker.replica.group_file import PaxosSpec
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.replication import failover_s, performance, predict_closed, predict_open, saturation_per_s
+from surecast.predict.replication import failover_s, predict_closed, predict_open, saturation_per_s, times
 from surecast.predict.replication.election import election_wait_s
-from surecast.predict.replication.gate import Mixture, solve_gate
+from surecast.predict.replication.gate import Cycle, Mixture, solve_cycle, solve_gate
 from surecast.protocol.paxos import leader
 from surecast.scenario import parse_distribution
 from surecast.scenario.group import Group, GroupCosts
@@ -47,6 +48,38 @@ def test_the_gate_is_that_of_arrivals_one_by_one(rate: float, each_s: float) -> 
     assert gate.share.sum() == pytest.approx(1)
     for q in (0.2, 0.5, 0.95):
         assert latency.quantile_s(q) == pytest.approx(np.quantile(times, q), rel=0.03)
+
+
+def dumb_cycle(rate_per_s: float, cycle: Cycle, count: int, seed: int) -> tuple[float, np.ndarray]:
+    """Arrivals one by one through a gate that rests; the mean batch, and how long each waits for its batch to begin."""
+    arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate_per_s, count))
+    waits, batches, at, size, open_s = [], 0, 0, 1, 0.0
+
+    def until(time_s: float) -> int:
+        return int(np.searchsorted(arrivals, time_s, side="right")) - at
+
+    while at < count:
+        if waiting := until(open_s):
+            begin_s, closed_s = open_s, float(cycle.driven(np.array([waiting]))[0])
+        elif waiting := until(rested_s := open_s + float(cycle.rest(np.array([size]))[0])):
+            begin_s, closed_s = rested_s, float(cycle.rested(np.array([waiting]))[0])
+        else:
+            waiting, begin_s, closed_s = 1, arrivals[at], cycle.alone_s
+        waits += (begin_s - arrivals[at : at + waiting]).tolist()
+        at, size, open_s, batches = at + waiting, waiting, begin_s + closed_s, batches + 1
+    return count / batches, np.array(waits)
+
+
+@pytest.mark.parametrize("rate", [30.0, 120.0])
+def test_a_gate_that_rests_is_that_of_arrivals_one_by_one(rate: float) -> None:
+    cycle = Cycle(lambda k: 0.004 + 0.005 * k, lambda k: 0.008 + 0.001 * k, lambda k: 0.005 * k, 0.006)
+    gate = solve_cycle(rate, cycle)
+    assert gate is not None
+    batch, waits = dumb_cycle(rate, cycle, 100_000, seed=3)
+    found = gate.latency(lambda k: 0.0 * k)
+    assert gate.batch_mean == pytest.approx(batch, rel=0.02)
+    assert found.mean_s == pytest.approx(waits.mean(), rel=0.02)
+    assert found.quantile_s(0.95) == pytest.approx(np.quantile(waits, 0.95), rel=0.03)
 
 
 def test_a_gate_of_many_takes_their_number_as_fixed() -> None:
@@ -125,9 +158,10 @@ def test_closed_loop_throughput_is_that_of_the_real_code(
 def test_light_load_by_hand() -> None:
     costs = GroupCosts(60e-6, 20e-6, 2e-6, 40e-6, 1e-6)
     found = predict_open(Group(3, costs=costs, service=SERVICE), 1e-6)
-    propose, commit, carry_out = 60 + 20 + 2, 200 + 41 + 1000, 20 + 2000
+    propose, commit, carry_out = 60 + 10 + 2, 200 + 41 + 1000, 10 + 2000
     assert found.acknowledged_mean_s == pytest.approx((propose + commit + carry_out) * 1e-6, rel=1e-6)
-    assert found.leader_cpu_s == pytest.approx((propose + carry_out) * 1e-6, rel=1e-6)
+    # the other follower costs as much, only later
+    assert found.leader_cpu_s == pytest.approx((propose + carry_out + 20) * 1e-6, rel=1e-6)
     assert found.follower_cpu_s == pytest.approx((41 + 2000) * 1e-6, rel=1e-6)
     assert predict_open(Group(1, costs=costs), 0.0).acknowledged_mean_s == pytest.approx(1062e-6)
 
@@ -168,7 +202,8 @@ def test_a_window_pays_where_messages_take_long_and_costs_nothing_elsewhere(dela
 def test_prediction_and_product_have_the_same_constants() -> None:
     settings = PaxosSpec().settings
     assert settings.space_s == settings.tell_s == Group().moment_s
-    assert leader._SPACE_STORES == performance.SPACE_SYNCS
+    assert (settings.linger_s, node._TIMER_S) == (Group().linger_s, Group().timer_s)
+    assert leader._SPACE_STORES == times.SPACE_SYNCS
 
 
 def test_collisions_are_counted_in_the_fast_variant() -> None:

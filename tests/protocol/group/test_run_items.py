@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from surecast.protocol.broker import Broker, BrokerSettings, Origin
+from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.group import Edge, GroupMachine
-from surecast.protocol.group.commands import HEAD, RUN_BYTES, Item, items_of, pack, pack_run, read_run
+from surecast.protocol.group import machine as group_machine
+from surecast.protocol.group.commands import HEAD, RUN_BYTES, Decoded, Heads, Item, items_of, pack
 from surecast.protocol.group.member import Member
+from surecast.protocol.group.run_items import count_runs, read_runs
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -57,7 +57,7 @@ class Pair:
             context = Context(1, 5_000_000)
             items = list(items_of(command))
             self.kinds += [kind for kind, _, _ in items]
-            as_packets = [
+            as_packets: Decoded = [
                 (Item.PACKETS, number, data[RUN_BYTES:], None) if kind == Item.RUN else (kind, number, data, None)
                 for kind, number, data in items
             ]
@@ -100,13 +100,15 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
 def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent is sent by the home of the readers; the state is the same everywhere, with single messages too."""
     counted: list[bool] = []
-    count_run = ShortWays.count_run
 
-    def watched(ways: ShortWays, *told: Any) -> bool:
-        counted.append(count_run(ways, *told))
-        return counted[-1]
+    def watched(
+        command: bytes, at: int, connections: dict[int, Connection], ways: ShortWays, known: Heads, now: float
+    ) -> int:
+        after = count_runs(command, at, connections, ways, known, now)
+        counted.append(after == len(command))
+        return after
 
-    monkeypatch.setattr(ShortWays, "count_run", watched)
+    monkeypatch.setattr(group_machine, "count_runs", watched)
     pair = Pair()
     reader = pair.enter("reader", version)
     pair.edge.receive(reader, encode(Subscribe(1, (Subscription("a/#", 0),)), version), 5.0)
@@ -146,7 +148,14 @@ def test_other_packets_among_them_are_told_as_packets() -> None:
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int) -> None:
-    found = Decoder(version=version).feed_runs(messages(version, qos, 3, size=size))
-    for run in found:
+    connection = Connection(7, Origin(), Decoder(), 5.0)
+    connection.version_5 = version == V5
+    data = messages(version, qos, 3, size=size)
+    for run in Decoder(version=version).feed_runs(data):
         if isinstance(run, PublishRun):
-            assert read_run(pack_run(run), version == V5, {}) == run
+            command = pack(1, 1, 1, [(Item.RUN, 7, run.data, [run]), (Item.TICK, 0, b"", None)])
+            (_, number, item), tick = items_of(command)
+            assert (number, item[RUN_BYTES:], tick) == (7, data, (Item.TICK, 0, b""))
+            runs, after = read_runs(command, HEAD.size, {7: connection}, {})
+            assert runs == [(connection, run)]
+            assert list(items_of(command[: HEAD.size] + command[after:])) == [tick]

@@ -11,8 +11,8 @@ from surecast.simulate.paxos import run_seed
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = MUTATIONS[name]
-    whole = run_seed(mutation.seed, mutation.replicas, mutation.variant, harsh=True)
+    whole = run_seed(mutation.seed, mutation.replicas, mutation.variant, mutation.mode)
     assert whole.held, whole.violation
     mutation.patch(monkeypatch)
-    broken = run_seed(mutation.seed, mutation.replicas, mutation.variant, harsh=True)
+    broken = run_seed(mutation.seed, mutation.replicas, mutation.variant, mutation.mode)
     assert broken.violation.startswith(mutation.breaks)

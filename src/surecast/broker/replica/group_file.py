@@ -27,6 +27,7 @@ __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSp
 
 _DEFAULTS = PaxosSettings()
 _MOMENT_S = 0.001  # as fine as timers are
+_LINGER_S = 0.002
 _SECRET_BYTES_MIN = 16
 
 
@@ -108,6 +109,7 @@ class PaxosSpec(Spec):
             queue_bytes_max=int(self.queue_size),
             space_s=_MOMENT_S,
             tell_s=_MOMENT_S,
+            linger_s=_LINGER_S,
             vote_window=max(_DEFAULTS.vote_window, self.alpha),
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,

@@ -25,6 +25,7 @@ __all__ = ["ReplicaNode"]
 
 _TICKS: Final = 3  # in each heartbeat
 _CLOCK_S: Final = 1.0
+_TIMER_S: Final = 0.0006
 _REPLACE_S: Final = 30.0
 
 
@@ -103,6 +104,7 @@ class ReplicaNode:
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._waker: asyncio.TimerHandle | None = None
+        self._wake_s = 0.0
         self._clock_s = 0.0
         self._planned = False
         self._stopped = True
@@ -295,22 +297,22 @@ class ReplicaNode:
             self.give_up(error)
 
     def _until_quiet(self) -> None:
-        replica, store, done, peers = self.replica, self.store, self._done, self.peers
+        replica, store, peers = self.replica, self.store, self.peers
         shown = replica.applied
         while replica.has_more:
             before = replica.applied
             turn = replica.take()
             peers.post(turn.messages)
-            for number, answers in turn.replies:
-                call = done.pop(number, None)
-                if call is not None:
-                    call(answers)
+            if turn.replies:
+                self._answer(turn.replies)
             if turn.records:
-                if self._flush_first:  # a sync takes long: whoever waits for what may go at once need not wait for it
+                is_awaited = bool(turn.after)
+                if not is_awaited:  # proposals: what is chosen is carried out, and shown, while others vote on them
                     peers.flush()
-                    if replica.applied != shown:
-                        shown = replica.applied
-                        self.on_turn()
+                    self._answer(replica.carry_out())
+                if replica.applied != shown and (self._flush_first or not is_awaited):
+                    shown = replica.applied
+                    self.on_turn()
                 store.commit(turn.records)
             if turn.after:  # a vote leaves before `synced` carries out what is chosen: the leader waits for it
                 peers.post(turn.after)
@@ -319,8 +321,18 @@ class ReplicaNode:
             if turn.is_empty and replica.applied == before:
                 break
         peers.flush()
-        if self._waker is None and (wake_s := replica.wake_s) is not None:
-            self._waker = self._loop.call_later(max(0.0, wake_s - time.monotonic()), self._wake)
+        if (wake_s := replica.wake_s) is not None and (self._waker is None or wake_s < self._wake_s):
+            if self._waker is not None:
+                self._waker.cancel()
+            # Timers are as coarse as a millisecond: one that is rounded down would spin until it is time.
+            wait_s = max(0.0, wake_s - time.monotonic()) + _TIMER_S
+            self._waker, self._wake_s = self._loop.call_later(wait_s, self._wake), wake_s
+
+    def _answer(self, replies: list[tuple[int, list[Answer]]]) -> None:
+        for number, answers in replies:
+            done = self._done.pop(number, None)
+            if done is not None:
+                done(answers)
 
     def _wake(self) -> None:
         self._waker = None

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from surecast.errors import ConfigurationError
-from surecast.predict.replication.performance import GroupPerformance, InstanceTimes, predict_closed, predict_open
+from surecast.predict.replication.performance import GroupPerformance, predict_closed, predict_open
+from surecast.predict.replication.times import InstanceTimes
 from surecast.scenario.group import Group, GroupCosts
 
 __all__ = ["Calibration", "Measurement", "fit_costs", "predict_measurement"]
@@ -140,7 +141,10 @@ def _ratios(rows: Sequence[Measurement], costs: GroupCosts) -> list[tuple[int, s
         leader_s, follower_s = model.leader_cpu_s, model.follower_cpu_s
         if row.batch is not None:
             times, k = InstanceTimes(row.group(costs)), np.array([row.batch])
-            leader_s, follower_s = (float(cpu(k)[0]) / row.batch for cpu in (times.leader_cpu, times.follower_cpu))
+            instances_per_s = model.throughput_per_s / row.batch
+            leader_s, follower_s = (
+                float(cpu(k, instances_per_s)[0]) / row.batch for cpu in (times.leader_cpu, times.follower_cpu)
+            )
         predicted = {
             "acknowledged_per_s": model.throughput_per_s,
             "p50_s": model.acknowledged_quantile_s(0.5) + (row.think_s if row.rate_per_s is not None else 0.0),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-__all__ = ["Gate", "Mixture", "Times", "solve_gate"]
+__all__ = ["Cycle", "Gate", "Mixture", "Times", "solve_cycle", "solve_gate"]
 
 Array = NDArray[np.float64]
 Times = Callable[[Array], Array]
@@ -57,67 +57,124 @@ class Mixture:
 
 
 @dataclass(frozen=True)
+class Cycle:
+    """How long an instance keeps the gate closed, by how it began, and how long the gate then rests.
+
+    `driven`: others waited while the one before was under way. Where nobody did, the gate stays closed for `rest` of
+    that one: who came meanwhile begins `rested`. Where nobody came then either, the next one begins alone, and closes
+    the gate for `alone_s`.
+    """
+
+    driven: Times
+    rested: Times
+    rest: Times
+    alone_s: float
+
+
+@dataclass(frozen=True)
 class Gate:
-    """The stationary state: `share[i]` of the instances have `sizes[i]` publications and close for `closed_s[i]`."""
+    """The stationary state: `share[i]` of the instances have `sizes[i]` publications, close for `closed_s[i]`, and
+    rest for `rest_s[i]` where nobody came meanwhile. `begun[i]` says how: 0 driven, 1 rested, 2 alone.
+    """
 
     rate_per_s: float
     sizes: Array
     share: Array
     closed_s: Array
+    rest_s: Array
+    begun: Array
 
     @cached_property
     def batch_mean(self) -> float:
         """Publications of an instance."""
         return float(self.share @ self.sizes)
 
-    def latency(self, done: Times) -> Mixture:
-        """From arrival until the own instance, of k publications, is done, `done(k)` after it began.
+    @cached_property
+    def driving(self) -> Array:
+        """P[an instance was this one, given that others waited for it]; of all, where that hardly happens."""
+        weight = self.share * -np.expm1(-self.rate_per_s * self.closed_s)
+        return np.asarray(weight / weight.sum() if weight.sum() > 1e-12 else self.share)
+
+    def latency(self, driven: Times, rested: Times | None = None, alone: Mixture | None = None) -> Mixture:
+        """From arrival until the own instance, of k publications, is done: so long after it began.
 
         Who comes while the gate is closed waits for the rest of that time, which is uniform, with all who come in the
         same while; who finds it open begins alone.
         """
         load = self.rate_per_s * self.closed_s
         if len(self.sizes) == 1 and self.sizes[0] > BATCH_MAX:
-            return Mixture(np.ones(1), done(self.sizes), self.closed_s)
-        alone = float(self.share @ np.exp(-load))
-        count = np.arange(1.0, len(self.sizes) + 1)
-        # an arrival's batch has itself and all others of that while (of a Poisson process)
-        weight = (self.share * load)[:, None] * _poisson(count - 1, load)
-        base, width = np.broadcast_arrays(done(count)[None, :], self.closed_s[:, None])
-        weights = np.append(weight.ravel(), alone)
-        bases, widths = np.append(base.ravel(), done(np.ones(1))), np.append(width.ravel(), 0.0)
-        kept = weights > 1e-12 * weights.sum()
-        return Mixture(weights[kept] / weights[kept].sum(), bases[kept], widths[kept])
+            return Mixture(np.ones(1), driven(self.sizes), self.closed_s)
+        none, count = self.share * np.exp(-load), np.arange(1.0, self.sizes.max() + 1)
+        first = alone or Mixture(np.ones(1), driven(np.ones(1)), np.zeros(1))
+        parts = [
+            (self.share, self.closed_s, driven(count)),
+            (none, self.rest_s, (rested or driven)(count)),
+        ]
+        weights, bases, widths = [], [], []
+        for share, closed_s, done in parts:
+            mean = self.rate_per_s * closed_s
+            # an arrival's batch has itself and all others of that while (of a Poisson process)
+            weight = (share * mean)[:, None] * _poisson(count - 1, mean)
+            base, width = np.broadcast_arrays(done[None, :], closed_s[:, None])
+            weights.append(weight.ravel())
+            bases.append(base.ravel())
+            widths.append(width.ravel())
+        opened = float(none @ np.exp(-self.rate_per_s * self.rest_s))
+        weight = np.concatenate([*weights, opened * first.weight])
+        base, width = np.concatenate([*bases, first.base]), np.concatenate([*widths, first.width])
+        kept = weight > 1e-12 * weight.sum()
+        return Mixture(weight[kept] / weight[kept].sum(), base[kept], width[kept])
 
 
 def solve_gate(rate_per_s: float, closed: Times) -> Gate | None:
-    """The gate under Poisson arrivals, None where it cannot keep up: the exact chain of successive batch sizes.
+    """The gate that does not rest, under Poisson arrivals; None where it cannot keep up.
 
     >>> gate = solve_gate(100.0, lambda k: 0.001 + 0.0 * k)
     >>> round(gate.batch_mean, 3)  # a gate of fixed length closes with every first arrival, and takes those of a while
     1.005
     """
-    size = _typical(rate_per_s, closed)
+    return solve_cycle(rate_per_s, Cycle(closed, closed, lambda k: 0.0 * k, float(closed(np.ones(1))[0])))
+
+
+def solve_cycle(rate_per_s: float, cycle: Cycle) -> Gate | None:
+    """The gate under Poisson arrivals, None where it cannot keep up: the exact chain of successive batch sizes.
+
+    >>> cycle = Cycle(lambda k: 0.001 + 0.0 * k, lambda k: 0.001 + 0.0 * k, lambda k: 0.001 + 0.0 * k, 0.001)
+    >>> round(solve_cycle(100.0, cycle).batch_mean, 3)
+    1.009
+    """
+    size = _typical(rate_per_s, cycle.driven)
     if size is None:
         return None
     if size > BATCH_MAX:
         one = np.array([size])
-        return Gate(rate_per_s, one, np.ones(1), closed(one))
+        return Gate(rate_per_s, one, np.ones(1), cycle.driven(one), cycle.rest(one), np.zeros(1))
     top = int(size + 12.0 * np.sqrt(size) + 20)
     while True:
-        sizes = np.arange(1.0, top + 1)
-        lengths = closed(sizes)
-        load = rate_per_s * lengths
-        step = _poisson(sizes, load)
-        step[:, 0] += np.exp(-load)
+        count = np.arange(1.0, top + 1)
+        rests = bool(cycle.rest(count).any())
+        sizes = np.concatenate([count, count[: top * rests], np.ones(1)])
+        begun = np.repeat([0.0, 1.0, 2.0], [top, top * rests, 1])
+        closed_s = np.concatenate([cycle.driven(count), cycle.rested(count[: top * rests]), [cycle.alone_s]])
+        rest_s = cycle.rest(sizes)
+        steps, none = [_poisson(count, rate_per_s * closed_s)], np.exp(-rate_per_s * closed_s)[:, None]
+        if rests:
+            steps.append(none * _poisson(count, rate_per_s * rest_s))
+            none = none * np.exp(-rate_per_s * rest_s)[:, None]
+        step = np.hstack([*steps, none])
         lost = 1.0 - step.sum(axis=1)
-        step[:, -1] += lost
-        system = np.vstack([step.T - np.eye(top), np.ones(top)])
-        share = np.linalg.lstsq(system, np.append(np.zeros(top), 1.0), rcond=None)[0]
-        share = np.maximum(share, 0.0) / np.maximum(share, 0.0).sum()
+        step[:, top - 1] += lost
+        share = _stationary(step)
         if share @ lost < 1e-9 or top > 4 * BATCH_MAX:
-            return Gate(rate_per_s, sizes, share, lengths)
+            return Gate(rate_per_s, sizes, share, closed_s, rest_s, begun)
         top *= 2
+
+
+def _stationary(step: Array) -> Array:
+    system = step.T - np.eye(len(step))
+    system[-1] = 1.0
+    share = np.maximum(np.linalg.solve(system, np.append(np.zeros(len(step) - 1), 1.0)), 0.0)
+    return np.asarray(share / share.sum())
 
 
 def _typical(rate_per_s: float, closed: Times) -> float | None:

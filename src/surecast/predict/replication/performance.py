@@ -1,17 +1,7 @@
 """Throughput, latency and processor time of a group, from a few constants.
 
-Times of an instance with k publications, on one processor at each replica, which does nothing else while its disk
-syncs, and links of one delay:
-
-    propose   p(k) = instance + (n-1) peer/2 + k publication
-    commit    c(k) = 2 delay + follower instance + k follower publication + sync
-    carry out a(k) = (n-1) peer/2 + k service                    at the leader, then
-              f(k) = k service                                   at the followers
-    in all    C(k) = p(k) + c(k) + a(k)
-
-A follower hears what is chosen with the next proposal, votes on that, and then carries out; where no proposal waits it
-hears so at once, and votes on nothing while it carries out. A leader that has an instance under way collects what comes
-for a moment.
+`times` has the times of an instance. Where one is under way at a time, its publications gather while the one before is
+voted on and carried out; where several are, for as long as the leader leaves between two proposals.
 """
 
 from __future__ import annotations
@@ -24,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.replication.gate import Gate, Mixture, Times, solve_gate
+from surecast.predict.replication.gate import Gate, Mixture, solve_cycle, solve_gate
+from surecast.predict.replication.times import InstanceTimes
 from surecast.scenario.group import Group
 
-__all__ = ["GroupPerformance", "InstanceTimes", "predict_closed", "predict_open", "saturation_per_s"]
+__all__ = ["GroupPerformance", "predict_closed", "predict_open", "saturation_per_s"]
 
 Array = NDArray[np.float64]
 _ALWAYS_BUSY_PER_S = 1e15
-SPACE_SYNCS = 3.0
-"""Proposals keep so many syncs from each other; `protocol.paxos` does that."""
 
 
 @dataclass(frozen=True)
@@ -67,103 +56,6 @@ class GroupPerformance:
         return self.acknowledged_mean_s if self.acknowledged is None else self.acknowledged.quantile_s(share)
 
 
-@dataclass(frozen=True)
-class InstanceTimes:
-    """The times of an instance, in seconds, by its number of publications."""
-
-    group: Group
-
-    @property
-    def peers(self) -> int:
-        return self.group.replicas - 1
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether any replica proposes."""
-        return self.group.variant == "fast" and self.group.entry == "any" and self.peers > 0
-
-    def propose(self, k: Array) -> Array:
-        costs = self.group.costs
-        return costs.instance_s + self.peers * costs.peer_s / 2 + k * costs.publication_s
-
-    def commit(self, k: Array) -> Array:
-        group, costs = self.group, self.group.costs
-        if not self.peers:
-            return group.sync_s + 0.0 * k
-        return 2 * group.delay_s + costs.follower_instance_s + k * costs.follower_publication_s + group.sync_s
-
-    def carry_out(self, k: Array) -> Array:
-        return self.peers * self.group.costs.peer_s / 2 + k * self.group.service_s
-
-    def follow(self, k: Array) -> Array:
-        return k * self.group.service_s if self.peers else 0.0 * k
-
-    def whole(self, k: Array) -> Array:
-        """From the begin of an instance to its acknowledgements."""
-        return self.propose(k) + self.commit(k) + self.carry_out(k)
-
-    def leader_cpu(self, k: Array) -> Array:
-        """Processor time of an instance at the leader; where any replica proposes, at each of them on average."""
-        own = self.propose(k) + self.carry_out(k)
-        if self.is_direct:
-            return (own + self.peers * self._voter_cpu(k)) / self.group.replicas
-        return own
-
-    def follower_cpu(self, k: Array) -> Array:
-        """Processor time of an instance at each other replica."""
-        return self.leader_cpu(k) if self.is_direct else self._voter_cpu(k)
-
-    def _voter_cpu(self, k: Array) -> Array:
-        costs = self.group.costs
-        votes = self.peers * costs.peer_s / 2 if self.group.variant == "fast" else 0.0
-        return costs.follower_instance_s + votes + k * (costs.follower_publication_s + self.group.service_s)
-
-    def window_limit(self, k: Array) -> Array:
-        """Time between two instances where as many are under way as may be."""
-        return self.whole(k) / self.group.instances_max
-
-    def space(self, k: Array) -> Array:
-        """How long a leader that has an instance under way collects for the next: at most until that is done."""
-        whole = self.whole(k)
-        if self.group.instances_max == 1:
-            return whole
-        if self.group.variant == "fast":
-            return np.maximum(self.propose(k) + self.group.sync_s, self.window_limit(k))
-        longest_s = max(self.group.moment_s, SPACE_SYNCS * self.group.sync_s)
-        return np.maximum(np.minimum(whole, longest_s), self.window_limit(k))
-
-    def gathering(self, k: Array) -> Array:
-        """How long those gather who go into the next instance together."""
-        return np.maximum(self.propose(k) + self.group.sync_s + self.carry_out(k), self.space(k))
-
-    def told_alone(self, k: Array, rate_per_s: float) -> Array:
-        """Share of the instances that followers hear of before the next proposal.
-
-        Nobody came until it was committed, nor while the one before was carried out after a proposal had gone.
-        """
-        none = np.exp(-rate_per_s * (self.propose(k) + self.commit(k)))
-        left = -np.expm1(-rate_per_s * self.carry_out(k))
-        return np.asarray(none * (1.0 - left) / (1.0 - none * left))
-
-    def closed(self, k: Array, rate_per_s: float) -> Array:
-        """How long an instance makes later ones wait: as a gate with the same area under the wait.
-
-        At least for the space that the leader leaves. Where several are under way, who comes before the commit waits
-        for the carrying out ahead, and who comes while the leader is busy for the rest of that. Followers first carry
-        out what they have heard of, where nobody came soon enough for the next proposal to tell it.
-        """
-        ahead, commit = self.carry_out(k), self.commit(k)
-        told_alone = self.told_alone(k, rate_per_s)
-        follow = told_alone * self.follow(k)
-        spread = 0.0 if self.group.service is None else self.group.service.squared_cv * self.group.service_s**2 * k
-        first, busy = np.minimum(ahead, commit), self.propose(k) + ahead + follow
-        area = first * ahead - first**2 / 2 + (busy**2 + (1.0 + told_alone if self.peers else 1.0) * spread) / 2
-        gate: Array = np.where(
-            self.space(k) < self.whole(k), np.maximum(np.sqrt(2.0 * area), self.space(k)), self.whole(k) + follow
-        )
-        return gate
-
-
 def saturation_per_s(group: Group) -> float:
     """Publications per second that a group cannot exceed, however large its instances grow; inf without costs.
 
@@ -172,9 +64,9 @@ def saturation_per_s(group: Group) -> float:
     """
     many, times = np.array([1e9]), InstanceTimes(group)
     # in the limit nobody finds the group idle
-    closed = float(times.closed(many, _ALWAYS_BUSY_PER_S)[0] / many[0])
-    follower = float(times.follower_cpu(many)[0] / many[0])
-    slowest = max(closed, follower)
+    is_gate = times.are_several or not times.peers
+    closed = times.closed(many, _ALWAYS_BUSY_PER_S) if is_gate else times.driven(many, many)
+    slowest = float(np.maximum(closed, times.follower_cpu(many, 0.0))[0] / many[0])
     return math.inf if slowest <= 0 else 1.0 / slowest
 
 
@@ -183,39 +75,66 @@ def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> Gr
 
     >>> light = predict_open(Group(3), 10.0)
     >>> round(light.acknowledged_mean_s * 1e3, 2), round(light.batch_mean, 3)
-    (1.35, 1.0)
+    (1.33, 1.0)
     """
     if not 0 <= rate_per_s < math.inf:
         raise ConfigurationError(f"rate_per_s: {rate_per_s} must be 0 or more, and finite")
     times, capacity = InstanceTimes(group), saturation_per_s(group)
-    gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s)) if rate_per_s < capacity else None
-    gathered = solve_gate(rate_per_s, times.gathering) if gate is not None else None
-    if gate is None or gathered is None:
+    answer = _several if times.are_several else _one_by_one if times.peers else _lone
+    found = answer(times, rate_per_s) if rate_per_s < capacity else None
+    if found is None:
         raise AssumptionError(
             f"{name}: {rate_per_s:.6g} publications per second come, and {group.replicas} replicas order at most "
             f"{capacity:.6g}; lower the rates, or the broker's service time"
         )
-    batch = gathered.batch_mean
-    typical = np.array([batch])
-    commit = float(times.commit(typical)[0])
+    latency, batch, commit_s = found
     collided = _collisions(times, rate_per_s / batch)
-    # where others wait, a leader proposes for them in the turn in which it answers
-    alone = float(np.exp(-rate_per_s * times.whole(typical))[0])
-    latency = gate.latency(times.whole).plus([(alone, 0.0), (1.0 - alone, float(times.propose(typical)[0]))])
     if collided > 0:
-        latency = latency.plus([(1.0 - collided, 0.0), (collided, commit)])
+        latency = latency.plus([(1.0 - collided, 0.0), (collided, float(times.commit(np.array([batch]))[0]))])
     latency = _through_others(times, latency, rate_per_s, batch)
+    leader_cpu_s, follower_cpu_s = _cpu(times, batch, rate_per_s / batch)
     return GroupPerformance(
-        rate_per_s,
-        capacity,
-        batch,
-        latency.mean_s,
-        latency,
-        commit + _behind(times, gathered) + math.prod(_held(times, rate_per_s, batch)),
-        _per_publication(gathered, times.leader_cpu),
-        _per_publication(gathered, times.follower_cpu) if times.peers else 0.0,
-        collided,
+        rate_per_s, capacity, batch, latency.mean_s, latency, commit_s, leader_cpu_s, follower_cpu_s, collided
     )
+
+
+def _lone(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
+    """Time to the acknowledgement, publications of an instance, and its time to commit: there are no others."""
+    gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
+    return None if gate is None else (gate.latency(times.whole), gate.batch_mean, times.group.sync_s)
+
+
+def _one_by_one(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
+    """The same where one instance is under way at a time."""
+    gate = solve_cycle(rate_per_s, times.cycle(rate_per_s))
+    if gate is None:
+        return None
+    # what is carried out before an instance was gathered before those who are in it came
+    ahead, weight = gate.sizes[:, None], gate.driving
+    latency = gate.latency(
+        lambda k: weight @ times.driven(k[None, :], ahead) + times.carry_out(k),
+        lambda k: times.whole(k) + times.follow(k),
+        times.alone(rate_per_s),
+    )
+    # where others wait, a leader proposes for them in the turn in which it answers
+    alone = float(times.told_alone(np.array([gate.batch_mean]), rate_per_s)[0])
+    latency = latency.plus([(alone, 0.0), (1.0 - alone, times.begin_s)])
+    rested = gate.closed_s - times.propose(gate.sizes) - times.votes_s
+    driven = weight @ times.driven_commit(gate.sizes[None, :], ahead)
+    return latency, gate.batch_mean, float(gate.share @ np.where(gate.begun > 0, rested, driven))
+
+
+def _several(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
+    """The same where several instances are under way."""
+    gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
+    gathered = solve_gate(rate_per_s, partial(times.gathering, rate_per_s=rate_per_s))
+    if gate is None or gathered is None:
+        return None
+    batch = np.array([gathered.batch_mean])
+    alone = float(np.exp(-rate_per_s * times.whole(batch))[0])
+    latency = gate.latency(times.whole).plus([(alone, 0.0), (1.0 - alone, times.begin_s)])
+    held_s = math.prod(_held(times, rate_per_s, gathered.batch_mean))
+    return latency, gathered.batch_mean, float(times.commit(batch)[0]) + _behind(times, gathered) + held_s
 
 
 def predict_closed(group: Group, publishers: int, window: int = 1, think_s: float = 0.0) -> GroupPerformance:
@@ -227,7 +146,7 @@ def predict_closed(group: Group, publishers: int, window: int = 1, think_s: floa
 
     >>> alone = predict_closed(Group(3), publishers=1)
     >>> round(alone.throughput_per_s), round(alone.acknowledged_mean_s * 1e3, 3)
-    (745, 1.343)
+    (756, 1.323)
     """
     if publishers < 1 or window < 1:
         raise ConfigurationError(f"publishers, window: {publishers} and {window} must both be 1 or more")
@@ -235,16 +154,9 @@ def predict_closed(group: Group, publishers: int, window: int = 1, think_s: floa
         raise ConfigurationError(f"think_s: {think_s} must be 0 or more, and finite")
     times, population = InstanceTimes(group), publishers * window
     k, round_s = _in_step(times, population, think_s)
-    return GroupPerformance(
-        population / round_s,
-        saturation_per_s(group),
-        float(k[0]),
-        round_s - think_s,
-        None,
-        float(times.commit(k)[0]),
-        float(times.leader_cpu(k)[0] / k[0]),
-        float(times.follower_cpu(k)[0] / k[0]) if times.peers else 0.0,
-    )
+    batch, rate_per_s = float(k[0]), population / round_s
+    cpu_s, commit_s = _cpu(times, batch, rate_per_s / batch), float(times.commit(k)[0])
+    return GroupPerformance(rate_per_s, saturation_per_s(group), batch, round_s - think_s, None, commit_s, *cpu_s)
 
 
 def _in_step(times: InstanceTimes, population: int, think_s: float) -> tuple[Array, float]:
@@ -274,15 +186,22 @@ def _in_step(times: InstanceTimes, population: int, think_s: float) -> tuple[Arr
 
 def _spacing_s(times: InstanceTimes, k: Array) -> float:
     """Least time between two instances."""
-    if times.group.instances_max == 1:
-        return max(float(times.whole(k)[0]), float(times.follower_cpu(k)[0]))
-    busy = times.propose(k) + times.carry_out(k)
-    parts = (busy, times.space(k), times.follower_cpu(k), times.window_limit(k))
+    follower = times.follower_cpu(k, 0.0)
+    if not times.peers:
+        return float(times.whole(k)[0])
+    if not times.are_several:
+        # publications of a cohort come together, and are taken together
+        return float(np.maximum(np.maximum(times.driven(k, k), times.decide(k) + times.before(k)), follower)[0])
+    busy = times.propose(k) + times.votes_s + times.carry_out(k)
+    parts = (busy, times.space(k), follower, times.window_limit(k))
     return max(times.group.sync_s, *(float(part[0]) for part in parts))
 
 
-def _per_publication(gate: Gate, cpu: Times) -> float:
-    return float(gate.share @ cpu(gate.sizes)) / gate.batch_mean
+def _cpu(times: InstanceTimes, batch: float, instances_per_s: float) -> tuple[float, float]:
+    """Processor time of one publication, at the leader and at each other replica."""
+    k = np.array([batch])
+    leader, follower = (float(cpu(k, instances_per_s)[0]) / batch for cpu in (times.leader_cpu, times.follower_cpu))
+    return leader, follower if times.peers else 0.0
 
 
 def _behind(times: InstanceTimes, gate: Gate) -> float:
@@ -290,15 +209,14 @@ def _behind(times: InstanceTimes, gate: Gate) -> float:
     follow, rate = times.follow(gate.sizes), gate.rate_per_s
     if not rate or not follow.any():
         return 0.0
-    ahead = times.carry_out(gate.sizes)
+    ahead = times.votes_s + times.carry_out(gate.sizes)
     # who came while the leader carried out waits for all of theirs, who came later for what is left of it
     came = -np.expm1(-rate * ahead)
     left = follow + np.expm1(-rate * follow) / rate
     waits = times.told_alone(gate.sizes, rate) * (came * follow + (1.0 - came) * left)
-    several = times.space(gate.sizes) < times.whole(gate.sizes)
-    # with several under way, one that was proposed before the commit of another is chosen while that is carried out
+    # one that was proposed before the commit of another is chosen while that is carried out
     first = np.minimum(ahead, times.commit(gate.sizes))
-    waits += several * rate * (first * ahead - first**2 / 2)
+    waits += rate * (first * ahead - first**2 / 2)
     return float(gate.share @ waits)
 
 
@@ -342,5 +260,5 @@ def _through_others(times: InstanceTimes, latency: Mixture, rate_per_s: float, b
         again, held_s = _held(times, rate_per_s, batch)
         return latency.plus([(1.0 - again, 0.0), (again, held_s)])
     with_next = 1.0 - float(times.told_alone(typical, rate_per_s)[0])
-    extra_s = 2 * group.delay_s + vote_s * (busy / 2 + with_next) + batch * group.service_s
+    extra_s = 2 * group.delay_s + vote_s * (busy / 2 + with_next) + (1.0 - with_next) * batch * group.service_s
     return latency.plus([(1 / group.replicas, 0.0), (times.peers / group.replicas, extra_s)])

@@ -163,6 +163,7 @@ class Route:
     __slots__ = (
         "_ready",
         "_silent",
+        "_whole",
         "direct",
         "groups",
         "high",
@@ -193,6 +194,7 @@ class Route:
         self.kept_low: list[Target] = []
         self.high: list[Target] = []
         self._ready = False
+        self._whole: tuple[list[Group] | None, list[Group] | None] = (None, None)
         self._silent: tuple[list[Group] | None, list[Group] | None] = (None, None)
 
     def receivers(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> list[Target]:
@@ -206,6 +208,12 @@ class Route:
         if not self._ready:
             self._group()
         return self.groups
+
+    def only_groups(self, qos: int) -> list[Group] | None:
+        """The groups that plain messages of QoS 0 or 1 go to, where they go to nobody else."""
+        if not self._ready:
+            self._group()
+        return self._whole[qos]
 
     def quiet(self, qos: int) -> list[Group] | None:
         """The groups that count plain messages of QoS 0 or 1, where counting is all there is to do on this replica."""
@@ -255,8 +263,11 @@ class Route:
         self.groups = list(by_kind.values())
         self.low = list(low_by_kind.values())
         self._split()
-        speaks_0 = self.rest or self.shares or self.taps or any(group.appends for group in self.groups)
-        speaks_1 = self.direct or self.kept or not self.plain or any(group.appends for group in self.low)
+        others_0 = self.rest or self.shares or self.taps
+        others_1 = self.direct or self.kept or not self.plain
+        self._whole = (None if others_0 else self.groups, None if others_1 else self.low)
+        speaks_0 = others_0 or any(group.appends for group in self.groups)
+        speaks_1 = others_1 or any(group.appends for group in self.low)
         self._silent = (None if speaks_0 else self.groups, None if speaks_1 else self.low)
         self._ready = True
 
@@ -273,7 +284,7 @@ class Route:
         self.kept = []
         self.kept_low = []
         self.high = []
-        self._silent = (None, None)
+        self._whole = self._silent = (None, None)
         self._ready = False
 
 

@@ -6,7 +6,7 @@ Whatever is special about a message or a session goes the long way; tests compar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from surecast.protocol.broker.connection import Connection, Phase
@@ -14,7 +14,7 @@ from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
-from surecast.protocol.broker.routes import Route, Routes, Target
+from surecast.protocol.broker.routes import Group, Route, Routes, Target
 from surecast.protocol.broker.session import Session
 from surecast.protocol.mqtt import Publish, PublishRun, ReasonCode
 
@@ -77,36 +77,91 @@ class ShortWays(ABC):
         if qos:
             self._answer_run(connection, run, bool(route.targets))
 
-    def count_run(
-        self, connection: Connection, topic: str, flags: tuple[int, bool, bool], count: int, length: int, now: float
-    ) -> bool:
-        """Takes a run of a client of another replica where it only has to be counted; False where it was not taken."""
+    def publish_alike(self, runs: Sequence[tuple[Connection, PublishRun]], at: int, now: float) -> int:
+        """Takes like runs of several clients together, from `at` on, where they go to groups only; where it stopped.
+
+        A client that is in one of the groups itself is not among them: its acknowledgements and the messages to it
+        keep their order.
+        """
+        connection, run = runs[at]
+        topic, flags, length, version_5 = run.topic, run.flags, run.length, connection.version_5
         qos, retain, dup = flags
-        if (
-            qos == 2
-            or retain
-            or dup
-            or self._observer is not None
-            or not connection.is_elsewhere
-            or connection.pace is not None
-            or connection.phase is not _OPEN
-            or not connection.allowed.get(topic)
-            or (qos and self.rejects)
-            or (groups := self._routes.find(topic).quiet(qos)) is None
+        if qos == 2 or retain or dup or self._observer is not None or (qos and self.rejects):
+            return at
+        route = self._routes.find(topic)
+        groups = _fitting(route.only_groups(qos), length, version_5)
+        if groups is None:
+            return at
+        first, end, size, is_answered = at, len(runs), 0, False
+        while (
+            run.topic == topic
+            and run.length == length
+            and run.flags == flags
+            and (session := connection.session) is not None
+            and (not session.groups or session.groups.isdisjoint(groups))
+            and connection.pace is None
+            and connection.phase is _OPEN
+            and connection.version_5 is version_5
+            and connection.allowed.get(topic)
         ):
-            return False
-        version_5 = connection.version_5
+            connection.heard_at = now
+            size += len(run.data)
+            if not connection.is_elsewhere:
+                is_answered = True
+            at += 1
+            if at == end:
+                break
+            connection, run = runs[at]
+        if at > first:
+            self.count(groups, size // length, size)
+            if route.quiet(qos) is None or (qos and is_answered):
+                self._speak(runs[first:at], groups, version_5 and not route.targets)
+        return at
+
+    def _speak(self, runs: Sequence[tuple[Connection, PublishRun]], groups: list[Group], explicit: bool) -> None:
+        """Sends like runs to groups, and acknowledges them."""
+        whole, qos = runs[0][1], runs[0][1].flags[0]
+        if len(runs) > 1:
+            data = b"".join([run.data for _, run in runs])
+            length = whole.length
+            whole = PublishRun(
+                whole.topic, whole.flags, len(data) // length, length, whole.id_at, whole.payload_at, data
+            )
+        sent, dirty = b"", self._dirty
         for group in groups:
-            if group.version_5 is not version_5 or group.identifiers or length > group.bytes_max:
-                return False
+            if group.appends:
+                sent = sent or (whole.lowered() if qos else whole.data)
+                for append in group.appends:
+                    append(sent)
+                dirty.update(group.connections)
+        if qos:
+            answers = whole.answers(ReasonCode.NO_MATCHING_SUBSCRIBERS if explicit else 0)
+            size, at = len(answers) // whole.count, 0
+            for connection, run in runs:
+                end = at + size * run.count
+                if not connection.is_elsewhere:
+                    connection.out.append(answers[at:end])
+                    dirty.add(connection)
+                at = end
+
+    def countable(self, topic: str, flags: tuple[int, bool, bool], length: int, version_5: bool) -> list[Group] | None:
+        """The groups for `count`, where messages of a client of another replica only have to be counted.
+
+        It must be open and without a pace, and known to be allowed to publish to the topic.
+        """
+        qos, retain, dup = flags
+        if qos == 2 or retain or dup or self._observer is not None or (qos and self.rejects):
+            return None
+        return _fitting(self._routes.find(topic).quiet(qos), length, version_5)
+
+    def count(self, groups: list[Group], count: int, size: int) -> None:
+        """Counts messages that came, of so many bytes together, and go to groups."""
         for group in groups:
             group.count += count
         tally = self._tally
         tally.published += count
         tally.packets_in += count
-        tally.bytes_in += count * length
-        connection.heard_at = now
-        return True
+        tally.bytes_in += size
 
     def _run_to_groups(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
         """Passes a run of QoS 0 on as it is; the targets for which that is impossible are left."""
@@ -152,19 +207,7 @@ class ShortWays(ABC):
         if connection.is_elsewhere:
             return
         explicit = connection.version_5 and not matched
-        if run.count == 1 and not explicit:
-            at = run.id_at
-            connection.out.append(b"\x40\x02" + run.data[at : at + 2])
-            self._dirty.add(connection)
-            return
-        size = 5 if explicit else 4
-        answers = bytearray(size * run.count)
-        answers[0::size] = b"\x40" * run.count
-        answers[1::size] = bytes((size - 2,)) * run.count
-        answers[2::size], answers[3::size] = run.high, run.low
-        if explicit:
-            answers[4::size] = bytes((ReasonCode.NO_MATCHING_SUBSCRIBERS,)) * run.count
-        connection.out.append(bytes(answers))
+        connection.out.append(run.answers(ReasonCode.NO_MATCHING_SUBSCRIBERS if explicit else 0))
         self._dirty.add(connection)
 
     def _hand_on(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> None:
@@ -285,6 +328,15 @@ class ShortWays(ABC):
         else:
             connection.out.append(bytes((first, 2, identifier >> 8, identifier & 0xFF)))
         self._dirty.add(connection)
+
+
+def _fitting(groups: list[Group] | None, length: int, version_5: bool) -> list[Group] | None:
+    """The groups, if messages of this length and version can go to all of them as they are."""
+    if groups is not None:
+        for group in groups:
+            if group.version_5 is not version_5 or group.identifiers or length > group.bytes_max:
+                return None
+    return groups
 
 
 def refuses(targets: Iterable[Target]) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
-from surecast.protocol.group.commands import Entry, Item, pack, pack_entry, pack_run
-from surecast.protocol.group.machine import Decoded, GroupMachine, Port
+from surecast.protocol.group.commands import Decoded, Entry, Item, pack, pack_entry
+from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, Packets, promises, raw_packet
 from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
@@ -37,6 +37,7 @@ _PINGRESP: Final = b"\xd0\x00"
 _CHECK_S: Final = 0.5
 _TOPICS_MAX: Final = 1_000
 _RUN: Final = int(Item.RUN)
+_CLOSED: Final = Phase.CLOSED
 
 
 class Edge(Port):
@@ -105,20 +106,22 @@ class Edge(Port):
     def receive(self, connection: Connection, data: bytes, now: float) -> None:
         """Takes what a client sent."""
         if not isinstance(connection, Member):
-            self.gate.receive(connection, data, now)
-            if self.gate.checking and not self.authenticates:
-                for waiting in self.take_checking():
-                    self.admit(waiting, waiting.origin.identity, now)
+            self._receive_at_gate(connection, data, now)
             return
-        if connection.is_closed():
+        if connection.phase is _CLOSED:
             return
         connection.listened_at = now
-        if data == _PINGREQ and not connection.tail:
+        reader, tail = connection.reader, connection.tail
+        if not self._goes_straight and connection.session is not None and (run := reader.more(data)) is not None:
+            # More of the same: what it says is known.
+            self._items.append((_RUN, connection.local, data, [run]))
+            self._bytes += len(data)
+            return
+        if data == _PINGREQ and not tail:
             # Nothing but this connection is concerned. Among other packets it goes the long way.
             connection.out.append(_PINGRESP)
             self.machine.broker.dirty.add(connection)
             return
-        reader, tail = connection.reader, connection.tail
         try:
             packets = reader.feed_runs(data)
         except PacketError:
@@ -143,6 +146,12 @@ class Edge(Port):
         if packets:
             self._hand_in(connection, data, packets)
 
+    def _receive_at_gate(self, connection: Connection, data: bytes, now: float) -> None:
+        self.gate.receive(connection, data, now)
+        if self.gate.checking and not self.authenticates:
+            for waiting in self.take_checking():
+                self.admit(waiting, waiting.origin.identity, now)
+
     def _hand_in(self, member: Member, data: bytes, packets: Packets | None, is_promised: bool | None = None) -> None:
         """Packets of a client go into the log, but not before the client has entered.
 
@@ -155,9 +164,8 @@ class Edge(Port):
                 if run.__class__ is Publish and (single := run_of_one(run, member.version_5)) is not None:
                     packets = [run := single]
                 if run.__class__ is PublishRun:
-                    data = pack_run(run)
-                    self._items.append((_RUN, member.local, data, packets))
-                    self._bytes += len(data)
+                    member.reader.expect(run)
+                    self._add(_RUN, member.local, run.data, packets)
                     return
             self._add(Item.PACKETS, member.local, data, packets)
             return

@@ -25,25 +25,22 @@ from surecast.protocol.group.commands import (
     HEAD,
     ITEM,
     RUN_BYTES,
+    Decoded,
     Heads,
     Item,
     pack_texts,
     read_entry,
-    read_run,
     read_texts,
-    run_head,
 )
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
-from surecast.protocol.mqtt import AckRun, Packet, PublishRun, ReasonCode
+from surecast.protocol.group.run_items import count_runs, read_runs
+from surecast.protocol.mqtt import PublishRun, ReasonCode
 from surecast.protocol.paxos import Context
 
 __all__ = ["GroupMachine", "MakeBroker", "Port"]
 
 MakeBroker = Callable[[Authorise], Broker]
 """Makes the core; every replica must make it with the same settings."""
-
-Decoded = list[tuple[int, int, bytes, list[Packet | PublishRun | AckRun] | None]]
-"""The items of a command as the home replica has them: kind, connection, data, and the packets that are in the data."""
 
 _SWEEP_US: Final = 5_000_000
 _RUN: Final = int(Item.RUN)  # a name of its own is found in a third of the time
@@ -104,7 +101,6 @@ class GroupMachine:
         self._handlers: dict[int, Callable[[_Source, int, bytes, float], None]] = {
             Item.ENTER: self._enter,
             Item.PACKETS: self._packets,
-            Item.RUN: self._messages,
             Item.LOST: self._lost,
             Item.CONGESTED: self._congested,
             Item.END: self._end,
@@ -243,35 +239,56 @@ class GroupMachine:
         handlers, at, end = self._handlers, HEAD.size, len(command)
         while at < end:
             kind, number, size = ITEM.unpack_from(command, at)
+            if kind == _RUN:
+                at = self._runs(source, command, at, now)
+                continue
             at += ITEM.size
-            if kind != _RUN or not self._counts(source, number, command, at, size, now):
-                handlers[kind](source, number, command[at : at + size], now)
+            handlers[kind](source, number, command[at : at + size], now)
             at += size
 
-    def _counts(self, source: _Source, number: int, command: bytes, at: int, size: int, now: float) -> bool:
-        """Takes the RUN item at `at` where this replica has to do no more than count it."""
-        connection = source.connections.get(number)
-        size -= RUN_BYTES
-        if connection is None or size > connection.limits.packet_bytes_max:
-            return False
-        length, _, topic, flags = run_head(command, at, self._heads)
-        return self.broker.incoming.count_run(connection, topic, flags, size // length, length, now)
+    def _runs(self, source: _Source, command: bytes, at: int, now: float) -> int:
+        """Takes RUN items from `at` on, at least one; where it stopped."""
+        connections, broker = source.connections, self.broker
+        after = count_runs(command, at, connections, broker.incoming, self._heads, now)
+        if after > at:
+            return after
+        runs, after = read_runs(command, at, connections, self._heads)
+        if after > at:
+            broker.handle_runs(runs, now)
+            return after
+        # The limit of this very client may be crossed.
+        _, number, size = ITEM.unpack_from(command, at)
+        at += ITEM.size
+        after = at + int(size)
+        self._packets(source, number, command[at + RUN_BYTES : after], now)
+        return after
 
     def _run_decoded(self, source: _Source, decoded: Decoded, now: float) -> None:
-        broker, handlers, connections = self.broker, self._handlers, source.connections
+        broker, connections = self.broker, source.connections
+        runs: list[tuple[Connection, PublishRun]] = []
         for kind, number, data, packets in decoded:
+            connection = connections.get(number) if packets is not None else None
             if packets is None:
-                handlers[kind](source, number, data, now)
-            elif (connection := connections.get(number)) is not None:
-                size = len(data) - RUN_BYTES * (kind == _RUN)
-                run = packets[0]
-                if size > connection.limits.packet_bytes_max:
-                    # The limit of this very client may be crossed, which the decoders elsewhere notice.
-                    broker.receive(connection, data[-size:], now)
-                elif kind == _RUN and isinstance(run, PublishRun):
-                    broker.handle_run(connection, run, size, now)
-                else:
-                    broker.handle(connection, packets, size, now)
+                runs = self._take(runs, now)
+                self._handlers[kind](source, number, data, now)
+            elif connection is None:
+                continue
+            elif len(data) > connection.limits.packet_bytes_max:
+                # The limit of this very client may be crossed, which the decoders elsewhere notice.
+                runs = self._take(runs, now)
+                broker.receive(connection, data, now)
+            elif kind == _RUN and isinstance(run := packets[0], PublishRun):
+                runs.append((connection, run))
+            else:
+                runs = self._take(runs, now)
+                broker.handle(connection, packets, len(data), now)
+        self._take(runs, now)
+
+    def _take(self, runs: list[tuple[Connection, PublishRun]], now: float) -> list[tuple[Connection, PublishRun]]:
+        """Takes the runs before an item of another kind; none are left."""
+        if runs:
+            self.broker.handle_runs(runs, now)
+        return []
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)
@@ -289,16 +306,6 @@ class GroupMachine:
         connection = source.connections.get(number)
         if connection is not None:
             self.broker.receive(connection, data, now)
-
-    def _messages(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        connection = source.connections.get(number)
-        if connection is None:
-            return
-        size = len(data) - RUN_BYTES
-        if size > connection.limits.packet_bytes_max:
-            self.broker.receive(connection, data[RUN_BYTES:], now)
-            return
-        self.broker.handle_run(connection, read_run(data, connection.version_5, self._heads), size, now)
 
     def _lost(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.pop(number, None)

@@ -17,7 +17,7 @@ from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, Protocol
 from surecast.protocol.mqtt.packets import V5, V311, Connect, Packet, PacketType, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
-from surecast.protocol.mqtt.runs import AckRun, PublishRun, find_acks, find_publishes
+from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes
 from surecast.protocol.mqtt.topics import MAX_LEVELS
 from surecast.protocol.mqtt.wire import MAX_VARIABLE, Reader, Settings
 
@@ -86,6 +86,7 @@ class Decoder:
         self._error: PacketError | None = None
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
+        self._pattern: Pattern | None = None  # what is expected; whatever changes what may come takes it back
         self._use(version)
 
     @property
@@ -96,6 +97,7 @@ class Decoder:
     def limit(self, max_packet_size: int) -> None:
         """Changes the largest packet; those that were complete before are not looked at again."""
         self._max_size = max_packet_size
+        self._pattern = None
         if self.version is not None:
             self._limit = max_packet_size
 
@@ -119,6 +121,17 @@ class Decoder:
         packets: list[Packet | PublishRun | AckRun] = []
         self._feed(data, packets, runs=True)
         return packets
+
+    def expect(self, run: PublishRun) -> None:
+        """More like a run, or a single message, that came from this decoder may follow: `more` will know it."""
+        self._pattern = Pattern(run)
+
+    def more(self, data: bytes) -> PublishRun | None:
+        """As `feed_runs`, where `data` is like the expected run from its beginning to its end; a single message is a
+        run of one here. If it is None, nothing was read: `data` is something else, or part of it, or too much.
+        """
+        pattern = self._pattern
+        return None if pattern is None or self._held else pattern.match(data)
 
     def _feed(self, data: bytes, packets: list[Any], runs: bool) -> None:
         if self._error is not None:
@@ -154,11 +167,13 @@ class Decoder:
         if error.version is None:
             error.version = self.version
         error.packets = tuple(packets)
+        self._pattern = None
         self._error = type(error)(error.packet, error.offset, error.problem, error.reason_code)
         self._error.version = error.version
 
     def _use(self, version: int | None) -> None:
         self.version = version
+        self._pattern = None
         self._first_bytes = _first_bytes(self._side, version)
         self._limit = self._max_connect_size if version is None else self._max_size
         self._settings = Settings(version or V5, self._side == "server", self._strict, self._max_levels)

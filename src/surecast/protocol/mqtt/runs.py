@@ -8,14 +8,17 @@ single packets would say; `packets` takes them apart again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+from typing import Final
 
 from surecast.protocol.mqtt.packets import Puback, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import NO_PROPERTIES
 from surecast.protocol.mqtt.wire import variable_bytes
 
-__all__ = ["AckRun", "PublishRun", "find_acks", "find_publishes", "run_of_one"]
+__all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "run_of_one"]
 
-_PUBACK = 0x40
+_ALIKE_MAX: Final = 64
 
 
 @dataclass(slots=True)  # not frozen: that would make it three times as dear, and there are many
@@ -34,16 +37,6 @@ class PublishRun:
     payload_at: int
     data: bytes
 
-    @property
-    def high(self) -> bytes:
-        """The first bytes of the packet identifiers."""
-        return self.data[self.id_at :: self.length]
-
-    @property
-    def low(self) -> bytes:
-        """The second bytes of the packet identifiers."""
-        return self.data[self.id_at + 1 :: self.length]
-
     def lowered(self) -> bytes:
         """The same messages at QoS 0: without packet identifiers.
 
@@ -53,9 +46,8 @@ class PublishRun:
         '30 04 00 01 74 78 30 04 00 01 74 79'
         """
         whole, length, id_at, count = self.data, self.length, self.id_at, self.count
-        topic_at = 2 if whole[1] < 128 else next(at for at in range(2, 5) if whole[at] < 128) + 1
-        remaining = variable_bytes(length - topic_at - 2)
-        if count == 1 or len(remaining) != topic_at - 1:  # the length itself takes fewer bytes now
+        topic_at, remaining, is_shorter = _lowered_head(length)
+        if count == 1 or is_shorter:
             head = b"\x30" + remaining + whole[topic_at:id_at]
             return b"".join([head + whole[at + id_at + 2 : at + length] for at in range(0, len(whole), length)])
         data = bytearray(whole)
@@ -66,6 +58,23 @@ class PublishRun:
         data[::length] = b"\x30" * count
         for at, byte in enumerate(remaining, 1):
             data[at::length] = bytes((byte,)) * count
+        return bytes(data)
+
+    def answers(self, reason: int = 0) -> bytes:
+        """The PUBACK packets for the messages of a run of QoS 1, one after the other; a reason is for MQTT 5.
+
+        >>> run = find_publishes(bytes.fromhex("3206 0001 74 0007 78 3206 0001 74 0008 79"), 0, 8, 5, 7, "t",
+        ...                      (1, False, False))
+        >>> run.answers().hex(" "), run.answers(16).hex(" ")
+        ('40 02 00 07 40 02 00 08', '40 03 00 07 10 40 03 00 08 10')
+        """
+        whole, length, id_at = self.data, self.length, self.id_at
+        size = 5 if reason else 4
+        answer = bytes((0x40, 3, 0, 0, reason)) if reason else b"\x40\x02\0\0"
+        if self.count == 1:
+            return answer[:2] + whole[id_at : id_at + 2] + answer[4:]
+        data = bytearray(answer * self.count)
+        data[2::size], data[3::size] = whole[id_at::length], whole[id_at + 1 :: length]
         return bytes(data)
 
     def packets(self) -> list[Publish]:
@@ -91,6 +100,71 @@ class AckRun:
     def packets(self) -> list[Puback]:
         """The packets, one by one."""
         return [Puback(packet_id) for packet_id in self.packet_ids]
+
+
+class Pattern:
+    """What the messages of a run have in common. A client that sends to one topic sends more of the same.
+
+    >>> data = bytes.fromhex("3206 0001 74 0007 78 3206 0001 74 0008 79")
+    >>> run = find_publishes(data, 0, 8, 5, 7, "t", (1, False, False))
+    >>> pattern = Pattern(run)
+    >>> pattern.match(data) == run, pattern.match(data[:8]).count, pattern.match(data[:9])
+    (True, 1, None)
+    """
+
+    __slots__ = ("_count", "_flags", "_head", "_heads", "_id_at", "_length", "_payload_at", "_topic", "_unpack")
+
+    def __init__(self, run: PublishRun):
+        self._topic = run.topic
+        self._flags = run.flags
+        self._length = run.length
+        self._id_at = run.id_at
+        self._payload_at = run.payload_at
+        self._head = run.data[: run.id_at]
+        self._count = 0
+
+    def match(self, data: bytes) -> PublishRun | None:
+        """The run, or the one message, that all of `data` is; None also where `data` is more than this tells."""
+        length, id_at, payload_at, size = self._length, self._id_at, self._payload_at, len(data)
+        count = size // length
+        if count * length != size or not data.startswith(self._head):
+            return None
+        if count != self._count:
+            if not 0 < count <= _ALIKE_MAX:
+                return None
+            self._count, self._heads, self._unpack = count, (self._head,) * count, _heads(length, id_at, count).unpack
+        if count > 1 and self._unpack(data) != self._heads:
+            return None
+        flags = self._flags
+        has_id = flags[0] > 0
+        if has_id and b"\0" in data[id_at + 1 :: length] and b"\0\0" in _identifiers(length, id_at, count).unpack(data):
+            return None
+        if payload_at > id_at + 2 * has_id and data[payload_at - 1 :: length].strip(b"\0"):
+            return None
+        return PublishRun(self._topic, flags, count, length, id_at, payload_at, data)
+
+
+@lru_cache(maxsize=512)
+def _heads(length: int, id_at: int, count: int) -> Struct:
+    """Takes the beginnings of all packets of a run at once."""
+    return Struct(f"{id_at}s{length - id_at}x" * count)
+
+
+@lru_cache(maxsize=512)
+def _identifiers(length: int, id_at: int, count: int) -> Struct:
+    """Takes the packet identifiers of a run."""
+    return Struct(f"{id_at}x2s{length - id_at - 2}x" * count)
+
+
+@lru_cache(maxsize=1024)
+def _lowered_head(length: int) -> tuple[int, bytes, bool]:
+    """Of a packet with an identifier: where the topic begins; without the identifier: its remaining length.
+
+    Last comes whether this length itself takes fewer bytes then.
+    """
+    topic_at = next(at for at in range(2, 6) if len(variable_bytes(length - at)) == at - 1)
+    remaining = variable_bytes(length - topic_at - 2)
+    return topic_at, remaining, len(remaining) < topic_at - 1
 
 
 def run_of_one(packet: Publish, version_5: bool) -> PublishRun | None:

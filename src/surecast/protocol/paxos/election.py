@@ -40,16 +40,23 @@ class Election:
         self.ballot = 0
         self.supporters: set[int] = set()
         self.deadline_s = 0.0
+        self._wait_for: tuple[int, tuple[int, ...]] = (-1, ())
+        self._wait_s = 0.0
 
     def rest(self) -> None:
         """A leader was heard of, or this replica stands: wait anew."""
+        ids = self.node.machine.membership.ids()
+        if self._wait_for != (self.attempt, ids):
+            self._wait_for, self._wait_s = (self.attempt, ids), self._wait(ids)
+        self.deadline_s = self.node.now + self._wait_s
+
+    def _wait(self, ids: tuple[int, ...]) -> float:
         node, settings = self.node, self.node.settings
-        ids = node.machine.membership.ids()
         rank = ids.index(node.id) if node.id in ids else len(ids)
         wait_s = settings.suspect_s + rank * settings.election_step_s
         wait_s += settings.backoff_s * jitter(node.seed, node.id, self.attempt)
         # Doubled with every failure: at some length an election has the time that disks and links need for it.
-        self.deadline_s = node.now + wait_s * (1 << min(max(self.attempt - 1, 0), _DOUBLINGS_MAX))
+        return wait_s * (1 << min(max(self.attempt - 1, 0), _DOUBLINGS_MAX))
 
     def followed(self) -> None:
         """There is a leader: whatever this replica wanted is off."""

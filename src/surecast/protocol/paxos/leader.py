@@ -6,16 +6,18 @@ from collections import deque
 from enum import Enum
 
 from surecast.protocol.paxos.batches import NOOP, join_segments, segment_key
-from surecast.protocol.paxos.messages import Accept, Accepted, Prepare, Promise
+from surecast.protocol.paxos.messages import Accept, Accepted, Chosen, Prepare, Promise
 from surecast.protocol.paxos.node import Node
 from surecast.protocol.paxos.quorums import Vote, pick_value
 
 __all__ = ["Instance", "Leader", "Stage"]
 
 _SPACE_STORES = 3.0
-"""Proposals keep at least so many times the time that it takes to store one from each other."""
+"""Proposals keep so many times what it takes to store one, and to carry out what is chosen before, from each other."""
 _SMOOTHING = 0.1
 """Weight of the newest in the mean of the times that storing took."""
+_HURRY_S = 1.0
+"""For how long a replica is told of proposals at once after it said that somebody waits there."""
 
 
 class Stage(Enum):
@@ -49,6 +51,7 @@ class Leader:
         self.constrained = 0
         self.next_slot = 1
         self.instances: dict[int, Instance] = {}
+        self.decided: set[int] = set()  # instances that votes in this ballot chose, not yet applied
         self.peers_applied: dict[int, int] = {}
         self.queue: deque[bytes] = deque()
         self.queue_bytes = 0
@@ -58,6 +61,11 @@ class Leader:
         self._proposed_s = 0.0
         self._gap_s = 0.0
         self._store_s = 0.0
+        self._hurried_s: dict[int, float] = {}
+        self._deciding: set[int] = set()
+        self._late: list[tuple[int, Accept | Chosen]] = []
+        self._late_s = 0.0
+        self._late_bytes = 0
 
     @property
     def leads(self) -> bool:
@@ -85,10 +93,13 @@ class Leader:
         self.promises.clear()
         self.reports.clear()
         self.instances.clear()
+        self.decided.clear()
         self.peers_applied.clear()
         self.queue.clear()
         self.held.clear()
         self.queue_bytes = 0
+        self._deciding = set()
+        self._late = []
 
     def on_promise(self, sender: int, message: Promise) -> None:
         """Collects phase 1b."""
@@ -203,18 +214,66 @@ class Leader:
         votes = {sender: report.get(slot) for sender, report in self.reports.items() if sender in ids}
         return pick_value(votes, len(ids)) or NOOP
 
+    def hurry(self, replica: int) -> None:
+        """Somebody waits at another replica for what is chosen: for a while it hears of everything at once."""
+        if self._may_wait(replica):
+            self.release()  # it has to carry out first what it was not told yet
+        self._hurried_s[replica] = self.node.now + _HURRY_S
+
+    def _may_wait(self, replica: int) -> bool:
+        """Whether a replica need not hear of a proposal at once: others decided the last one, and nobody waits there.
+
+        Whoever decides the next instance is never among them; in the fast variant all do. Where one that decided is
+        down, the others hear of the proposal `linger_s` later, and decide from then on.
+        """
+        settings = self.node.settings
+        if not settings.linger_s or not self._deciding or replica in self._deciding or settings.variant == "fast":
+            return False
+        return self._hurried_s.get(replica, 0.0) <= self.node.now
+
+    def _tell(self, replica: int, message: Accept | Chosen, size: int) -> None:
+        if not self._may_wait(replica):
+            self.node.send(replica, message)
+            return
+        if not self._late:
+            self._late_s, self._late_bytes = self.node.now, 0
+        self._late.append((replica, message))
+        self._late_bytes += size
+
+    def releases_at(self) -> float | None:
+        """When what waits for company must go; None where nothing does."""
+        if not self._late:
+            return None
+        settings = self.node.settings
+        return self._late_s + settings.linger_s if self._late_bytes < settings.value_bytes_max else self.node.now
+
+    def release(self) -> None:
+        """Sends what waited for company."""
+        late, self._late = self._late, []
+        for replica, message in late:
+            self.node.send(replica, message)
+
+    def tell_chosen(self, message: Chosen) -> None:
+        """Says how far instances are chosen."""
+        self.said_applied = message.applied
+        for other in self.node.others():
+            self._tell(other, message, 0)
+
     def propose(self, slot: int, value: bytes) -> None:
         """Phase 2a. The others may hear of it before it is stored here; the own vote counts when it is stored."""
         node = self.node
         self._gap_s, self._proposed_s = node.now - self._proposed_s, node.now
         self.instances[slot] = Instance(value, node.now)
-        message = Accept(self.ballot, slot, node.applied, value)
+        chosen = node.applied
+        while chosen + 1 in self.decided:
+            chosen += 1
+        message = Accept(self.ballot, slot, chosen, value)
         for replica in node.machine.membership.at(slot).ids:
             if replica != node.id:
                 self._send_accept(replica, message)
         node.acceptor.accept(self.ballot, slot, value)
         node.acknowledge(self.ballot, slot)
-        self.said_applied = max(self.said_applied, node.applied)
+        self.said_applied = max(self.said_applied, chosen)
 
     def _send_accept(self, replica: int, message: Accept) -> None:
         """Sends a proposal unless the replica is too far behind: then it has to catch up first."""
@@ -222,7 +281,7 @@ class Leader:
         if message.slot - known > self.node.settings.vote_window:
             self.node.count("proposals held back from a slow replica")
         else:
-            self.node.send(replica, message)
+            self._tell(replica, message, len(message.value))
 
     def on_accepted(self, sender: int, message: Accepted) -> None:
         """Counts phase 2b: a value with a majority is chosen."""
@@ -237,12 +296,28 @@ class Leader:
             instance.acks.add(sender)
             if slot > self.node.applied and at(slot).has_quorum(instance.acks):
                 self.node.chosen[slot] = instance.value
+                self.decided.add(slot)
                 del self.instances[slot]
+                if instance.acks != self._deciding:
+                    self._deciding = instance.acks
+                    self.release()
 
-    def applied(self, slot: int, keys: list[tuple[int, int]]) -> None:
-        """An instance is decided and applied."""
-        self.instances.pop(slot, None)
+    def applied(self, slot: int, value: bytes, keys: list[tuple[int, int]]) -> None:
+        """An instance is decided and applied.
+
+        Where another value is chosen than was proposed, a later ballot chose it. Whoever voted here for the other one
+        must not hear from this leader that the instance is chosen: it would take its own vote for the chosen value.
+        """
+        instance = self.instances.pop(slot, None)
+        self.decided.discard(slot)
         self.held.difference_update(keys)
+        if instance is not None and instance.value != value:
+            self.step_down()
+
+    def jumped(self) -> None:
+        """A snapshot took the place of instances: whether a proposal for one of them was chosen is not known."""
+        if any(slot <= self.node.applied for slot in self.instances):
+            self.step_down()
 
     def tick(self) -> None:
         """Sends again what was not answered; a leader that hears no majority gives up."""

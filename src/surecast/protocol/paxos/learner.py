@@ -91,7 +91,7 @@ class Learner:
         done = node.machine.apply(value, node.id)
         node.chosen.pop(slot, None)
         keys = [(origin, number) for origin, number, _ in done]
-        self._leader.applied(slot, keys)
+        self._leader.applied(slot, value, keys)
         for origin, number, answers in done:
             if origin == node.id and answers is not None:
                 self._submissions.done(number)

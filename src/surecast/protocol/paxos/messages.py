@@ -29,13 +29,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The sender is up. `ballot` is its promise, or the ballot it leads. The fast instances are open to the last."""
+    """The sender is up. `ballot` is its promise, or the ballot it leads. The fast instances are open to the last.
+
+    `hurried`: somebody waits at the sender for what is chosen.
+    """
 
     ballot: int
     leading: bool
     applied: int
     fast_first: int
     fast_last: int
+    hurried: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ class Node:
     def told(self, slot: int) -> bytes | None:
         """The value of an instance that the leader said is chosen, where this replica voted for it in that ballot.
 
-        In one ballot the leader proposes one value. So the vote is for the chosen value, whichever ballot chose it.
+        In one ballot the leader proposes one value, and says that an instance is chosen only where it knows that this
+        value is. So the vote is for the chosen value, whichever ballot chose it.
         A fast vote proves nothing: there, others may have voted for another value in the same ballot.
         """
         ballot, upto = self.hint

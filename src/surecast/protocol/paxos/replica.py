@@ -24,7 +24,7 @@ from surecast.protocol.paxos.handler import Handler
 from surecast.protocol.paxos.journal import Restored, read_records
 from surecast.protocol.paxos.leader import Leader, Stage
 from surecast.protocol.paxos.learner import Learner
-from surecast.protocol.paxos.machine import Machine, Observer
+from surecast.protocol.paxos.machine import Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
 from surecast.protocol.paxos.settings import PaxosSettings
@@ -33,6 +33,9 @@ from surecast.protocol.paxos.submissions import Submissions
 from surecast.protocol.paxos.voter import Voter
 
 __all__ = ["Replica"]
+
+_CHOSEN_EVERY = 16
+"""How many instances are applied before it is stored again how far they are known to be chosen."""
 
 
 class Replica:
@@ -83,6 +86,8 @@ class Replica:
             self.snapshots,
             self._membership_changed,
         )
+        self.hurried = False
+        """Whether somebody waits at this replica for what is chosen: then the leader lets it know at once."""
         self._number = 0
         self._own: dict[int, list[m.Message]] = {}
         self._heartbeat_s = now
@@ -224,6 +229,15 @@ class Replica:
         if self._unsettled:
             self._settle()
 
+    def carry_out(self) -> list[tuple[int, list[Answer]]]:
+        """Applies what is known to be chosen; the replies may go at once.
+
+        For a shell that has something better to do between sending the messages of a turn and storing its records.
+        """
+        if self._unsettled:
+            self._settle()
+        return self.learner.take_replies()
+
     @property
     def has_more(self) -> bool:
         """Whether the next turn may have something in it."""
@@ -245,30 +259,39 @@ class Replica:
     @property
     def wake_s(self) -> float | None:
         """When a turn is needed though nothing may have arrived; None where a tick is early enough."""
-        tells_s, proposes_s = self.leader.tells_at(), self.leader.proposes_at()
-        if tells_s is None or proposes_s is None:
-            return tells_s if proposes_s is None else proposes_s
-        return min(tells_s, proposes_s)
+        leader = self.leader
+        if not leader.leads:
+            return None
+        times_s = [
+            time_s for time_s in (leader.tells_at(), leader.proposes_at(), leader.releases_at()) if time_s is not None
+        ]
+        return min(times_s) if times_s else None
 
     def take(self) -> Turn:
         """All that came out since the last turn.
 
-        What is known to be chosen is applied first, except where the leader waits for a vote: then it is applied when
-        the vote is on its way, by `synced`.
+        What is known to be chosen is applied first, except where somebody waits for a vote or a proposal of this turn:
+        then it is applied when that is on its way, by `carry_out` or `synced`.
         """
         node = self.node
-        if self._unsettled and (not node.acks or self.leader.stage is not Stage.IDLE):
-            self._settle()
         if self.submissions.fresh:
             self._dispatch()
-        if self.leader.leads:
+        leads = self.leader.leads
+        if leads and self._unsettled and self.leader.queue:
+            self._lead()
+        if self._unsettled and not node.acks:
+            self._settle()
+            leads = self.leader.leads
+            if self.submissions.fresh:
+                self._dispatch()
+        if leads:
             self._lead()
         if node.acks:
             node.flush_acks()
         if self._want_more:
             self._want_more = False
             self.catch_up.ask()
-        if node.journal.records and node.applied != self._stored_chosen:
+        if node.journal.records and node.applied >= self._stored_chosen + _CHOSEN_EVERY:
             self._store_chosen()  # nothing rests on it but a quicker start: it is not worth a commit of its own
         self._number += 1
         if node.to_self:
@@ -291,7 +314,8 @@ class Replica:
     def _heartbeat(self) -> m.Heartbeat:
         leads = self.leader.leads
         ballot = self.leader.ballot if leads else self.node.acceptor.promised
-        return m.Heartbeat(ballot, leads, self.node.applied, self.coordinator.first, self.coordinator.last)
+        first, last = self.coordinator.first, self.coordinator.last
+        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.hurried)
 
     def _dispatch(self) -> None:
         """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
@@ -323,10 +347,9 @@ class Replica:
             if self.coordinator.last > last:
                 leader.said_applied = -1
         if (tells_s := leader.tells_at()) is not None and tells_s <= node.now:
-            leader.said_applied = node.applied
-            message = m.Chosen(leader.ballot, node.applied, self.coordinator.first, self.coordinator.last)
-            for other in node.others():
-                node.send(other, message)
+            leader.tell_chosen(m.Chosen(leader.ballot, node.applied, self.coordinator.first, self.coordinator.last))
+        if (releases_s := leader.releases_at()) is not None and releases_s <= node.now:
+            leader.release()
 
     def _settle(self) -> None:
         """Applies whatever is known to be chosen, and leads where enough have promised."""
@@ -379,6 +402,8 @@ class Replica:
         if self.leader.leads:
             known = self.leader.peers_applied.get(sender, 0)
             self.leader.peers_applied[sender] = max(known, message.applied)
+            if message.hurried:
+                self.leader.hurry(sender)
         if message.leading:
             if message.ballot < node.acceptor.promised:
                 self.voter.reject(sender)
@@ -438,6 +463,7 @@ class Replica:
         if not self.leader.leads:
             self.node.count("requests sent to a replica that does not lead", len(message.segments))
             return
+        self.leader.hurry(sender)
         for segment in message.segments:
             self.leader.enqueue(segment)
 
@@ -463,6 +489,7 @@ class Replica:
         node.chosen = {slot: value for slot, value in node.chosen.items() if slot > node.applied}
         self.track.jumped(node.applied)
         self.coordinator.jumped()
+        self.leader.jumped()
         if node.machine.membership.encode() != before.encode():
             self._membership_changed(added=True)
         self._check_voting()

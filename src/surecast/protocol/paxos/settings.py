@@ -27,11 +27,13 @@ class PaxosSettings:
     `backoff_s`: the largest random addition to that wait.
     `resend_s`: time after which an unanswered message is sent again. `retry_s`: likewise for a client's request.
     `space_s`: while an instance is under way, the next one follows no sooner than this after it, and no sooner than
-    three times what storing one takes, unless it is full; what arrives meanwhile goes into it, and where an instance
-    takes less than this there is one at a time. 0: at once.
+    three times what storing one takes, and carrying out what is chosen before it, unless it is full; what arrives
+    meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once.
     `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and
     by itself only after it. 0: it tells at once. For both the shell has to give the leader a turn then: see
     `Replica.wake_s`.
+    `linger_s`: how long a proposal waits for the next ones to go together to a replica whose vote the leader needs not,
+    and where nobody waits for an answer; such a replica has less to do, and is behind by so much. 0: it does not wait.
     `recover_s`: how long a fast instance may stay open before the leader settles it.
     `cooldown_s`: how long the fast variant stays classic after too many collisions.
     `value_bytes_max`: about how large one instance grows. `queue_bytes_max`: requests held, here and at the leader.
@@ -58,6 +60,7 @@ class PaxosSettings:
     retry_s: float = 0.5
     space_s: float = 0.0
     tell_s: float = 0.0
+    linger_s: float = 0.0
     recover_s: float = 0.05
     cooldown_s: float = 1.0
     value_bytes_max: int = 1 << 20

@@ -16,7 +16,7 @@ from surecast.protocol.paxos.batches import check_segments, check_value
 
 __all__ = ["VERSION", "decode", "encode"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 _Tail: TypeAlias = Literal["", "bytes", "optional", "numbers", "pieces", "votes"]
 _VOTE: Final = struct.Struct(">QQI")
 
@@ -38,7 +38,7 @@ def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
 
 
 _FORMS: Final = (
-    _form(m.Heartbeat, "Q?QQQ"),
+    _form(m.Heartbeat, "Q?QQQ?"),
     _form(m.Canvass, "Q"),
     _form(m.Support, "Q"),
     _form(m.Prepare, "Q"),
@@ -63,7 +63,7 @@ def encode(message: m.Message) -> bytes:
     """A message as bytes.
 
     >>> encode(m.Prepare(258))
-    b'\\x01\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    b'\\x02\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
     number = _NUMBER_OF[type(message)]
     form = _FORMS[number]

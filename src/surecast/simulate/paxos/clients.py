@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from surecast.protocol.paxos import Answer
 from surecast.protocol.paxos.example_store import cas, get, incr, put
 from surecast.simulate.paxos.checks import Operation, Violation
-from surecast.simulate.paxos.host import Host
 
 if TYPE_CHECKING:
     from surecast.simulate.paxos.world import World
@@ -63,15 +62,18 @@ class Clients:
         if operation.is_answered:
             return
         world, rng = self.world, self.world.rng
-        host = world.hosts[rng.choice(list(world.hosts))]
+        hosts = list(world.hosts.values())
+        if rng.random() < world.options.to_leader:
+            hosts = [host for host in hosts if host.replica is not None and host.replica.leads] or hosts
+        host = rng.choice(hosts)
         request = (operation.client, operation.sequence, operation.command)
         world.at(rng.expovariate(1 / world.options.delay_s), lambda: world.submit(host, [request]))
         world.at(_RETRY_S * rng.uniform(0.7, 1.3), lambda: self._send(operation))
 
-    def answered(self, host: Host, number: int, answers: list[Answer]) -> None:
+    def answered(self, replies: list[tuple[int, list[Answer]]]) -> None:
         """A replica answers; the answer may be lost on its way."""
         world, rng = self.world, self.world.rng
-        for client, sequence, reply in answers:
+        for client, sequence, reply in (answer for _, answers in replies for answer in answers):
             operation = self._by_key.get((client, sequence))
             if operation is None or (not world.is_healed and rng.random() < world.options.loss):
                 continue

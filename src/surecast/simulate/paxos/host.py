@@ -37,11 +37,16 @@ class Host:
         self.life = 0
         self.rate = 1.0
         self.offset_s = 0.0
+        self.wakes_s: float | None = None
         self.is_gone = False
 
     def clock(self, now_s: float) -> float:
         """What this machine's clock shows."""
         return self.offset_s + now_s * self.rate
+
+    def time_s(self, clock_s: float) -> float:
+        """When this machine's clock shows that."""
+        return (clock_s - self.offset_s) / self.rate
 
     def start(self, now_s: float) -> Replica:
         """Starts from what is on the disk."""
@@ -63,6 +68,7 @@ class Host:
             observer=observe,
         )
         self.is_writing = False
+        self.wakes_s = None
         return self.replica
 
     def store(self, turn: Turn) -> None:

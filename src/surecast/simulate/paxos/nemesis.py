@@ -1,9 +1,14 @@
-"""What goes wrong besides single messages: partitions, crashes, and replicas replaced by blank ones."""
+"""What goes wrong besides single messages: partitions, crashes, and replicas replaced by blank ones.
+
+And what merely happens: somebody begins or ceases to wait at a replica.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, Final, get_args
 
+from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.journal import read_records
 
 if TYPE_CHECKING:
@@ -12,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Nemesis"]
 
 _REPLACE_RETRY_S = 0.7
+_PAIRS_MAX = 3
+_KINDS: Final[tuple[type, ...]] = get_args(Message)
 
 
 class Nemesis:
@@ -23,6 +30,7 @@ class Nemesis:
         self.replacing: tuple[int, int, int] | None = None
         rng, options = world.rng, world.options
         world.at(rng.expovariate(1 / options.partition_every_s), self._partition)
+        world.at(rng.expovariate(1 / options.hurried_every_s), self._hurry)
         if options.crash:
             world.at(rng.expovariate(1.0), self._crash_many)
         if self.left:
@@ -55,8 +63,47 @@ class Nemesis:
                 cut = {(one, other) for one in ids for other in ids if one in side and other not in side}
             if rng.random() >= world.options.one_way:
                 cut |= {(other, one) for one, other in cut}
-            world.blocked |= cut
+            world.blocked |= {(*link, kind) for link in cut for kind in _KINDS}
+        if rng.random() < world.options.selective:
+            self._select(ids)
+        if world.options.split and rng.random() < world.options.split:
+            self._split(ids)
         world.at(rng.expovariate(1 / world.options.partition_every_s), self._partition)
+
+    def _select(self, ids: list[int]) -> None:
+        """Some pairs hear only some kinds of messages of each other: selections that chance alone would hardly make."""
+        world, rng = self.world, self.world.rng
+        pairs = list(combinations(ids, 2))
+        for one, other in rng.sample(pairs, rng.randint(1, min(_PAIRS_MAX, len(pairs)))):
+            for link in ((one, other), (other, one)):
+                world.blocked -= {(*link, kind) for kind in _KINDS}
+                world.blocked |= {(*link, kind) for kind in _KINDS if rng.random() < 0.5}
+
+    def _split(self, ids: list[int]) -> None:
+        """Cuts off a minority with one that leads, which still shares some kinds of messages with some of the others.
+
+        So it may go on leading while the others have a later leader, and learn in odd ways what that one chose.
+        """
+        world, rng = self.world, self.world.rng
+        leading = [one for one in ids if (replica := world.hosts[one].replica) is not None and replica.leads]
+        leader = rng.choice(leading or ids)
+        others = rng.sample([one for one in ids if one != leader], len(ids) - 1)
+        company = (len(ids) - 1) // 2 - 1
+        side, rest = (leader, *others[:company]), others[company:]
+        leaks = {link for other in rest[: rng.randint(1, 2)] for link in ((leader, other), (other, leader))}
+        for link in [link for one in side for other in rest for link in ((one, other), (other, one))]:
+            lost = {(*link, kind) for kind in _KINDS if link not in leaks or rng.random() < 0.5}
+            world.blocked -= {(*link, kind) for kind in _KINDS}
+            world.blocked |= lost
+
+    def _hurry(self) -> None:
+        """Somebody begins or ceases to wait at a replica for what is chosen."""
+        world, rng = self.world, self.world.rng
+        replica = rng.choice(list(world.hosts.values())).replica
+        if replica is not None:
+            replica.hurried = not replica.hurried
+        if not world.is_healed:
+            world.at(rng.expovariate(1 / world.options.hurried_every_s), self._hurry)
 
     def _crash_many(self) -> None:
         """Some or all replicas crash at once, as when the power fails."""

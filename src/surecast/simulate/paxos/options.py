@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from surecast.protocol.paxos import PaxosSettings, Variant
 
-__all__ = ["GroupOptions", "expand", "harsher"]
+__all__ = ["GroupOptions", "divided", "expand", "harsher"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,13 @@ class GroupOptions:
     lost or (for the share `torn`) kept up to a random one; clocks off by up to `drift`. Disks: `disk_s` for a commit on
     average, five times that for the share `slow_disk` of the replicas. `replacements` replicas are replaced by blank
     ones. `wire`: messages go through the codec. `moment_s`: how long leaders collect, and keep to themselves what is
-    chosen, where proposals follow each other. Faults end after `faults_s`; all must be well `heal_s` later.
+    chosen, where proposals follow each other. `linger`: how many mean delays they hold proposals back from those whose
+    votes they need not; about every `hurried_every_s` somebody begins or ceases to wait at a replica. `carry_out`:
+    share of turns in which what is chosen is carried out between sending and storing. `selective`: share of the times
+    between partitions in which some replicas hear only some kinds of messages of each other; `split`: likewise, for one
+    that leads and is cut off from a majority. `to_leader`: share of requests that go to a replica that leads; at one
+    that forwards, somebody waits.
+    Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
     seed: int
@@ -53,6 +59,12 @@ class GroupOptions:
     replacements: int
     wire: bool
     moment_s: float
+    linger: float
+    hurried_every_s: float
+    carry_out: float
+    selective: float
+    to_leader: float
+    split: float
     faults_s: float = 8.0
     heal_s: float = 40.0
 
@@ -72,6 +84,7 @@ class GroupOptions:
             recover_s=0.08,
             space_s=self.moment_s,
             tell_s=self.moment_s,
+            linger_s=self.linger * self.delay_s,
             cooldown_s=0.5,
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,
@@ -127,6 +140,12 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         replacements=rng.choice((0, 0, 1, 2)),
         wire=rng.random() < 0.15,
         moment_s=rng.choice((0.0, 0.02, 0.1)),
+        linger=rng.choice((0.0, 1.0, 3.0, 8.0)),
+        hurried_every_s=rng.choice((0.3, 2.0, 1e9)),
+        carry_out=rng.choice((0.0, 0.5, 1.0)),
+        selective=rng.choice((0.0, 0.0, 0.7)),
+        to_leader=rng.choice((0.0, 0.8, 1.0)),
+        split=rng.choice((0.0, 0.0, 0.7)),
     )
 
 
@@ -151,4 +170,35 @@ def harsher(options: GroupOptions) -> GroupOptions:
         slow_disk=0.3,
         wire=False,
         moment_s=0.0,
+        selective=0.7,
+        split=0.0,
+    )
+
+
+def divided(options: GroupOptions) -> GroupOptions:
+    """The same group with nothing wrong but the network: leaders are cut off, and do not notice for a while.
+
+    >>> divided(expand(1)).split
+    1.0
+    """
+    return replace(
+        options,
+        suspect_s=0.4,
+        requests=60,
+        loss=0.0,
+        delay_s=0.01,
+        straggling=0.0,
+        partition_every_s=2.0,
+        one_way=0.0,
+        crash=0.0,
+        drift=0.0,
+        disk_s=0.005,
+        slow_disk=0.0,
+        replacements=0,
+        wire=False,
+        moment_s=0.0,
+        selective=0.0,
+        to_leader=1.0,
+        split=1.0,
+        faults_s=16.0,
     )

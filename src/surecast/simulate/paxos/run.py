@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from surecast.protocol.paxos import Variant
 from surecast.simulate.paxos.checks import Violation
-from surecast.simulate.paxos.options import GroupOptions, expand, harsher
+from surecast.simulate.paxos.options import GroupOptions, divided, expand, harsher
 from surecast.simulate.paxos.world import World
 
-__all__ = ["Outcome", "run_seed"]
+__all__ = ["MODES", "Mode", "Outcome", "run_seed"]
+
+Mode: TypeAlias = Literal["plain", "harsh", "divided"]
+MODES: Final[dict[Mode, Callable[[GroupOptions], GroupOptions]]] = {
+    "plain": lambda options: options,
+    "harsh": harsher,
+    "divided": divided,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +36,13 @@ class Outcome:
         return not self.violation
 
 
-def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi", harsh: bool = False) -> Outcome:
+def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi", mode: Mode = "plain") -> Outcome:
     """Expands a seed and runs it. The same seed gives the same run, event by event.
 
     >>> run_seed(1).held
     True
     """
-    options = expand(seed, replicas, variant)
-    world = World(harsher(options) if harsh else options)
+    world = World(MODES[mode](expand(seed, replicas, variant)))
     violation = ""
     try:
         world.run()

@@ -21,6 +21,8 @@ from surecast.simulate.paxos.options import GroupOptions
 __all__ = ["World"]
 
 _TICK_S = 0.05
+_TIMER_S = 0.001
+"""By how much timers are late."""
 
 
 class World:
@@ -33,7 +35,7 @@ class World:
         self.is_healed = False
         self.ledger = Ledger()
         self.hosts: dict[int, Host] = {}
-        self.blocked: set[tuple[int, int]] = set()
+        self.blocked: set[tuple[int, int, type]] = set()  # from whom, to whom, what kind of message
         self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -102,15 +104,35 @@ class World:
         turn = host.replica.take()
         if self._crashes_here(host):
             return  # nothing said, nothing stored
-        for number, answers in turn.replies:
-            self.clients.answered(host, number, answers)
+        self.clients.answered(turn.replies)
         for to, message in turn.messages:
             self.send(host.id, to, message)
         host.unsynced.append(turn)
         if self._crashes_here(host):
             return  # said, but not stored
+        if self.rng.random() < self.options.carry_out:
+            self.clients.answered(host.replica.carry_out())
+            if self._crashes_here(host):
+                return  # carried out and answered, but not stored
         if not host.is_writing:
             self._write(host, life)
+        self._set_timer(host, life)
+
+    def _set_timer(self, host: Host, life: int) -> None:
+        """Gives a replica a turn at the time that it asks for."""
+        if host.life != life or host.replica is None or (clock_s := host.replica.wake_s) is None:
+            return
+        wakes_s = max(self.now, host.time_s(clock_s)) + _TIMER_S
+        if host.wakes_s is None or wakes_s < host.wakes_s:
+            host.wakes_s = wakes_s
+            self.at(wakes_s - self.now, lambda: self._wake(host, life, wakes_s))
+
+    def _wake(self, host: Host, life: int, wakes_s: float) -> None:
+        if host.life != life or host.replica is None or host.wakes_s != wakes_s:
+            return  # an earlier timer took the place of this one
+        host.wakes_s = None
+        host.replica.node.now = host.clock(self.now)
+        self.turn(host, life)
 
     def _write(self, host: Host, life: int) -> None:
         """Writes all turns that wait, in one go: group commit."""
@@ -153,7 +175,7 @@ class World:
         """Puts a message on the network, which may lose, double, delay and reorder it."""
         options, rng = self.options, self.rng
         self.counts["messages"] += 1
-        if (source, to) in self.blocked or to not in self.hosts:
+        if (source, to, type(message)) in self.blocked or to not in self.hosts:
             return
         if not self.is_healed and rng.random() < options.loss:
             return
@@ -167,7 +189,7 @@ class World:
 
     def _deliver(self, source: int, to: int, message: Message) -> None:
         host = self.hosts[to]
-        if host.replica is not None and (source, to) not in self.blocked:
+        if host.replica is not None and (source, to, type(message)) not in self.blocked:
             host.replica.receive(source, message, host.clock(self.now))
             self.turn(host, host.life)
 

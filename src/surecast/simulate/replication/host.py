@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from surecast.protocol.paxos import Context, Replica, Turn
+from surecast.protocol.paxos import Context, Message, Replica, Turn
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import segments_of
+from surecast.protocol.paxos.journal import Record
+from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.simulate.replication.options import settings_of
 
@@ -56,11 +58,12 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A turn `after_s` into a spell of work: what may go at once goes, or once it `is_stored` what had to wait."""
+    """What is stored, and then leaves, `after_s` into a spell of work."""
 
     after_s: float
-    turn: Turn
-    is_stored: bool = False
+    messages: list[tuple[int, Message]] = field(default_factory=list)
+    replies: list[tuple[int, list[Answer]]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
 
 class Host:
@@ -84,7 +87,7 @@ class Host:
 
     def _reset(self) -> None:
         self.handler = Counter()
-        self._executed = self._applied = 0
+        self._executed = self._applied = self._proposed = 0
         self.inbox = Inbox()
         self.is_busy = False
 
@@ -96,6 +99,7 @@ class Host:
         self.replica = Replica(
             self.id, self.handler, members, self._settings, self.disk.items(), seed=self.seed, now=now_s
         )
+        self.replica.hurried = self.group.entry == "any"  # its publishers wait for what is chosen
         self._executed, self._applied = self.handler.executed, self.replica.applied
 
     def crash(self) -> None:
@@ -104,9 +108,9 @@ class Host:
         self._reset()
         self.replica = None
 
-    def store(self, turn: Turn) -> None:
+    def store(self, records: list[Record]) -> None:
         """One commit reaches the disk, whole."""
-        for key, value in turn.records:
+        for key, value in records:
             if value is None:
                 self.disk.pop(key, None)
             else:
@@ -115,8 +119,9 @@ class Host:
     def work(self, replica: Replica, inbox: Inbox, now_s: float) -> tuple[list[Output], float]:
         """Lets the replica do all that waits, as the loop of a real one does; what comes out, and how long it takes.
 
-        Proposals and answers leave before the records of a turn are synced, and what rests on these right after. Only
-        then is carried out what another replica said is chosen. While it syncs, a replica does nothing else.
+        A proposal leaves first; then is carried out what is chosen, and answered; then the records of the turn are
+        synced, and what rests on these leaves. Only then is carried out what another replica said is chosen. While it
+        syncs, a replica does nothing else.
         """
         replica.node.now = now_s
         outputs: list[Output] = []
@@ -131,11 +136,15 @@ class Host:
             before = replica.applied
             turn = replica.take()
             spent_s += self._cost_out(turn) + self._carried_out_s(replica)
-            outputs.append(Output(spent_s + synced_s, turn))
+            outputs.append(Output(spent_s + synced_s, turn.messages, turn.replies))
             if turn.records:
+                if not turn.after:
+                    replies = replica.carry_out()
+                    spent_s += self._carried_out_s(replica)
+                    outputs.append(Output(spent_s + synced_s, replies=replies))
                 synced_s += self.group.sync_s
             if turn.records or turn.after:
-                outputs.append(Output(spent_s + synced_s, turn, is_stored=True))
+                outputs.append(Output(spent_s + synced_s, turn.after, records=turn.records))
             replica.synced(turn.number, now_s + spent_s + synced_s)
             spent_s += self._carried_out_s(replica)
             if turn.is_empty and replica.applied == before:
@@ -144,21 +153,26 @@ class Host:
         return outputs, spent_s + synced_s
 
     def _cost_in(self, inbox: Inbox) -> float:
+        """Time to take what came: proposals of one replica that came together are read, stored and voted on as one."""
         costs, total = self.group.costs, self.group.costs.publication_s * len(inbox.requests)
-        for _, message in inbox.messages:
+        proposers = set()
+        for sender, message in inbox.messages:
             if isinstance(message, _PROPOSALS):
-                total += costs.follower_instance_s + costs.follower_publication_s * publications_in([message.value])
+                proposers.add(sender)
+                total += costs.follower_publication_s * publications_in([message.value])
             elif isinstance(message, _VOTES):
                 total += costs.peer_s / 2
             elif isinstance(message, m.Forward):
                 total += costs.follower_publication_s * _requests_in(message.segments)
-        return total
+        return total + costs.follower_instance_s * len(proposers)
 
     def _cost_out(self, turn: Turn) -> float:
-        sent = [message for _, message in turn.messages if isinstance(message, _PROPOSALS)]
-        proposed = len({message.slot for message in sent})
-        self.instances += proposed
-        return self.group.costs.instance_s * proposed + self.group.costs.peer_s / 2 * len(sent)
+        """Time to propose: once for an instance, and for each replica that is told, be it of several at once."""
+        sent = [(to, message.slot) for to, message in turn.messages if isinstance(message, _PROPOSALS)]
+        proposed = {slot for _, slot in sent if slot > self._proposed}
+        self._proposed = max(proposed, default=self._proposed)
+        self.instances += len(proposed)
+        return self.group.costs.instance_s * len(proposed) + self.group.costs.peer_s / 2 * len({to for to, _ in sent})
 
     def _carried_out_s(self, replica: Replica) -> float:
         """Time for what was carried out since the last call: of the broker itself; a lone replica also orders it so."""

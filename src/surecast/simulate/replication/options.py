@@ -66,6 +66,7 @@ def settings_of(group: Group) -> PaxosSettings:
         recover_s=max(0.05, 10 * round_s),
         space_s=group.moment_s,
         tell_s=group.moment_s,
+        linger_s=group.linger_s,
         vote_window=max(64, 4 * group.window),
         snapshot_every=5_000,
         reply_window=4_096,

@@ -49,7 +49,7 @@ def simulate_group(
 
     >>> found = simulate_group(Group(3), OpenLoad(100.0), duration_s=1.0, seed=1)
     >>> found.published == len(found.acknowledged_s), round(float(np.median(found.acknowledged_s)) * 1e3, 2)
-    (True, 1.34)
+    (True, 1.32)
     """
     streams = run_streams(seed, run)
     traces = {}

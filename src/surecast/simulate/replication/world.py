@@ -1,8 +1,9 @@
 """A group in virtual time: the real replica code on simulated processors, disks and links, with publishers.
 
 A processor takes all that waits at once, and then does what the loop of a real replica does, which waits while its disk
-syncs. What comes out leaves as soon as the time up to there is over. Links have one delay and lose nothing. The
-connection of a publisher to a replica that fails breaks at once; it then sends what is under way to another one.
+syncs. What comes out leaves as soon as the time up to there is over. Timers are late by a constant. Links have one
+delay and lose nothing. The connection of a publisher to a replica that fails breaks at once; it then sends what is
+under way to another one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from surecast.protocol.paxos import Message, Turn
+from surecast.protocol.paxos import Message
 from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.scenario.streams import Streams
 from surecast.simulate.replication.host import Host, Output
@@ -116,12 +118,9 @@ class GroupWorld:
     def _leave(self, host: Host, life: int, output: Output) -> None:
         if host.life != life:
             return
-        if output.is_stored:
-            host.store(output.turn)
-            self._post(host, output.turn.after)
-        else:
-            self._post(host, output.turn.messages)
-            self._answer(output.turn)
+        host.store(output.records)
+        self._post(host, output.messages)
+        self._answer(output.replies)
 
     def _finish(self, host: Host, life: int) -> None:
         if host.life != life or host.replica is None:
@@ -130,7 +129,7 @@ class GroupWorld:
         if host.inbox:
             self._wake(host)
         elif (wake_s := host.replica.wake_s) is not None:
-            self.clock.at(max(self.clock.now, wake_s), TIMERS, self._rouse, host, life)
+            self.clock.at(max(self.clock.now, wake_s) + self.group.timer_s, TIMERS, self._rouse, host, life)
 
     def _rouse(self, host: Host, life: int) -> None:
         """The replica asked for a turn at this time."""
@@ -195,8 +194,8 @@ class GroupWorld:
             host.inbox.requests.append((one.client, one.sequence, b""))
             self._wake(host)
 
-    def _answer(self, turn: Turn) -> None:
-        for _, answers in turn.replies:
+    def _answer(self, replies: list[tuple[int, list[Answer]]]) -> None:
+        for _, answers in replies:
             for client, sequence, _ in answers:
                 one = self._open.pop((client, sequence), None)
                 if one is None:
