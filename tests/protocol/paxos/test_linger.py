@@ -79,6 +79,19 @@ def test_without_linger_everybody_hears_at_once() -> None:
     assert steady.leader.wake_s is None
 
 
+def test_in_the_fast_variant_everybody_decides_and_nobody_waits() -> None:
+    group = Group(3, linger_s=3.0, variant="fast", cooldown_s=1e9)
+    group.run(2.0)
+    leader = group.leader
+    leader.coordinator.cool_until_s = 1e9  # classic instances, as after collisions
+    for sequence in range(1, 6):
+        assert group.ask(leader.id, 7, sequence, incr(b"k")) == b"+%d" % sequence
+    slots = [{m.slot for _, to, m in group.sent if to == one and isinstance(m, Accept)} for one in group.followers()]
+    assert slots[0] == slots[1]
+    assert len(slots[0]) >= 4
+    assert len({replica.hash for replica in group.replicas.values()}) == 1
+
+
 def test_the_leader_asks_for_a_turn_when_something_is_held_back() -> None:
     steady = Steady()
     assert steady.leader.wake_s is None

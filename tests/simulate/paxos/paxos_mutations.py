@@ -97,9 +97,9 @@ MUTATIONS = {
     "votes told before they are stored": Mutation(votes_told_before_stored, "multi", 3, 39),
     "quorum too small": Mutation(quorum_too_small, "multi", 5, 14),
     "votes of earlier ballots ignored": Mutation(old_votes_ignored, "multi", 3, 2),
-    "O4 ignored": Mutation(any_fast_value_picked, "fast", 5, 32),
-    "fast quorum too small": Mutation(fast_quorum_too_small, "fast", 3, 15),
-    "closing forgotten": Mutation(closing_forgotten, "fast", 3, 8),
+    "O4 ignored": Mutation(any_fast_value_picked, "fast", 5, 45),
+    "fast quorum too small": Mutation(fast_quorum_too_small, "fast", 3, 42),
+    "closing forgotten": Mutation(closing_forgotten, "fast", 3, 483),
     "replies forgotten": Mutation(replies_forgotten, "multi", 3, 1, "exactly once"),
-    "lost proposals called chosen": Mutation(lost_proposals_called_chosen, "multi", 5, 194, mode="divided"),
+    "lost proposals called chosen": Mutation(lost_proposals_called_chosen, "multi", 5, 11, mode="divided"),
 }

@@ -183,6 +183,7 @@ def divided(options: GroupOptions) -> GroupOptions:
     """
     return replace(
         options,
+        vote_window=options.alpha + 50,  # else leaders wait for heartbeats, and 40 s are too short for so many requests
         suspect_s=0.4,
         requests=60,
         loss=0.0,
