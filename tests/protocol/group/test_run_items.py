@@ -144,6 +144,20 @@ def test_other_packets_among_them_are_told_as_packets() -> None:
     assert pair.told.snapshot() == pair.home.snapshot()
 
 
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("size", range(65_526, 65_536))
+def test_the_longest_topics_go_through(size: int, qos: int, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may have 65,535 bytes, and an identifier then stands beyond what two bytes say."""
+    monkeypatch.setitem(globals(), "SETTINGS", BrokerSettings())
+    pair = Pair()
+    writer = pair.enter("writer", version)
+    pair.edge.receive(writer, encode(Publish("t" * size, b"", qos, packet_id=qos), version), 5.0)
+    pair.step()
+    assert pair.told.broker.tally.published == 1
+    assert pair.told.snapshot() == pair.home.snapshot()
+
+
 @pytest.mark.parametrize("size", [10, 120, 130, 20_000])
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1])

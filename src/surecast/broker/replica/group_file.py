@@ -110,7 +110,7 @@ class PaxosSpec(Spec):
             space_s=_MOMENT_S,
             tell_s=_MOMENT_S,
             linger_s=_LINGER_S,
-            vote_window=max(_DEFAULTS.vote_window, self.alpha),
+            vote_window=max(_DEFAULTS.vote_window, 2 * self.alpha),
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,
             reply_window=self.reply_window,

@@ -19,6 +19,7 @@ from surecast.protocol.mqtt.wire import variable_bytes
 __all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "run_of_one"]
 
 _ALIKE_MAX: Final = 64
+_ID_AT_MAX: Final = 65_535  # two bytes say where identifiers are, where a run is told to others
 
 
 @dataclass(slots=True)  # not frozen: that would make it three times as dear, and there are many
@@ -180,6 +181,8 @@ def run_of_one(packet: Publish, version_5: bool) -> PublishRun | None:
     qos, length = packet.qos, len(raw)
     payload_at = length - len(packet.payload)
     id_at = payload_at - 2 * (qos > 0) - version_5
+    if id_at > _ID_AT_MAX:
+        return None
     flags = (qos, packet.retain, packet.dup)
     return PublishRun(packet.topic, flags, 1, length, id_at, payload_at, raw)
 
