@@ -112,3 +112,11 @@ def test_an_interrupted_plan_says_what_is_kept(
     done = surecast("plan", company, "--max-brokers", "2", "--out", "plan.parquet")
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "plan.parquet.work").exists()
+
+
+def test_settings_for_a_spark_that_runs_already_are_refused(surecast: Run, repository: Path, tmp_path: Path) -> None:
+    company = repository / "examples" / "company.yaml"
+    done = surecast("plan", company, "--spark", "sc://127.0.0.1:9", "--conf", "spark.x=1", "--out", "results")
+    assert done.returncode == 1
+    assert "--conf spark.x=1: the server at sc://127.0.0.1:9 runs already" in done.stderr
+    assert not (tmp_path / "results").exists()
