@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from surecast.broker.replica.client_wire import read_answers
-from surecast.broker.replica.frames import FrameReader, frame
+from surecast.broker.replica.frames import HEAD_BYTES, FrameReader, frame
 from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet, refusal, welcome
 from surecast.errors import PeerError
 
@@ -22,6 +23,16 @@ def test_frames_come_out_whole_however_the_stream_is_cut(contents: list[bytes], 
         found += reader.feed(stream[at : at + size])
         at += size
     assert found == contents
+
+
+@given(st.binary(min_size=2, max_size=60), st.integers(0), st.integers(1, 255), st.integers(1))
+def test_what_is_summed_is_never_taken_damaged(content: bytes, where: int, change: int, much: int) -> None:
+    summed = 1 + much % (len(content) - 1)
+    data = bytearray(frame(content, summed))
+    assert FrameReader(1000).feed(bytes(data)) == [content]
+    data[where % (HEAD_BYTES + summed)] ^= change
+    with suppress(PeerError):
+        assert FrameReader(1000).feed(bytes(data)) == []
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(0), st.integers(1, 255))
@@ -37,7 +48,7 @@ def test_a_damaged_frame_is_never_taken(content: bytes, where: int, change: int)
 
 def test_a_frame_that_is_too_large_is_refused_before_it_is_there() -> None:
     with pytest.raises(PeerError, match="at most 10 are taken"):
-        FrameReader(10).feed(frame(bytes(11))[:8])
+        FrameReader(10).feed(frame(bytes(11))[:12])
 
 
 def test_a_large_frame_in_many_pieces_is_joined_once() -> None:

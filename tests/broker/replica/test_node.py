@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from surecast.broker.replica import Address, Place, ReplicaNode, SegmentStore
-from surecast.broker.replica.frames import frame
+from surecast.broker.replica.frames import HEAD_BYTES, frame
 from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet
 from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
@@ -186,7 +186,7 @@ async def knock(address: Address, hello: Hello, secret: bytes) -> Welcome:
 
     async def hear() -> bytes:
         try:
-            head = await reader.readexactly(8)
+            head = await reader.readexactly(HEAD_BYTES)
             return await reader.readexactly(int.from_bytes(head[:4], "big"))
         except asyncio.IncompleteReadError:
             raise PeerError("it hung up") from None

@@ -102,12 +102,81 @@ def test_a_torn_commit_of_zeros_or_noise_is_cut_away(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_just_being_made_is_no_damage(tmp_path: Path) -> None:
-    with SegmentStore(tmp_path) as store:
+    for size in range(60):
+        (tmp_path / "spare-0000000001.log").write_bytes(bytes(size))
+        with small(tmp_path) as store:
+            store.commit([(b"a", b"%d" % size)])
+        with small(tmp_path) as store:
+            assert dict(store.items()) == {b"a": b"%d" % size}
+
+
+def test_files_that_left_the_log_are_used_again(tmp_path: Path) -> None:
+    model: dict[bytes, bytes] = {}
+    used: set[int] = set()
+    with small(tmp_path) as store:
+        for n in range(600):
+            store.commit(operations_of(n))
+            apply(model, operations_of(n))
+            used |= {path.stat().st_ino for path in tmp_path.glob("*.log")}
+        assert last_file(tmp_path).name > "paxos-0000000100.log"
+        assert len(used) < 20
+        assert last_file(tmp_path).stat().st_size > 5_000  # what was there before is still there
+        crashed = shutil.copytree(tmp_path, tmp_path.parent / "crashed")
+    with small(crashed) as store:
+        assert store.cut_bytes == 0
+        assert dict(store.items()) == model
+        store.commit([(b"more", b"1")])
+    with small(crashed) as store:
+        assert dict(store.items()) == {**model, b"more": b"1"}
+
+
+def test_a_commit_torn_over_old_content_is_cut_away(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
+        for n in range(300):
+            store.commit(operations_of(n))
+            end = store._segments[max(store._segments)].bytes
+            files = sorted(tmp_path.glob("*.log"))
+            old, state = last_file(tmp_path).read_bytes(), dict(store.items())
+            store.commit(operations_of(n + 1))
+            if n > 200 and sorted(tmp_path.glob("*.log")) == files and len(old) > end + 3_000:
+                break
+        else:
+            pytest.fail("no file was used again")
+        size = store._segments[max(store._segments)].bytes - end
+        folder = shutil.copytree(tmp_path, tmp_path.parent / "torn")
+    whole = last_file(folder).read_bytes()
+    for kept in (1, 15, 16, 21, size // 2, size - 1):
+        last_file(folder).write_bytes(whole[: end + kept] + old[end + kept :])
+        copy = shutil.copytree(folder, tmp_path.parent / f"torn{kept}")
+        with small(copy) as store:
+            assert dict(store.items()) == state
+            assert store.cut_bytes == (size if kept > 15 else 0)
+            store.commit(operations_of(n + 1))
+            after = dict(store.items())
+        with small(copy) as store:
+            assert dict(store.items()) == after
+
+
+def test_the_end_of_a_file_is_missed_though_the_next_one_is_empty(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
+        store.commit([(b"a", bytes(3_000))])
+        store.commit([(b"b", bytes(3_000))])
+        store._begin(2)
+    file = tmp_path / "paxos-0000000001.log"
+    whole = file.read_bytes()
+    for cut in (whole[:-1], whole[:-3_030], whole[:3_100] + bytes(len(whole) - 3_100)):
+        file.write_bytes(cut)
+        with pytest.raises(StoreError, match=r"damaged at byte|commit 2 is missing"):
+            small(tmp_path)
+
+
+def test_a_store_of_another_version_is_named(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
         store.commit([(b"a", b"1")])
-    for size in range(24):
-        (tmp_path / "paxos-0000000002.log").write_bytes(bytes(size))
-        with SegmentStore(tmp_path) as store:
-            assert dict(store.items()) == {b"a": b"1"}
+    whole = last_file(tmp_path).read_bytes()
+    last_file(tmp_path).write_bytes(whole[:7] + b"\x01" + whole[8:])
+    with pytest.raises(StoreError, match="format 1, of another version"):
+        small(tmp_path)
 
 
 def test_damage_before_the_end_is_refused(tmp_path: Path) -> None:
@@ -168,16 +237,16 @@ def test_killed_in_the_middle_everything_that_returned_is_there(tmp_path: Path, 
 def test_a_disk_without_room_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with SegmentStore(tmp_path) as store:
         store.commit([(b"a", b"1")])
-        real = os.writev
+        real = os.pwritev
 
-        def half(file: int, parts: list[bytes]) -> int:
-            real(file, [b"".join(parts)[:10]])
+        def half(file: int, parts: list[bytes], at: int) -> int:
+            real(file, [b"".join(parts)[:10]], at)
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(os, "writev", half)
+        monkeypatch.setattr(os, "pwritev", half)
         with pytest.raises(StoreError, match="No space left"):
             store.commit([(b"b", b"2")])
-        monkeypatch.setattr(os, "writev", real)
+        monkeypatch.setattr(os, "pwritev", real)
         store.commit([(b"c", b"3")])
     with SegmentStore(tmp_path) as store:
         assert dict(store.items()) == {b"a": b"1", b"c": b"3"}

@@ -1,4 +1,4 @@
-"""Frames on a stream of bytes: length, checksum, content."""
+"""Frames on a stream of bytes: length, how much of it is summed, checksum, content."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from surecast.errors import PeerError
 
 __all__ = ["HEAD_BYTES", "FrameReader", "frame"]
 
-_HEAD: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">III")
 HEAD_BYTES: Final = _HEAD.size
 
 
-def frame(content: bytes) -> bytes:
-    """Some content as one frame.
+def frame(content: bytes, summed: int | None = None) -> bytes:
+    """Some content as one frame. `summed`: the checksum is that of so many bytes; the others have one of their own.
 
-    >>> FrameReader(100).feed(frame(b"one") + frame(b"two"))
+    >>> FrameReader(100).feed(frame(b"one") + frame(b"two", 1))
     [b'one', b'two']
     """
-    return _HEAD.pack(len(content), crc32(content)) + content
+    size = len(content)
+    if summed is None or summed == size:
+        return _HEAD.pack(size, size, crc32(content)) + content
+    return _HEAD.pack(size, summed, crc32(content[:summed])) + content
 
 
 class FrameReader:
     """Cuts a stream into the contents of its frames. Pieces are joined once, when a frame is whole.
 
     >>> reader = FrameReader(100)
-    >>> [reader.feed(frame(b"one")[at : at + 1]) for at in range(11)][-1]
+    >>> [reader.feed(frame(b"one")[at : at + 1]) for at in range(15)][-1]
     [b'one']
     """
 
@@ -49,14 +52,14 @@ class FrameReader:
         found: list[bytes] = []
         at, end, need = 0, len(data), HEAD_BYTES
         while end - at >= HEAD_BYTES:
-            size, checksum = _HEAD.unpack_from(data, at)
+            size, summed, checksum = _HEAD.unpack_from(data, at)
             if size > self.bytes_max:
                 raise PeerError(f"frame: {size} bytes are announced, and at most {self.bytes_max} are taken")
             need = HEAD_BYTES + size
             if end - at < need:
                 break
             content = data[at + HEAD_BYTES : at + need]
-            if crc32(content) != checksum:
+            if summed > size or crc32(content if summed == size else content[:summed]) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
             found.append(content)
             at += need

@@ -19,6 +19,7 @@ from surecast.broker.run_log import BrokerLog
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import Message, encode
 from surecast.protocol.paxos.membership import Membership
+from surecast.protocol.paxos.wire import summed_bytes
 
 __all__ = ["Home", "Peers"]
 
@@ -117,7 +118,8 @@ class Peers:
             if link is None or not link.is_up:
                 continue
             if message is not last:  # a proposal goes to all, and is encoded once
-                last, data = message, frame(encode(message))
+                last, content = message, encode(message)
+                data = frame(content, summed_bytes(content))
             link.post(data)
 
     def post_aside(self, contents: list[bytes]) -> None:

@@ -1,96 +1,139 @@
-"""One file of the store of a replica: a head, then entries, each a whole commit.
+"""One file of the store of a replica: a head, then entries, each a whole commit, then perhaps what was there before.
 
-    head   = magic:4 format:4 segment:8 salt:4 checksum:4
+    head   = magic:4 format:4 segment:8 first:8 old:8 salt:4 checksum:4
     entry  = mark:4 size:4 number:8 checksum:4 row
 
-A row is that of `store_rows`. Numbers of entries have no gaps, over all files. The checksum of an entry begins with the
-salt, drawn for each file, so that nothing a client sends can look like an entry.
+A row is that of `store_rows`; the checksum is that of its table and of the checksums of its values. Numbers of entries
+have no gaps, over all files; `first` is that of the first entry here. A file that was used before keeps its old content
+up to `old` bytes, until new entries stand over it. The checksum of an entry begins with the salt, drawn for each use of
+a file: so neither old content nor anything a client sends can look like an entry.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
-__all__ = ["ENTRY_BYTES", "HEAD_BYTES", "Entry", "Scan", "entry_head", "make_head", "scan", "write_all"]
+from surecast.broker.store_rows import unpack
+from surecast.protocol.paxos.checked import crc_of
+
+__all__ = [
+    "ENTRY_BYTES",
+    "HEAD_BYTES",
+    "Entry",
+    "Head",
+    "Scan",
+    "entry_head",
+    "make_head",
+    "other_format",
+    "scan",
+    "write_all",
+]
 
 _MAGIC: Final = b"SCPX"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MARK: Final = b"\xa5SE\x5a"
-_HEAD: Final = struct.Struct(">4sIQII")
+_HEAD: Final = struct.Struct(">4sIQQQII")
 _ENTRY: Final = struct.Struct(">4sIQI")
-_NUMBERS: Final = struct.Struct(">IQ")
 HEAD_BYTES: Final = _HEAD.size
 ENTRY_BYTES: Final = _ENTRY.size
 _JOIN_BYTES: Final = 1 << 18
 _PARTS_MAX: Final = 512
 
 
+class Head(NamedTuple):
+    """The head of a file: its number, that of its first entry, how far old content may reach, and the salt."""
+
+    segment: int
+    first: int
+    old: int
+    salt: int
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A whole entry that was found: its number, where its row begins, and the row."""
+    """A whole entry that was found: its number, where its values begin, what it holds, and where it ends."""
 
     number: int
-    row_at: int
-    row: bytes
+    values_at: int
+    pairs: list[tuple[bytes, bytes]]
+    deleted: list[bytes]
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file holds: its entries up to `end`; `follows` where something whole stands after a damaged part."""
+    """What a file holds: its entries up to `end`; `follows` where something whole stands after a damaged part.
 
-    salt: int
+    `torn` is what there is of a commit that was begun at the end, in bytes.
+    """
+
+    head: Head
     entries: list[Entry]
     end: int
     size: int
+    torn: int
     follows: bool
 
 
-def make_head(segment: int, salt: int) -> bytes:
+def make_head(head: Head) -> bytes:
     """The head of a file."""
-    fields = (_MAGIC, _FORMAT, segment, salt)
-    return _HEAD.pack(*fields, crc32(_HEAD.pack(*fields, 0)[:-4]))
+    content = _HEAD.pack(_MAGIC, _FORMAT, *head, 0)[:-4]
+    return content + crc32(content).to_bytes(4, "big")
 
 
-def entry_head(number: int, salt: int, row: Sequence[bytes]) -> bytes:
-    """What stands before a row, given in parts."""
-    size = sum(map(len, row))
-    checksum = crc32(_NUMBERS.pack(size, number), salt)
-    for part in row:
-        checksum = crc32(part, checksum)
+def entry_head(number: int, salt: int, table: bytes, values: Collection[bytes]) -> bytes:
+    """What stands before a row, given as its table and its values."""
+    size = len(table) + sum(map(len, values))
+    checksum = crc32(struct.pack(f">IQ{len(values)}I", size, number, *map(crc_of, values)), crc32(table, salt))
     return _ENTRY.pack(_MARK, size, number, checksum)
 
 
-def scan(data: bytes, segment: int) -> Scan | None:
+def other_format(data: bytes) -> int | None:
+    """The format of a file of another version; None where it is this one's, or no such file at all."""
+    magic, number = _HEAD.unpack_from(data)[:2] if len(data) >= HEAD_BYTES else (b"", 0)
+    return number if magic == _MAGIC and number != _FORMAT else None
+
+
+def scan(data: bytes) -> Scan | None:
     """Reads a file; None where not even its head is whole.
 
-    >>> row = [b"some ", b"row"]
-    >>> found = scan(make_head(3, 77) + entry_head(9, 77, row) + b"".join(row) + b"torn", segment=3)
-    >>> [(entry.number, entry.row) for entry in found.entries], found.size - found.end, found.follows
-    ([(9, b'some row')], 4, False)
+    >>> from surecast.broker.store_rows import pack
+    >>> row = pack({b"key": b"value"})
+    >>> whole = make_head(Head(3, 9, 0, 77)) + entry_head(9, 77, row[:-5], [b"value"]) + row
+    >>> found = scan(whole + b"torn")
+    >>> [(entry.number, entry.pairs) for entry in found.entries], found.size - found.end, found.torn, found.follows
+    ([(9, [(b'key', b'value')])], 4, 4, False)
     """
-    if len(data) < HEAD_BYTES or data[: HEAD_BYTES - 4] != make_head(segment, salt := _salt(data))[:-4]:
+    if len(data) < HEAD_BYTES:
         return None
-    if data[HEAD_BYTES - 4 : HEAD_BYTES] != make_head(segment, salt)[-4:]:
+    head = Head(*_HEAD.unpack_from(data)[2:6])
+    if data[:HEAD_BYTES] != make_head(head):
         return None
     entries: list[Entry] = []
-    at = HEAD_BYTES
-    while (found := _entry_at(data, at, salt)) is not None:
+    at, number = HEAD_BYTES, head.first
+    while (found := _entry_at(data, at, head.salt)) is not None and found.number == number:
         entries.append(found)
-        at = found.row_at + len(found.row)
+        at = found.end
+        number += 1
     following = data.find(_MARK, at)
-    while following >= 0 and _entry_at(data, following, salt) is None:
+    while following >= 0 and _entry_at(data, following, head.salt) is None:
         following = data.find(_MARK, following + 1)
-    return Scan(salt, entries, at, len(data), following >= 0)
+    return Scan(head, entries, at, len(data), _torn(data, at, head, number), following >= 0)
 
 
-def _salt(data: bytes) -> int:
-    salt: int = _HEAD.unpack_from(data)[3]
-    return salt
+def _torn(data: bytes, at: int, head: Head, number: int) -> int:
+    """How much there is of an entry that was cut off; old content is none."""
+    rest = len(data) - at
+    if rest >= ENTRY_BYTES:
+        mark, size, found, _ = _ENTRY.unpack_from(data, at)
+        if mark == _MARK and found == number:
+            return min(rest, int(ENTRY_BYTES + size))
+    return len(data) - max(at, head.old) if len(data) > head.old else 0
 
 
 def _entry_at(data: bytes, at: int, salt: int) -> Entry | None:
@@ -101,17 +144,26 @@ def _entry_at(data: bytes, at: int, salt: int) -> Entry | None:
     if mark != _MARK or begin + size > len(data):
         return None
     row = data[begin : begin + size]
-    return Entry(number, begin, row) if data[at:begin] == entry_head(number, salt, [row]) else None
+    try:
+        pairs, deleted = unpack(row)
+    except ValueError:
+        return None
+    values = [value for _, value in pairs]
+    table = size - sum(map(len, values))
+    if data[at:begin] != entry_head(number, salt, row[:table], values):
+        return None
+    return Entry(number, begin + table, pairs, deleted, begin + size)
 
 
-def write_all(file: int, parts: list[bytes]) -> None:
-    """Writes all parts, small ones as one piece."""
+def write_all(file: int, parts: list[bytes], at: int) -> None:
+    """Writes all parts from a place on, small ones as one piece."""
     if sum(map(len, parts)) <= _JOIN_BYTES:
         parts = [b"".join(parts)]
     rest: list[bytes | memoryview] = list(parts)
     rest.reverse()
     while rest:
-        written = os.writev(file, rest[: -_PARTS_MAX - 1 : -1])
+        written = os.pwritev(file, rest[: -_PARTS_MAX - 1 : -1], at)
+        at += written
         while rest and written >= len(rest[-1]):
             written -= len(rest.pop())
         if written:

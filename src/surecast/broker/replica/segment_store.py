@@ -1,8 +1,11 @@
 """The store of a replica: an append-only log in files, one write and one `fdatasync` for each commit.
 
 In memory it keeps for every live key where its value stands. When more than half of the log is garbage, a commit also
-takes the live pairs of the oldest file along, and the file is deleted once that is durable. Files go oldest first; so
-a deletion may be forgotten with its file, because everything it deletes was in files older still, which are gone.
+takes the live pairs of the oldest file along, and the file leaves the log once that is durable. Files go oldest first;
+so a deletion may be forgotten with its file, because everything it deletes was in files older still, which are gone.
+
+A file that left is used again: writing over what is there needs no new pages and blocks, and its sync no change of the
+file system. That makes a write three times, and a sync nearly twice as quick.
 
 A commit that was cut off by a crash is the last thing in the last file. It is cut away when the store is opened.
 Damage anywhere else is not: the store then refuses to open, since a replica that forgot a promise may break the group.
@@ -20,14 +23,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, NamedTuple
 
-from surecast.broker.replica.segment_file import ENTRY_BYTES, HEAD_BYTES, entry_head, make_head, scan, write_all
+from surecast.broker.replica.segment_file import (
+    ENTRY_BYTES,
+    HEAD_BYTES,
+    Head,
+    entry_head,
+    make_head,
+    other_format,
+    scan,
+    write_all,
+)
 from surecast.broker.store_base import Operation, StoreError, StoreStatistics
-from surecast.broker.store_rows import PAIR_BYTES, unpack
+from surecast.broker.store_rows import PAIR_BYTES
 from surecast.errors import ConfigurationError
 
 __all__ = ["SegmentStore"]
 
 _PREFIX: Final = "paxos-"
+_SPARE: Final = "spare-"
+_SPARES_MAX: Final = 8
 _LOCK: Final = "lock"
 _UNSYNCED: Final = "unsynced"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -86,6 +100,7 @@ class SegmentStore:
         self._segment_bytes = segment_bytes
         self._slack_bytes = slack_bytes
         self._segments: dict[int, _Segment] = {}
+        self._spares: list[Path] = []
         self._index: dict[bytes, _Value] = {}
         self._live_bytes = 0
         self._log_bytes = 0
@@ -144,10 +159,9 @@ class SegmentStore:
         """Lets go of the files. Closing twice is harmless."""
         if self._lock < 0:
             return
-        if self._durability == "os" and not self._broken:
+        if not self._broken:
             with suppress(OSError):
-                self._sync_all()
-                (self.folder / _UNSYNCED).unlink(missing_ok=True)
+                self._tidy()
         self._let_go()
 
     def __enter__(self) -> SegmentStore:
@@ -164,12 +178,12 @@ class SegmentStore:
         """Writes one entry, makes it durable, and enters its pairs into the index."""
         keys = [*pairs, *deleted]
         lengths = struct.pack(f"<{len(keys) + len(pairs)}I", *map(len, keys), *map(len, pairs.values()))
-        row = [_COUNTS.pack(len(pairs), len(deleted)) + lengths + b"".join(keys), *pairs.values()]
+        table = _COUNTS.pack(len(pairs), len(deleted)) + lengths + b"".join(keys)
         number, segment = self._current()
-        parts = [entry_head(self._next, segment.salt, row), *row]
+        parts = [entry_head(self._next, segment.salt, table, pairs.values()), table, *pairs.values()]
         size = sum(map(len, parts))
         try:
-            write_all(segment.file, parts)
+            write_all(segment.file, parts, segment.bytes)
         except OSError as error:
             self._undo(segment, error)
         try:
@@ -178,7 +192,7 @@ class SegmentStore:
         except OSError as error:
             self._broken = f"{segment.path}: the disk did not confirm a commit ({error.strerror}); replace this replica"
             raise StoreError(self._broken) from error
-        self._enter(number, segment.bytes + ENTRY_BYTES + len(row[0]), pairs)
+        self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs)
         segment.bytes += size
         self._log_bytes += size
         self._next += 1
@@ -208,24 +222,31 @@ class SegmentStore:
         if number and self._segments[number].bytes < self._segment_bytes:
             return number, self._segments[number]
         number += 1
-        path = self._path(number)
-        salt = secrets.randbits(32)
-        head = make_head(number, salt)
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}; nothing was committed") from error
-        try:
-            write_all(file, [head])
-            self._sync_folder()
-        except OSError as error:
-            os.close(file)
-            with suppress(OSError):
-                path.unlink()
-            raise StoreError(f"{path}: {error.strerror}; nothing was committed") from error
-        self._segments[number] = _Segment(path, file, salt, HEAD_BYTES)
+        self._segments[number] = self._begin(number)
         self._log_bytes += HEAD_BYTES
         return number, self._segments[number]
+
+    def _begin(self, number: int) -> _Segment:
+        """A file for the next entries, a used one where there is one; it gets its name when it is ready."""
+        spare = self._spares.pop() if self._spares else self.folder / f"{_SPARE}{number:010d}.log"
+        path = self._path(number)
+        salt = secrets.randbits(32)
+        file = -1
+        try:
+            file = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            write_all(file, [make_head(Head(number, self._next, os.fstat(file).st_size, salt))], 0)
+            if self._durability == "full":
+                os.fdatasync(file)
+            spare.rename(path)
+            self._sync_folder()
+        except OSError as error:
+            if file >= 0:
+                os.close(file)
+            for half in (spare, path):
+                with suppress(OSError):
+                    half.unlink()
+            raise StoreError(f"{path}: {error.strerror}; nothing was committed") from error
+        return _Segment(path, file, salt, HEAD_BYTES)
 
     def _take_oldest(self, pairs: dict[bytes, bytes], changes: dict[bytes, bytes | None]) -> int:
         """Adds the live pairs of the oldest file where garbage dominates; the number of that file, or 0."""
@@ -241,12 +262,17 @@ class SegmentStore:
         segment = self._segments.pop(number)
         self._log_bytes -= segment.bytes
         os.close(segment.file)
+        spare = self.folder / f"{_SPARE}{number:010d}.log"
         try:
-            segment.path.unlink()
+            if len(self._spares) < _SPARES_MAX and segment.bytes <= 2 * self._segment_bytes:
+                segment.path.rename(spare)
+                self._spares.append(spare)
+            else:
+                segment.path.unlink()
             if self._durability == "full":
                 self._sync_folder()  # were the next file gone first, what it deletes would be back
         except OSError as error:
-            self._broken = f"{segment.path}: it cannot be deleted ({error.strerror}); start this replica again"
+            self._broken = f"{segment.path}: it cannot be taken away ({error.strerror}); start this replica again"
 
     def _read(self, value: _Value) -> bytes:
         try:
@@ -291,38 +317,43 @@ class SegmentStore:
         names = sorted(path for path in self.folder.glob(f"{_PREFIX}*.log"))
         for path in names:
             self._load_file(path, is_last=path == names[-1])
+        self._spares = sorted(self.folder.glob(f"{_SPARE}*.log"))
 
     def _load_file(self, path: Path, is_last: bool) -> None:
         number = int(path.stem.removeprefix(_PREFIX))
         data = path.read_bytes()
-        found = scan(data, number)
-        if found is None and is_last and len(data) <= HEAD_BYTES:
-            path.unlink()  # it was just being made
-            return
-        if found is None or found.follows or (found.end < found.size and not is_last):
-            at = HEAD_BYTES if found is None else found.end
+        if (other := other_format(data)) is not None:
+            raise StoreError(f"{path}: it has format {other}, of another version of surecast; open it with that one")
+        found = scan(data)
+        if found is None or found.head.segment != number or found.follows or (found.torn and not is_last):
+            at = 0 if found is None or found.head.segment != number else found.end
             raise StoreError(f"{path}: damaged at byte {at}; replace this replica by a new one")
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        self._segments[number] = _Segment(path, file, found.salt, found.end)
+        if self._next not in (1, found.head.first):
+            raise StoreError(f"{path}: commit {self._next} is missing; replace this replica by a new one")
+        self._next = found.head.first
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._segments[number] = _Segment(path, file, found.head.salt, found.end)
         for entry in found.entries:
-            if self._next not in (1, entry.number):
-                raise StoreError(f"{path}: commit {self._next} is missing; replace this replica by a new one")
             self._next = entry.number + 1
-            self._replay(number, entry.row_at, entry.row)
-        if found.end < found.size:
-            self.cut_bytes = found.size - found.end
+            self._enter(number, entry.values_at, dict(entry.pairs))
+            for key in entry.deleted:
+                former = self._index.pop(key, None)
+                if former is not None:
+                    self._live_bytes -= former.pair_bytes
+        if is_last and found.end < found.size:
+            self.cut_bytes = found.torn
             os.ftruncate(file, found.end)
             os.fsync(file)
         self._log_bytes += found.end
 
-    def _replay(self, segment: int, at: int, row: bytes) -> None:
-        pairs, deleted = unpack(row)
-        values_at = at + len(row) - sum(len(value) for _, value in pairs)
-        self._enter(segment, values_at, dict(pairs))
-        for key in deleted:
-            former = self._index.pop(key, None)
-            if former is not None:
-                self._live_bytes -= former.pair_bytes
+    def _tidy(self) -> None:
+        """Leaves nothing behind the last commit, and all of it on the disk."""
+        if self._segments:
+            last = self._segments[max(self._segments)]
+            os.ftruncate(last.file, last.bytes)
+        if self._durability == "os":
+            self._sync_all()
+            (self.folder / _UNSYNCED).unlink(missing_ok=True)
 
     def _sync_all(self) -> None:
         for segment in self._segments.values():

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from surecast.errors import PeerError
+from surecast.protocol.paxos.checked import Checked
 
 __all__ = [
     "NOOP",
@@ -79,9 +80,9 @@ def segment_key(segment: bytes) -> tuple[int, int]:
     return origin, number
 
 
-def join_segments(stamp_us: int, segments: Iterable[bytes]) -> bytes:
+def join_segments(stamp_us: int, segments: Iterable[bytes]) -> Checked:
     """A value of several segments."""
-    return _STAMP.pack(stamp_us) + b"".join(segments)
+    return Checked.of(b"".join((_STAMP.pack(stamp_us), *segments)))
 
 
 def stamp_of(value: bytes) -> int:

@@ -2,7 +2,7 @@
 
     Pi              who it is: number, token, incarnation, and the founding members
     Pp              the ballot it promised
-    Pv SLOT         its vote on an instance: ballot and value
+    Pv SLOT         its vote on an instance: value, then ballot, so that the checksum of the value is of use
     Pk SLOT         the ballot for which it closed an instance to fast votes
     Pc              how far it knows instances to be chosen; its votes up to there are for the chosen values
     Ps              its snapshot: the instance, the number of pieces
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.paxos.checked import Checked
 
 __all__ = ["Journal", "Record", "Restored", "read_records"]
 
@@ -59,7 +60,9 @@ class Journal:
 
     def vote(self, slot: int, ballot: int, value: bytes) -> None:
         """Writes a vote over an earlier one."""
-        self.records.append((b"Pv" + _NUMBER.pack(slot), _NUMBER.pack(ballot) + value))
+        tail = _NUMBER.pack(ballot)
+        vote = value.followed_by(tail) if isinstance(value, Checked) else value + tail
+        self.records.append((b"Pv" + _NUMBER.pack(slot), vote))
 
     def close(self, slot: int, ballot: int) -> None:
         """Writes that an instance is closed to fast votes of a ballot."""
@@ -120,7 +123,7 @@ def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
         elif kind == b"Pp":
             (found.promised,) = _NUMBER.unpack(value)
         elif kind == b"Pv":
-            found.votes[int.from_bytes(key[2:], "big")] = (int.from_bytes(value[:8], "big"), value[8:])
+            found.votes[int.from_bytes(key[2:], "big")] = (int.from_bytes(value[-8:], "big"), value[:-8])
         elif kind == b"Pk":
             (found.closed[int.from_bytes(key[2:], "big")],) = _NUMBER.unpack(value)
         elif kind == b"Pc":

@@ -1,6 +1,7 @@
 """Messages as bytes: a version, a kind, fixed fields and at most one part of variable length.
 
-The shell adds length and checksum. Any bytes either decode or raise PeerError.
+The shell adds length and checksum; a value that is proposed has one of its own, which the shell can leave out
+(`summed_bytes`). Any bytes either decode or raise PeerError.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import check_segments, check_value
+from surecast.protocol.paxos.checked import Checked, crc_of
 
-__all__ = ["VERSION", "decode", "encode"]
+__all__ = ["VERSION", "decode", "encode", "summed_bytes"]
 
-VERSION: Final = 2
-_Tail: TypeAlias = Literal["", "bytes", "optional", "numbers", "pieces", "votes"]
+VERSION: Final = 3
+_Tail: TypeAlias = Literal["", "bytes", "checked", "optional", "numbers", "pieces", "votes"]
 _VOTE: Final = struct.Struct(">QQI")
 
 
@@ -34,7 +36,7 @@ def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
     names = tuple(kind.__dataclass_fields__)
     get: Callable[[Any], Any] = attrgetter(*names)
     fields = get if len(names) > 1 else lambda message: (get(message),)
-    return _Form(kind, struct.Struct(">BB" + layout), fields, tail)
+    return _Form(kind, struct.Struct(">BB" + layout + ("I" if tail == "checked" else "")), fields, tail)
 
 
 _FORMS: Final = (
@@ -44,10 +46,10 @@ _FORMS: Final = (
     _form(m.Prepare, "Q"),
     _form(m.Promise, "QQ", "votes"),
     _form(m.Reject, "Q"),
-    _form(m.Accept, "QQQ", "bytes"),
+    _form(m.Accept, "QQQ", "checked"),
     _form(m.Accepted, "QQ", "numbers"),
     _form(m.Chosen, "QQQQ"),
-    _form(m.Propose, "QQ", "bytes"),
+    _form(m.Propose, "QQ", "checked"),
     _form(m.Voted, "QQ16s", "optional"),
     _form(m.Close, "Q", "numbers"),
     _form(m.Closed, "QQQ", "optional"),
@@ -63,7 +65,7 @@ def encode(message: m.Message) -> bytes:
     """A message as bytes.
 
     >>> encode(m.Prepare(258))
-    b'\\x02\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    b'\\x03\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
     number = _NUMBER_OF[type(message)]
     form = _FORMS[number]
@@ -71,6 +73,9 @@ def encode(message: m.Message) -> bytes:
     if not form.tail:
         return form.layout.pack(VERSION, number, *fields)
     tail = fields[-1]
+    if form.tail == "checked":
+        proposal: bytes = form.layout.pack(VERSION, number, *fields[:-1], crc_of(tail)) + tail
+        return proposal
     head = form.layout.pack(VERSION, number, *fields[:-1])
     if form.tail == "bytes":
         return head + bytes(tail)
@@ -85,6 +90,12 @@ def encode(message: m.Message) -> bytes:
     )
 
 
+def summed_bytes(data: bytes) -> int:
+    """How much of an encoded message needs a checksum of the shell: not the value of a proposal, which has its own."""
+    form = _FORMS[data[1]]
+    return form.layout.size if form.tail == "checked" else len(data)
+
+
 def decode(data: bytes) -> m.Message:
     """The message of some bytes.
 
@@ -97,7 +108,7 @@ def decode(data: bytes) -> m.Message:
     size = form.layout.size
     if len(data) < size or (not form.tail and len(data) != size):
         raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
-    fields = form.layout.unpack_from(data)[2:]
+    fields = form.layout.unpack_from(data)[2 : -1 if form.tail == "checked" else None]
     try:
         message = form.kind(*fields, *_tail(form.tail, data, size))
         _check(message)
@@ -109,6 +120,8 @@ def decode(data: bytes) -> m.Message:
 def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
     if not kind:
         return []
+    if kind == "checked":
+        return [_checked(data, at)]
     if kind == "bytes":
         return [data[at:]]
     if kind == "optional":
@@ -133,10 +146,17 @@ def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
     return [tuple(parts)]
 
 
+def _checked(data: bytes, at: int) -> Checked:
+    """The value of a proposal: a damaged one must not reach a vote."""
+    value = Checked.of(memoryview(data)[at:])
+    if value.crc != int.from_bytes(data[at - 4 : at], "big"):
+        raise PeerError("paxos message: a value does not have the checksum that was sent with it")
+    check_value(value)
+    return value
+
+
 def _check(message: m.Message) -> None:
-    """Whatever will be applied is checked where it comes in: a damaged batch must not reach a vote."""
-    if isinstance(message, (m.Accept, m.Propose)):
-        check_value(message.value)
-    elif isinstance(message, m.Forward):
+    """Requests are checked where they come in: whatever is proposed can be applied."""
+    if isinstance(message, m.Forward):
         for segment in message.segments:
             check_segments(segment, 0)
