@@ -6,8 +6,9 @@
     python -m benchmarks.group --report rows.json   tables and pictures of an earlier run
 
 All systems of an experiment are up at once and visited in turn, and ratios are medians over the rounds of pairs that
-were measured side by side. Nothing is pinned to a core: replicas, publishers and subscriber share what there is. Groups
-whose turn it is not are stopped, since their heartbeats would take time from the others.
+were measured side by side. The process that clients are connected to has one core, publishers and subscriber another;
+the other replicas go where there is room. Groups whose turn it is not are stopped, since their heartbeats would take
+time from the others.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def goals(folder: Path, seconds: float, rounds: int, keep: Keep, nats: str | Non
             (Load("5,000/s", 50, 1, RATE_PER_S), [*ours, *others]),
         ]
         visit("goals", plan, seconds, rounds, keep)
+        visit("goals, free", plan[:1], seconds, rounds, keep, free=True)
 
 
 def paper(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:

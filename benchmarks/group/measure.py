@@ -6,7 +6,8 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.broker.contestants import UnavailableError
@@ -59,10 +60,13 @@ def visit(
     keep: Callable[[Row], None],
     *,
     spread: bool = False,
+    free: bool = False,
 ) -> None:
     """Measures every load at every system in turns; neighbours in time are neighbours in the table.
 
-    With `spread` the publishers of a group are connected to all its replicas, otherwise to the one that leads.
+    With `spread` the publishers of a group are connected to all its replicas, otherwise to the one that leads. With
+    `free` the scheduler puts all processes where it wants; otherwise the generator and the process that it talks to
+    have different cores, as they would on different machines.
     """
     systems = list(dict.fromkeys(system for _, each in plan for system in each))
     for system in systems:
@@ -72,7 +76,8 @@ def visit(
             for system in each:
                 system.thaw()
                 try:
-                    keep(_one(experiment, system, load, seconds, number, spread))
+                    with _apart(system, free):
+                        keep(_one(experiment, system, load, seconds, number, spread))
                 except (OSError, UnavailableError) as error:
                     print(f"{experiment}, {load.name}, {system.name}, round {number + 1}: {error}", file=sys.stderr)
                 finally:
@@ -80,6 +85,25 @@ def visit(
         print(f"{experiment}: round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     for system in systems:
         system.thaw()
+
+
+@contextmanager
+def _apart(system: System, free: bool) -> Iterator[None]:
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if free or len(cores) < 2:
+        yield
+        return
+    system.entry()
+    busiest = system.busiest()
+    if busiest is not None:
+        os.sched_setaffinity(busiest, cores[:1])
+    os.sched_setaffinity(0, cores[-1:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        if busiest is not None:
+            os.sched_setaffinity(busiest, cores)  # another one may lead next time
 
 
 def _one(experiment: str, system: System, load: Load, seconds: float, number: int, spread: bool) -> Row:

@@ -23,6 +23,7 @@ def report(rows: Sequence[Row]) -> None:
     """Prints all tables for which there are rows."""
     parts = (
         ("goals", _goals),
+        ("goals, free", _free),
         ("paper", _paper),
         ("variants at the leader", _variants),
         ("delay", _delay),
@@ -79,6 +80,22 @@ def _goals(rows: Sequence[Row]) -> None:
     table(["load", *systems], [beside(load, times) for load in loads])
     if streams := [system for system in systems if system.startswith("JetStream")]:
         _against(rows, streams)
+
+
+def _free(rows: Sequence[Row]) -> None:
+    print("The same where the scheduler puts every process where it wants: thousands in a second; p50 in us\n")
+    systems = _names(rows, "system")
+    alone = pick(rows, system="alone")
+    lines = [
+        [
+            system,
+            f"{_thousands(found)} ({ratios(found, alone, 'rate_per_s'):.0%})",
+            f"{medians(found, 'ack_p50_us'):,.0f} ({ratios(found, alone, 'ack_p50_us'):.1f})",
+        ]
+        for system in systems
+        if (found := pick(rows, system=system))
+    ]
+    table(["", "acknowledged", "p50"], lines)
 
 
 def _against(rows: Sequence[Row], streams: list[str]) -> None:

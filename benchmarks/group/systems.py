@@ -43,6 +43,9 @@ class System(Protocol):
     def processor_s(self) -> list[float]:
         """The processor time so far of each of its processes, the one that leads first."""
 
+    def busiest(self) -> int | None:
+        """The process that clients are connected to; None where it works in several threads at once."""
+
     def freeze(self) -> None:
         """It is not its turn: nothing of it takes time from the others."""
 
@@ -90,6 +93,10 @@ class Alone:
     def processor_s(self) -> list[float]:
         """The processor time so far."""
         return [processor_s(self._process.pid)]
+
+    def busiest(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def freeze(self) -> None:
         """It sleeps by itself where nobody connects."""
@@ -148,6 +155,10 @@ class Replicated:
     def processor_s(self) -> list[float]:
         """The processor time so far of each replica."""
         return [processor_s(pid) for pid in self.pids()]
+
+    def busiest(self) -> int:
+        """The process of the replica that leads."""
+        return self.pids()[0]
 
     def applied(self) -> int:
         """Instances carried out so far."""
@@ -251,6 +262,9 @@ class JetStreamGroup:
         pids = [process.pid for process in self._processes]
         at = self.leader - 1
         return [processor_s(pid) for pid in (pids[at], *pids[:at], *pids[at + 1 :])]
+
+    def busiest(self) -> None:
+        """A server works in several threads: it goes where the scheduler wants."""
 
     def freeze(self) -> None:
         """Its servers are nearly idle where nobody publishes."""

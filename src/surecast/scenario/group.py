@@ -59,7 +59,7 @@ class Group:
     suspect_s: float = 0.25
     repair: str = "independent"
     moment_s: float = 1e-3
-    linger_s: float = 2e-3
+    linger_s: float = 5e-3
     timer_s: float = 0.6e-3
     costs: GroupCosts = GroupCosts()
     service: Distribution | None = None

@@ -69,5 +69,5 @@ def test_damaged_messages_decode_or_raise_peer_error_and_never_hold_a_batch_that
         except PeerError:
             continue
         if isinstance(message, m.Accept | m.Propose):
-            for _, _, requests in segments_of(message.value) if message.value else ():
-                assert all(len(command) >= 0 for _, _, command in walk(requests))
+            for _, _, at in segments_of(message.value):
+                assert all(len(command) >= 0 for _, _, command in walk(message.value, at))

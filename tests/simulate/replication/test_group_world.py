@@ -58,7 +58,7 @@ def test_first_of_all_by_hand() -> None:
 
 @pytest.mark.parametrize(("variant", "answers_us"), [("multi", (3393, 6413)), ("batch", (3393, 6644))])
 def test_a_leader_carries_out_while_others_vote(variant: str, answers_us: tuple[int, int]) -> None:
-    world = GroupWorld(Group(3, variant, service=SERVICE), seed=5)
+    world = GroupWorld(Group(3, variant, service=SERVICE, linger_s=2e-3), seed=5)
     world.clock.run(2.0)
     world.publish(1)
     world.clock.run(2.5)

@@ -27,7 +27,7 @@ __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSp
 
 _DEFAULTS = PaxosSettings()
 _MOMENT_S = 0.001  # as fine as timers are
-_LINGER_S = 0.002
+_LINGER_S = 0.005
 _SECRET_BYTES_MIN = 16
 
 

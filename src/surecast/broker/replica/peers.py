@@ -25,6 +25,7 @@ __all__ = ["Home", "Peers"]
 
 _BOOK: Final = b"B"
 _ASIDE: Final = b"S"
+_PAST_THE_PROTOCOL: Final = frozenset(_BOOK + _ASIDE)
 _FRAME_BYTES_MAX: Final = 1 << 30
 
 
@@ -271,17 +272,22 @@ class Peers:
         sender = door.hello.number
         if self._is_closed or self._doors.get(sender) is not door:
             return
-        if any(content[:1] == _BOOK for content in frames):
-            for content in frames:
-                if content[:1] == _BOOK:
-                    self._hear_book(_read_book(content))
-            frames = [content for content in frames if content[:1] != _BOOK]
-        if any(content[:1] == _ASIDE for content in frames):
-            for content in frames:
-                if content[:1] == _ASIDE:
-                    self._home.hear_aside(content[1:])
-            frames = [content for content in frames if content[:1] != _ASIDE]
+        if not _PAST_THE_PROTOCOL.isdisjoint([content[0] for content in frames if content]):
+            frames = self._past_the_protocol(frames)
         self._home.hear(sender, frames)
+
+    def _past_the_protocol(self, frames: list[bytes]) -> list[bytes]:
+        """Takes what is no message of the protocol; what is left."""
+        rest = []
+        for content in frames:
+            kind = content[:1]
+            if kind == _BOOK:
+                self._hear_book(_read_book(content))
+            elif kind == _ASIDE:
+                self._home.hear_aside(content[1:])
+            else:
+                rest.append(content)
+        return rest
 
     def _hear_book(self, told: Mapping[str, Any]) -> None:
         if not self.book.has_other_store(self.id, told):

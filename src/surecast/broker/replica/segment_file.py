@@ -41,7 +41,6 @@ _HEAD: Final = struct.Struct(">4sIQQQII")
 _ENTRY: Final = struct.Struct(">4sIQI")
 HEAD_BYTES: Final = _HEAD.size
 ENTRY_BYTES: Final = _ENTRY.size
-_JOIN_BYTES: Final = 1 << 18
 _PARTS_MAX: Final = 512
 
 
@@ -156,9 +155,7 @@ def _entry_at(data: bytes, at: int, salt: int) -> Entry | None:
 
 
 def write_all(file: int, parts: list[bytes], at: int) -> None:
-    """Writes all parts from a place on, small ones as one piece."""
-    if sum(map(len, parts)) <= _JOIN_BYTES:
-        parts = [b"".join(parts)]
+    """Writes all parts from a place on."""
     rest: list[bytes | memoryview] = list(parts)
     rest.reverse()
     while rest:

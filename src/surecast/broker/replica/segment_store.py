@@ -238,7 +238,8 @@ class SegmentStore:
             if self._durability == "full":
                 os.fdatasync(file)
             spare.rename(path)
-            self._sync_folder()
+            if self._durability == "full":
+                self._sync_folder()
         except OSError as error:
             if file >= 0:
                 os.close(file)

@@ -53,13 +53,15 @@ def pack_requests(requests: Sequence[tuple[int, int, bytes]]) -> bytes:
     return b"".join([_COUNT.pack(len(requests)), *table, *[command for _, _, command in requests]])
 
 
-def walk(requests: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The requests of a piece, in order."""
-    (count,) = _COUNT.unpack_from(requests)
-    at = 4 + count * _REQUEST.size
-    for client, sequence, size in names_of(requests):
-        yield client, sequence, requests[at : at + size]
-        at += size
+def walk(data: bytes, at: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """The requests of a piece that begins at `at`, in order."""
+    (count,) = _COUNT.unpack_from(data, at)
+    first, unpack, size = at + _COUNT.size, _REQUEST.unpack_from, _REQUEST.size
+    at = first + count * size
+    for row in range(first, at, size):
+        client, sequence, length = unpack(data, row)
+        yield client, sequence, data[at : at + length]
+        at += length
 
 
 def names_of(requests: bytes, at: int = 0) -> Iterator[tuple[int, int, int]]:
@@ -91,17 +93,17 @@ def stamp_of(value: bytes) -> int:
     return stamp
 
 
-def segments_of(value: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Origin, number and requests of each segment.
+def segments_of(value: bytes) -> Iterator[tuple[int, int, int]]:
+    """Origin and number of each segment, and where its requests begin; none where there is no operation.
 
     >>> list(segments_of(join_segments(5, [make_segment(1, 9, b"")])))
-    [(1, 9, b'')]
+    [(1, 9, 22)]
     """
-    at, end = _STAMP.size, len(value)
+    at, end, head = _STAMP.size, len(value), _SEGMENT.size
     while at < end:
         origin, number, size = _SEGMENT.unpack_from(value, at)
-        at += _SEGMENT.size
-        yield origin, number, value[at : at + size]
+        at += head
+        yield origin, number, at
         at += size
 
 

@@ -61,8 +61,8 @@ class Machine:
         # Whoever proposed may have had a slow clock; the time of the log never goes back.
         context.time_us = max(context.time_us, stamp_of(value))
         done: list[tuple[int, int, list[Answer] | None]] = []
-        for origin, number, requests in segments_of(value) if value else ():
-            done.append((origin, number, self._execute(requests, context, origin == replica)))
+        for origin, number, at in segments_of(value):
+            done.append((origin, number, self._execute(value, at, context, origin == replica)))
         if slot % _EXPIRE_EVERY == 0:
             self.cache.expire(context.time_us)
         self.membership.passed(slot)
@@ -70,12 +70,12 @@ class Machine:
             self.observer(slot, value, self.hash)
         return done
 
-    def _execute(self, requests: bytes, context: Context, wanted: bool) -> list[Answer] | None:
+    def _execute(self, value: bytes, at: int, context: Context, wanted: bool) -> list[Answer] | None:
         """P2S Algorithm 1, lines 23 to 25: a new request is carried out, an old one answered from the queue."""
         execute, cache, time_us = self.handler.execute, self.cache, context.time_us
         window, sessions = cache.window, cache.sessions
         answers: list[Answer] = []
-        for client, sequence, command in walk(requests):
+        for client, sequence, command in walk(value, at):
             session = sessions.get(client)
             if session is None:
                 if client == CONFIGURATION_CLIENT:

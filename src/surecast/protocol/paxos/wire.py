@@ -108,7 +108,14 @@ def decode(data: bytes) -> m.Message:
     size = form.layout.size
     if len(data) < size or (not form.tail and len(data) != size):
         raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
-    fields = form.layout.unpack_from(data)[2 : -1 if form.tail == "checked" else None]
+    if form.tail == "checked":
+        _, _, *numbers, checksum = form.layout.unpack_from(data)
+        value = Checked.of(memoryview(data)[size:])
+        if value.crc != checksum:
+            raise PeerError("paxos message: a value does not have the checksum that was sent with it")
+        check_value(value)  # a damaged one must not reach a vote
+        return form.kind(*[*numbers, value])
+    fields = form.layout.unpack_from(data)[2:]
     try:
         message = form.kind(*fields, *_tail(form.tail, data, size))
         _check(message)
@@ -120,8 +127,6 @@ def decode(data: bytes) -> m.Message:
 def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
     if not kind:
         return []
-    if kind == "checked":
-        return [_checked(data, at)]
     if kind == "bytes":
         return [data[at:]]
     if kind == "optional":
@@ -144,15 +149,6 @@ def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
     if at != len(data):
         raise PeerError("paxos message: the last part is cut off")
     return [tuple(parts)]
-
-
-def _checked(data: bytes, at: int) -> Checked:
-    """The value of a proposal: a damaged one must not reach a vote."""
-    value = Checked.of(memoryview(data)[at:])
-    if value.crc != int.from_bytes(data[at - 4 : at], "big"):
-        raise PeerError("paxos message: a value does not have the checksum that was sent with it")
-    check_value(value)
-    return value
 
 
 def _check(message: m.Message) -> None:

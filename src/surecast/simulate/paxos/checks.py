@@ -64,8 +64,8 @@ class Replay:
             if slot not in ledger.values:
                 raise Violation(f"agreement: instance {slot} was applied by nobody, but later ones were")
             value = ledger.values[slot]
-            for _, _, requests in segments_of(value) if value else ():
-                for client, sequence, command in walk(requests):
+            for _, _, at in segments_of(value):
+                for client, sequence, command in walk(value, at):
                     if client:
                         self._execute(ledger, client, sequence, command)
 

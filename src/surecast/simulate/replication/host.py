@@ -189,7 +189,7 @@ class Host:
 
 def publications_in(values: Iterable[bytes]) -> int:
     """How many publications these values have."""
-    return sum(int.from_bytes(part[:4], "big") for value in values if value for _, _, part in segments_of(value))
+    return sum(int.from_bytes(value[at : at + 4], "big") for value in values for _, _, at in segments_of(value))
 
 
 def _requests_in(segments: Iterable[bytes]) -> int:
