@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from surecast.broker.replica.segment_file import ENTRY_BYTES
 from surecast.broker.replica.segment_store import SegmentStore
 from surecast.broker.store import Operation, StoreError
 
@@ -130,31 +131,60 @@ def test_files_that_left_the_log_are_used_again(tmp_path: Path) -> None:
         assert dict(store.items()) == {**model, b"more": b"1"}
 
 
-def test_a_commit_torn_over_old_content_is_cut_away(tmp_path: Path) -> None:
-    with small(tmp_path) as store:
+def over_old_content(folder: Path) -> tuple[Path, int, bytes, dict[bytes, bytes], list[Operation]]:
+    """A store whose last commit was written over old content.
+
+    Its folder, where in the last file that commit begins, what the file held before, the state before, the commit.
+    """
+    with small(folder) as store:
         for n in range(300):
             store.commit(operations_of(n))
             end = store._segments[max(store._segments)].bytes
-            files = sorted(tmp_path.glob("*.log"))
-            old, state = last_file(tmp_path).read_bytes(), dict(store.items())
+            files = sorted(folder.glob("*.log"))
+            old, state = last_file(folder).read_bytes(), dict(store.items())
             store.commit(operations_of(n + 1))
-            if n > 200 and sorted(tmp_path.glob("*.log")) == files and len(old) > end + 3_000:
+            if n > 200 and sorted(folder.glob("*.log")) == files and len(old) > end + 3_000:
                 break
         else:
             pytest.fail("no file was used again")
-        size = store._segments[max(store._segments)].bytes - end
-        folder = shutil.copytree(tmp_path, tmp_path.parent / "torn")
+        copy = shutil.copytree(folder, folder.parent / "copy")  # as a crash leaves it
+    return copy, end, old, state, operations_of(n + 1)
+
+
+def test_a_commit_torn_over_old_content_is_cut_away(tmp_path: Path) -> None:
+    folder, end, old, state, commit = over_old_content(tmp_path / "store")
     whole = last_file(folder).read_bytes()
+    size = ENTRY_BYTES + int.from_bytes(whole[end + 4 : end + 8], "big")
     for kept in (1, 15, 16, 21, size // 2, size - 1):
         last_file(folder).write_bytes(whole[: end + kept] + old[end + kept :])
-        copy = shutil.copytree(folder, tmp_path.parent / f"torn{kept}")
+        copy = shutil.copytree(folder, tmp_path / f"torn{kept}")
         with small(copy) as store:
             assert dict(store.items()) == state
             assert store.cut_bytes == (size if kept > 15 else 0)
-            store.commit(operations_of(n + 1))
+            store.commit(commit)
             after = dict(store.items())
         with small(copy) as store:
             assert dict(store.items()) == after
+
+
+def test_a_commit_of_which_the_disk_has_some_sectors_is_there_or_not(tmp_path: Path) -> None:
+    """A disk may write the sectors of an unconfirmed commit in any order, and lose power in between."""
+    folder, _, old, before, commit = over_old_content(tmp_path / "store")
+    whole = last_file(folder).read_bytes()
+    after = dict(before)
+    apply(after, commit)
+    changed = [at for at in range(0, len(whole), 64) if whole[at : at + 64] != old[at : at + 64]]
+    draw, seen = random.Random(3), set[bool]()
+    for turn in range(60):
+        written = set(changed) if turn == 0 else set(draw.sample(changed, draw.randrange(len(changed))))
+        parts = [(whole if at in written else old)[at : at + 64] for at in range(0, len(whole), 64)]
+        copy = shutil.copytree(folder, tmp_path / f"power{turn}")
+        last_file(copy).write_bytes(b"".join(parts))
+        with small(copy) as store:
+            found = dict(store.items())
+        assert found in (before, after)
+        seen.add(found == after)
+    assert seen == {False, True}
 
 
 def test_the_end_of_a_file_is_missed_though_the_next_one_is_empty(tmp_path: Path) -> None:
