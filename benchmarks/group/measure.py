@@ -7,7 +7,8 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from benchmarks.broker.contestants import UnavailableError
@@ -95,15 +96,20 @@ def _apart(system: System, free: bool) -> Iterator[None]:
         return
     system.entry()
     busiest = system.busiest()
-    if busiest is not None:
-        os.sched_setaffinity(busiest, cores[:1])
-    os.sched_setaffinity(0, cores[-1:])
     try:
+        _run_on(busiest, cores[:1])
+        os.sched_setaffinity(0, cores[-1:])
         yield
     finally:
         os.sched_setaffinity(0, cores)
-        if busiest is not None:
-            os.sched_setaffinity(busiest, cores)  # another one may lead next time
+        _run_on(busiest, cores)  # another one may lead next time
+
+
+def _run_on(process: int | None, cores: list[int]) -> None:
+    """Gives all threads of a process these cores; one that has ended needs none."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{process}/task").iterdir() if process is not None else ():
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 def _one(experiment: str, system: System, load: Load, seconds: float, number: int, spread: bool) -> Row:

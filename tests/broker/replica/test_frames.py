@@ -35,6 +35,14 @@ def test_what_is_summed_is_never_taken_damaged(content: bytes, where: int, chang
         assert FrameReader(1000).feed(bytes(data)) == []
 
 
+@given(st.binary(min_size=2, max_size=60))
+def test_zeros_do_not_switch_the_check_off(content: bytes) -> None:
+    data = bytearray(frame(content))
+    data[4:HEAD_BYTES] = bytes(HEAD_BYTES - 4)
+    with pytest.raises(PeerError, match="checksum"):
+        FrameReader(1000).feed(bytes(data))
+
+
 @given(st.binary(min_size=1, max_size=60), st.integers(0), st.integers(1, 255))
 def test_a_damaged_frame_is_never_taken(content: bytes, where: int, change: int) -> None:
     data = bytearray(frame(content))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from surecast.broker.replica.segment_file import ENTRY_BYTES
+from surecast.broker.replica.segment_file import ENTRY_BYTES, HEAD_BYTES, entry_head, scan
 from surecast.broker.replica.segment_store import SegmentStore
 from surecast.broker.store import Operation, StoreError
 
@@ -114,15 +114,16 @@ def test_a_file_that_was_just_being_made_is_no_damage(tmp_path: Path) -> None:
 def test_files_that_left_the_log_are_used_again(tmp_path: Path) -> None:
     model: dict[bytes, bytes] = {}
     used: set[int] = set()
-    with small(tmp_path) as store:
+    folder = tmp_path / "store"
+    with small(folder) as store:
         for n in range(600):
             store.commit(operations_of(n))
             apply(model, operations_of(n))
-            used |= {path.stat().st_ino for path in tmp_path.glob("*.log")}
-        assert last_file(tmp_path).name > "paxos-0000000100.log"
+            used |= {path.stat().st_ino for path in folder.glob("*.log")}
+        assert last_file(folder).name > "paxos-0000000100.log"
         assert len(used) < 20
-        assert last_file(tmp_path).stat().st_size > 5_000  # what was there before is still there
-        crashed = shutil.copytree(tmp_path, tmp_path.parent / "crashed")
+        assert last_file(folder).stat().st_size > 5_000  # what was there before is still there
+        crashed = shutil.copytree(folder, tmp_path / "crashed")
     with small(crashed) as store:
         assert store.cut_bytes == 0
         assert dict(store.items()) == model
@@ -198,6 +199,32 @@ def test_the_end_of_a_file_is_missed_though_the_next_one_is_empty(tmp_path: Path
         file.write_bytes(cut)
         with pytest.raises(StoreError, match=r"damaged at byte|commit 2 is missing"):
             small(tmp_path)
+
+
+def test_a_beginning_that_is_gone_is_missed(tmp_path: Path) -> None:
+    with small(tmp_path) as store:
+        for n in range(6):
+            store.commit([(b"k%d" % n, bytes(3_000))])
+    first, second, *_ = sorted(tmp_path.glob("paxos-*.log"))
+    first.write_bytes(first.read_bytes()[:HEAD_BYTES])
+    with pytest.raises(StoreError, match=f"{second.name}: commit 1 is missing"):
+        small(tmp_path)
+
+
+def test_what_a_client_sends_does_not_make_opening_slow(tmp_path: Path) -> None:
+    """Old content is searched for whole commits: payloads that look like beginnings of some must not count."""
+    fake = b"\xa5SE\x5a" + (1 << 22).to_bytes(4, "big") + bytes(8)
+    folder = tmp_path / "store"
+    with SegmentStore(folder, "os", segment_bytes=1 << 20, slack_bytes=1 << 20) as store:
+        for n in range(40):
+            store.commit([(b"k", fake * 8_000), (b"last", b"%d" % n)])
+        crashed = shutil.copytree(folder, tmp_path / "crashed")
+    data = last_file(crashed).read_bytes()
+    found = scan(data)
+    assert found is not None
+    assert not found.follows
+    assert fake in data[found.end :]
+    assert data.count(entry_head(0, found.head.salt, b"", [])[:4]) == len(found.entries)  # all that is looked at
 
 
 def test_a_store_of_another_version_is_named(tmp_path: Path) -> None:

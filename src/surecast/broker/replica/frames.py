@@ -11,6 +11,7 @@ from surecast.errors import PeerError
 __all__ = ["HEAD_BYTES", "FrameReader", "frame"]
 
 _HEAD: Final = struct.Struct(">III")
+_SIZES: Final = struct.Struct(">II")
 HEAD_BYTES: Final = _HEAD.size
 
 
@@ -22,8 +23,13 @@ def frame(content: bytes, summed: int | None = None) -> bytes:
     """
     size = len(content)
     if summed is None or summed == size:
-        return _HEAD.pack(size, size, crc32(content)) + content
-    return _HEAD.pack(size, summed, crc32(content[:summed])) + content
+        return _HEAD.pack(size, size, crc32(content, _of_sizes(size, size))) + content
+    return _HEAD.pack(size, summed, crc32(content[:summed], _of_sizes(size, summed))) + content
+
+
+def _of_sizes(size: int, summed: int) -> int:
+    """What a checksum begins with, so that damaged sizes are noticed."""
+    return crc32(_SIZES.pack(size, summed))
 
 
 class FrameReader:
@@ -59,7 +65,8 @@ class FrameReader:
             if end - at < need:
                 break
             content = data[at + HEAD_BYTES : at + need]
-            if summed > size or crc32(content if summed == size else content[:summed]) != checksum:
+            begins = _of_sizes(size, summed)
+            if summed > size or crc32(content if summed == size else content[:summed], begins) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
             found.append(content)
             at += need

@@ -5,8 +5,8 @@
 
 A row is that of `store_rows`; the checksum is that of its table and of the checksums of its values. Numbers of entries
 have no gaps, over all files; `first` is that of the first entry here. A file that was used before keeps its old content
-up to `old` bytes, until new entries stand over it. The checksum of an entry begins with the salt, drawn for each use of
-a file: so neither old content nor anything a client sends can look like an entry.
+up to `old` bytes, until new entries stand over it. Marks follow from the salt, drawn for each use of a file, and
+checksums begin with it: so neither old content nor anything a client sends can look like an entry.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 _MAGIC: Final = b"SCPX"
 _FORMAT: Final = 2
-_MARK: Final = b"\xa5SE\x5a"
+_MARK: Final = 0xA553455A
 _HEAD: Final = struct.Struct(">4sIQQQII")
 _ENTRY: Final = struct.Struct(">4sIQI")
 HEAD_BYTES: Final = _HEAD.size
@@ -89,7 +89,11 @@ def entry_head(number: int, salt: int, table: bytes, values: Collection[bytes]) 
     """What stands before a row, given as its table and its values."""
     size = len(table) + sum(map(len, values))
     checksum = crc32(struct.pack(f">IQ{len(values)}I", size, number, *map(crc_of, values)), crc32(table, salt))
-    return _ENTRY.pack(_MARK, size, number, checksum)
+    return _ENTRY.pack(_mark(salt), size, number, checksum)
+
+
+def _mark(salt: int) -> bytes:
+    return (salt ^ _MARK).to_bytes(4, "big")
 
 
 def other_format(data: bytes) -> int | None:
@@ -119,9 +123,10 @@ def scan(data: bytes) -> Scan | None:
         entries.append(found)
         at = found.end
         number += 1
-    following = data.find(_MARK, at)
+    mark = _mark(head.salt)
+    following = data.find(mark, at)
     while following >= 0 and _entry_at(data, following, head.salt) is None:
-        following = data.find(_MARK, following + 1)
+        following = data.find(mark, following + 1)
     return Scan(head, entries, at, len(data), _torn(data, at, head, number), following >= 0)
 
 
@@ -130,7 +135,7 @@ def _torn(data: bytes, at: int, head: Head, number: int) -> int:
     rest = len(data) - at
     if rest >= ENTRY_BYTES:
         mark, size, found, _ = _ENTRY.unpack_from(data, at)
-        if mark == _MARK and found == number:
+        if mark == _mark(head.salt) and found == number:
             return min(rest, int(ENTRY_BYTES + size))
     return len(data) - max(at, head.old) if len(data) > head.old else 0
 
@@ -140,7 +145,7 @@ def _entry_at(data: bytes, at: int, salt: int) -> Entry | None:
         return None
     mark, size, number, _ = _ENTRY.unpack_from(data, at)
     begin = at + ENTRY_BYTES
-    if mark != _MARK or begin + size > len(data):
+    if mark != _mark(salt) or begin + size > len(data):
         return None
     row = data[begin : begin + size]
     try:

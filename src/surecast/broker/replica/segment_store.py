@@ -302,7 +302,7 @@ class SegmentStore:
             raise StoreError(
                 f"{self.folder}: the machine started anew while this store was written without sync; it may have lost "
                 f"promises. Replace this replica by a new one; or, if the whole group stopped, delete {path} to go on "
-                "with what is left"
+                f"with what is left, and the last {_PREFIX}*.log if that is damaged at byte 0"
             )
 
     def _mark_unsynced(self) -> None:
@@ -317,10 +317,10 @@ class SegmentStore:
     def _load(self) -> None:
         names = sorted(path for path in self.folder.glob(f"{_PREFIX}*.log"))
         for path in names:
-            self._load_file(path, is_last=path == names[-1])
+            self._load_file(path, is_first=path == names[0], is_last=path == names[-1])
         self._spares = sorted(self.folder.glob(f"{_SPARE}*.log"))
 
-    def _load_file(self, path: Path, is_last: bool) -> None:
+    def _load_file(self, path: Path, is_first: bool, is_last: bool) -> None:
         number = int(path.stem.removeprefix(_PREFIX))
         data = path.read_bytes()
         if (other := other_format(data)) is not None:
@@ -329,7 +329,7 @@ class SegmentStore:
         if found is None or found.head.segment != number or found.follows or (found.torn and not is_last):
             at = 0 if found is None or found.head.segment != number else found.end
             raise StoreError(f"{path}: damaged at byte {at}; replace this replica by a new one")
-        if self._next not in (1, found.head.first):
+        if not is_first and self._next != found.head.first:
             raise StoreError(f"{path}: commit {self._next} is missing; replace this replica by a new one")
         self._next = found.head.first
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
