@@ -40,6 +40,7 @@ class Disk:
         self._errors = errors
         self._calls = 0
         self._open: dict[int, int] = {}
+        self._others: set[int] = set()
         self._names: Names = {}
         self._changes: list[Callable[[Names], object]] = []
         self._versions: dict[int, list[bytes]] = {}  # the first is what is on the disk for certain
@@ -61,7 +62,7 @@ class Disk:
 
     def let_go(self) -> None:
         """Closes what the store did not come to close."""
-        for file in list(self._open):
+        for file in (*self._open, *self._others):
             self.close(file)
 
     def left(self) -> dict[str, bytes]:
@@ -102,7 +103,9 @@ class Disk:
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
         if path.suffix != ".log":
-            return os.open(path, flags, mode)
+            other = os.open(path, flags, mode)
+            self._others.add(other)
+            return other
 
         def opened() -> int:
             file = os.open(path, flags, mode)
@@ -117,6 +120,7 @@ class Disk:
 
     def close(self, file: int) -> None:
         self._open.pop(file, None)
+        self._others.discard(file)
         os.close(file)
 
     def pwritev(self, file: int, parts: Sequence[bytes | memoryview], at: int) -> int:
