@@ -77,7 +77,7 @@ def visit(
             for system in each:
                 system.thaw()
                 try:
-                    with _apart(system, free):
+                    with _on_own_cores(system, free):
                         keep(_one(experiment, system, load, seconds, number, spread))
                 except (OSError, UnavailableError) as error:
                     print(f"{experiment}, {load.name}, {system.name}, round {number + 1}: {error}", file=sys.stderr)
@@ -89,7 +89,8 @@ def visit(
 
 
 @contextmanager
-def _apart(system: System, free: bool) -> Iterator[None]:
+def _on_own_cores(system: System, free: bool) -> Iterator[None]:
+    """Keeps the generator and the process that it talks to on different cores, unless all is to be free."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if free or len(cores) < 2:
         yield

@@ -84,17 +84,13 @@ def _goals(rows: Sequence[Row]) -> None:
 
 def _free(rows: Sequence[Row]) -> None:
     print("The same where the scheduler puts every process where it wants: thousands in a second; p50 in us\n")
-    systems = _names(rows, "system")
     alone = pick(rows, system="alone")
-    lines = [
-        [
-            system,
-            f"{_thousands(found)} ({ratios(found, alone, 'rate_per_s'):.0%})",
-            f"{medians(found, 'ack_p50_us'):,.0f} ({ratios(found, alone, 'ack_p50_us'):.1f})",
-        ]
-        for system in systems
-        if (found := pick(rows, system=system))
-    ]
+    lines = []
+    for system in _names(rows, "system"):
+        found = pick(rows, system=system)
+        rate = f"{_thousands(found)} ({ratios(found, alone, 'rate_per_s'):.0%})"
+        p50 = f"{medians(found, 'ack_p50_us'):,.0f} ({ratios(found, alone, 'ack_p50_us'):.1f})"
+        lines.append([system, rate, p50])
     table(["", "acknowledged", "p50"], lines)
 
 

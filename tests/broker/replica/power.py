@@ -43,11 +43,11 @@ class Disk:
         self._others: set[int] = set()
         self._names: Names = {}
         self._changes: list[Callable[[Names], object]] = []
-        self._versions: dict[int, list[bytes]] = {}  # the first is what is on the disk for certain
+        self._versions: list[list[bytes]] = []  # of each file; the first is what is on the disk for certain
         for name, content in left.items():
             (folder / name).write_bytes(content)
             self._names[name] = len(self._versions)
-            self._versions[len(self._versions)] = [content]
+            self._versions.append([content])
         self._synced = dict(self._names)
 
     def __getattr__(self, name: str) -> Any:
@@ -111,7 +111,7 @@ class Disk:
             file = os.open(path, flags, mode)
             if path.name not in self._names:
                 number = len(self._versions)
-                self._versions[number] = [b""]
+                self._versions.append([b""])
                 self._change(lambda names: names.__setitem__(path.name, number))
             self._open[file] = self._names[path.name]
             return file

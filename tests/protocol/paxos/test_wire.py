@@ -12,6 +12,7 @@ from surecast.errors import PeerError
 from surecast.protocol.paxos import decode, encode
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import join_segments, make_segment, pack_requests, segments_of, walk
+from surecast.protocol.paxos.wire import VERSION, summed_bytes
 
 REQUESTS = pack_requests([(7, 1, b"command"), (8, 2, b"")])
 SEGMENT = make_segment(3, 1 << 40, REQUESTS)
@@ -53,7 +54,7 @@ def test_every_kind_of_message_is_covered() -> None:
 @given(st.integers(0, 255), st.binary(max_size=80))
 def test_any_bytes_decode_or_raise_peer_error(kind: int, rest: bytes) -> None:
     try:
-        decode(bytes((1, kind % 20)) + rest)
+        decode(bytes((VERSION, kind % 20)) + rest)
     except PeerError:
         pass
 
@@ -69,5 +70,41 @@ def test_damaged_messages_decode_or_raise_peer_error_and_never_hold_a_batch_that
         except PeerError:
             continue
         if isinstance(message, m.Accept | m.Propose):
-            for _, _, at in segments_of(message.value):
-                assert all(len(command) >= 0 for _, _, command in walk(message.value, at))
+            walk_all(message.value)
+
+
+def walk_all(value: bytes) -> None:
+    for _, _, at in segments_of(value):
+        assert all(len(command) >= 0 for _, _, command in walk(value, at))
+
+
+def test_a_value_that_cannot_be_walked_is_refused_though_its_checksum_is_right() -> None:
+    rng = random.Random(2)
+    taken = refused = 0
+    for _ in range(2_000):
+        value = bytearray(VALUE)
+        for _ in range(rng.randint(1, 3)):
+            value[rng.randrange(len(value))] = rng.randrange(256)
+        damaged = bytes(value[: rng.randint(1, len(value))] if rng.random() < 0.3 else value)
+        try:
+            message = decode(encode(m.Accept(6, 5, 4, damaged)))
+        except PeerError:
+            refused += 1
+            continue
+        assert isinstance(message, m.Accept)
+        walk_all(message.value)
+        taken += 1
+    assert taken > 100
+    assert refused > 100
+
+
+def test_damage_to_a_value_that_the_shell_did_not_sum_is_noticed() -> None:
+    data = encode(m.Accept(6, 5, 4, VALUE))
+    begin = summed_bytes(data)
+    assert data[begin:] == VALUE
+    for at in range(begin, len(data)):
+        with pytest.raises(PeerError, match="checksum"):
+            decode(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :])
+    assert [summed_bytes(encode(one)) == len(encode(one)) for one in MESSAGES] == [
+        not isinstance(one, m.Accept | m.Propose) or not one.value for one in MESSAGES
+    ]

@@ -22,14 +22,13 @@ def frame(content: bytes, summed: int | None = None) -> bytes:
     [b'one', b'two']
     """
     size = len(content)
-    if summed is None or summed == size:
-        return _HEAD.pack(size, size, crc32(content, _of_sizes(size, size))) + content
-    return _HEAD.pack(size, summed, crc32(content[:summed], _of_sizes(size, summed))) + content
+    summed = size if summed is None else summed
+    return _HEAD.pack(size, summed, _checksum(content, summed)) + content
 
 
-def _of_sizes(size: int, summed: int) -> int:
-    """What a checksum begins with, so that damaged sizes are noticed."""
-    return crc32(_SIZES.pack(size, summed))
+def _checksum(content: bytes, summed: int) -> int:
+    """The checksum of the first bytes; it begins with the sizes, so that damage to them is noticed."""
+    return crc32(content[:summed], crc32(_SIZES.pack(len(content), summed)))
 
 
 class FrameReader:
@@ -65,8 +64,7 @@ class FrameReader:
             if end - at < need:
                 break
             content = data[at + HEAD_BYTES : at + need]
-            begins = _of_sizes(size, summed)
-            if summed > size or crc32(content if summed == size else content[:summed], begins) != checksum:
+            if summed > size or _checksum(content, summed) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
             found.append(content)
             at += need

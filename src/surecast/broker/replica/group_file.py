@@ -18,6 +18,7 @@ from surecast.broker.config_models import Count, FilePath, ListenerSpec
 from surecast.broker.replica.addresses import Address, Place, parse_address
 from surecast.errors import ConfigurationError, Problem, ScenarioError
 from surecast.protocol.paxos import PaxosSettings, Variant
+from surecast.scenario.group import Group
 from surecast.scenario.load import WORDS
 from surecast.scenario.source import FieldPath, Source, has_part, read_source
 from surecast.scenario.spec.base import Name, Spec
@@ -26,8 +27,7 @@ from surecast.scenario.units import Duration, PositiveDuration, Size
 __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
 
 _DEFAULTS = PaxosSettings()
-_MOMENT_S = 0.001  # as fine as timers are
-_LINGER_S = 0.005
+_GROUP = Group()  # predictions and simulations take the times of a real group, so both have them from there
 _SECRET_BYTES_MIN = 16
 
 
@@ -107,9 +107,9 @@ class PaxosSpec(Spec):
             retry_s=self.retry,
             value_bytes_max=int(self.value_size),
             queue_bytes_max=int(self.queue_size),
-            space_s=_MOMENT_S,
-            tell_s=_MOMENT_S,
-            linger_s=_LINGER_S,
+            space_s=_GROUP.moment_s,
+            tell_s=_GROUP.moment_s,
+            linger_s=_GROUP.linger_s,
             vote_window=max(_DEFAULTS.vote_window, 2 * self.alpha),
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,

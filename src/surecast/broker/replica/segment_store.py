@@ -324,7 +324,10 @@ class SegmentStore:
         number = int(path.stem.removeprefix(_PREFIX))
         data = path.read_bytes()
         if (other := other_format(data)) is not None:
-            raise StoreError(f"{path}: it has format {other}, of another version of surecast; open it with that one")
+            raise StoreError(
+                f"{path}: it has format {other}, of another version of surecast; back the group up with that one, and "
+                "restore the backup here"
+            )
         found = scan(data)
         if found is None or found.head.segment != number or found.follows or (found.torn and not is_last):
             at = 0 if found is None or found.head.segment != number else found.end
