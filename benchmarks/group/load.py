@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +25,7 @@ TOPIC = "bench/00"
 _BUFFER = 1 << 18
 _ACKNOWLEDGEMENTS = 1 << 12  # a larger buffer is dear to allocate; what is left comes with the next turn
 _DRAIN_S = 5.0
-_FEW = 4  # deliveries for which arrays are not worth it
+_NUMBERS = bytes(range(256)) * 1024  # more in a row than a buffer holds
 
 
 @dataclass(frozen=True)
@@ -151,13 +150,14 @@ class _Publisher:
         self._ring = memoryview(b"".join(each) * 2)
 
     def send(self, count: int, now: float, acknowledges: bool) -> None:
-        begin = self._at * self._size
-        data = self._ring[begin : begin + count * self._size]
-        self._at = (self._at + count) % RING
+        at, size = self._at, self._size
+        data = self._ring[at * size : (at + count) * size]
+        self._at = (at + count) % RING
         self.sent += count
+        one = (now, count)
         if acknowledges:
-            self.unacknowledged.append((now, count))
-        self.on_way.append((now, count))
+            self.unacknowledged.append(one)
+        self.on_way.append(one)
         send_all(self.client, data)
 
 
@@ -257,29 +257,27 @@ class _Run:
                 return
 
     def _take(self, ready: list[tuple[int, int]], now: float, again: bool) -> None:
-        by_file, acknowledges = self._by_file, self._acknowledges
+        by_file, acknowledges, counted = self._by_file, self._acknowledges, self._tongue.acknowledged
+        times, clock = self.outcome.acknowledgement, time.perf_counter
         for file, _ in ready:
             publisher = by_file.get(file)
             if publisher is None:
                 self._deliveries(now, again and not acknowledges)
                 continue
-            count = self._acknowledgements(publisher)
+            client = publisher.client
+            try:
+                data = client.recv(_ACKNOWLEDGEMENTS)
+            except BlockingIOError:
+                continue
+            if not data:
+                raise ConnectionError("the connection of a publisher was closed")
+            count, publisher.rest = counted(client, publisher.rest, data)
             if count and acknowledges:
-                now = time.perf_counter()
-                _settle(publisher.unacknowledged, count, now, self.outcome.acknowledgement)
+                now = clock()
+                _settle(publisher.unacknowledged, count, now, times)
                 publisher.acknowledged += count
                 if again:
                     publisher.send(count, now, acknowledges)
-
-    def _acknowledgements(self, publisher: _Publisher) -> int:
-        try:
-            data = publisher.client.recv(_ACKNOWLEDGEMENTS)
-        except BlockingIOError:
-            return 0
-        if not data:
-            raise ConnectionError("the connection of a publisher was closed")
-        count, publisher.rest = self._tongue.acknowledged(publisher.client, publisher.rest, data)
-        return count
 
     def _deliveries(self, now: float, again: bool) -> None:
         held = len(self._rest)
@@ -300,7 +298,9 @@ class _Run:
         deliveries = np.frombuffer(self._buffer, np.uint8, count * size).reshape(count, size)
         self.delivered += count
         now = time.perf_counter()
-        for number, length in self._runs(deliveries):
+        at = self._tongue.payload_at
+        end = count * size
+        for number, length in self._runs(bytes(self._buffer[at:end:size]), bytes(self._buffer[at + 1 : end : size])):
             publisher = self._publishers[number]
             _settle(publisher.on_way, length, now, self.outcome.delivery)
             if again:
@@ -308,29 +308,25 @@ class _Run:
                 publisher.send(length, now, acknowledges=False)
         self._tongue.confirm(self._subscriber, deliveries)
 
-    def _runs(self, deliveries: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> list[tuple[int, int]]:
-        """Publishers and how many of their messages came behind each other; counts what is out of order."""
-        at = self._tongue.payload_at
-        if len(deliveries) <= _FEW:
-            return [(self._in_order(int(one[at]), int(one[at + 1])), 1) for one in deliveries]
-        senders, numbers = deliveries[:, at].copy(), deliveries[:, at + 1].copy()
-        changes = senders[1:] != senders[:-1]
-        self.outcome.disordered += int(np.count_nonzero((np.diff(numbers) != 1) & ~changes))
-        starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(senders)]
-        from_whom, which, following = senders.tobytes(), numbers.tobytes(), self._following  # quicker one by one
-        found = []
-        for start, end in pairwise(starts):
-            sender = from_whom[start]
-            if which[start] != following[sender]:
-                self.outcome.disordered += 1
-            following[sender] = (which[end - 1] + 1) & 255
-            found.append((sender, end - start))
-        return found
+    def _runs(self, senders: bytes, numbers: bytes) -> list[tuple[int, int]]:
+        """Publishers and how many of their messages came behind each other; counts what is out of order.
 
-    def _in_order(self, sender: int, number: int) -> int:
-        self.outcome.disordered += number != self._following[sender]
-        self._following[sender] = (number + 1) & 255
-        return sender
+        Slices of bytes are quicker than arrays here: what the generator does not take is left to what it measures.
+        """
+        following, found, at = self._following, [], 0
+        while senders:
+            sender = senders[0]
+            rest = senders.lstrip(_NUMBERS[sender : sender + 1])
+            length = len(senders) - len(rest)
+            first, these = following[sender], numbers[at : at + length]
+            if these != _NUMBERS[first : first + length]:
+                due = (first, *((number + 1) & 255 for number in these))
+                self.outcome.disordered += sum(number != wanted for number, wanted in zip(these, due, strict=False))
+            following[sender] = (these[-1] + 1) & 255
+            found.append((sender, length))
+            senders = rest
+            at += length
+        return found
 
     def _without_pings(self, have: int) -> int:
         """NATS asks now and then whether its clients are there; how many bytes are left without the question."""

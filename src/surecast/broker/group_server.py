@@ -171,7 +171,7 @@ class GroupServer(Shell):
         if edge.outbox:
             self.node.peers.post_aside(edge.outbox)
             edge.outbox.clear()
-        if edge.is_ready:
+        if edge.is_ready and not self.node.collects(edge.bytes_waiting):
             client = self.node.id << 48 | edge.life
             commands += [(client, sequence, command) for sequence, command in edge.take(time.time())]
         if commands:
@@ -200,7 +200,7 @@ class GroupServer(Shell):
             paused, self._paused = self._paused, []
             for channel in paused:
                 channel.resume_reading()
-        if edge.is_ready:
+        if edge.is_ready and not self.node.collects(edge.bytes_waiting):
             self.turn()
         self._hooks.turn()
 

@@ -301,6 +301,46 @@ def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_momen
     assert leader.applied == before + 2
 
 
+def test_a_shell_may_keep_requests_for_as_long_as_they_would_not_be_proposed() -> None:
+    """`Leader.collects_until`: not where they could go at once, and never at a replica that does not lead."""
+    group = started(space_s=0.01)
+    leader, one = group.leader, group.leader.id
+    assert leader.leader.collects_until(100) is None  # nothing is under way
+    group.passes = lambda source, to, message: not isinstance(message, Accepted)
+    group.ask(one, 7, 1, incr(b"k"))
+    assert leader.leader.collects_until(100) == pytest.approx(group.now + 0.01)
+    assert leader.leader.collects_until(leader.node.settings.value_bytes_max) is None
+    assert group.replicas[group.followers()[0]].leader.collects_until(100) is None
+    group.now += 0.011
+    leader.node.now = group.now
+    assert leader.leader.collects_until(100) is None  # the moment is over
+    group.ask(one, 7, 2, incr(b"k"))
+    assert leader.leader.collects_until(100) == pytest.approx(group.now + 0.01)
+    group.ask(one, 7, 3, incr(b"k"))
+    assert leader.leader.collects_until(100) is None  # something waits already, and must not be overtaken
+
+
+def test_a_leader_with_nothing_else_to_do_proposes_beside_the_instance_under_way() -> None:
+    """`Leader.hasten` is for the next proposal only; it is worth it for many bytes, and one instance more."""
+    group = started(space_s=0.01)
+    leader, one = group.leader, group.leader.id
+    group.passes = lambda source, to, message: not isinstance(message, Accepted)
+    before = leader.applied
+    group.ask(one, 7, 1, incr(b"k"))
+    assert leader.leader.may_hasten(1 << 14)
+    assert not leader.leader.may_hasten(100)
+    leader.leader.hasten()
+    assert leader.leader.collects_until(100) is None
+    group.ask(one, 7, 2, incr(b"k"))
+    assert not leader.leader.may_hasten(1 << 14)  # two are under way
+    group.ask(one, 7, 3, incr(b"k"))
+    proposed = {message.slot for _, _, message in group.sent if isinstance(message, Accept) and message.slot > before}
+    assert proposed == {before + 1, before + 2}
+    group.passes = lambda source, to, message: True
+    group.run(0.5)
+    assert group.replies[7, 3] == b"+3"
+
+
 def test_where_storing_takes_long_proposals_keep_their_distance() -> None:
     """Three times what storing takes, so that votes that come meanwhile need not wait for the next one to be stored."""
     group = started(space_s=0.01)

@@ -14,6 +14,8 @@ __all__ = ["Instance", "Leader", "Stage"]
 
 _SPACE_STORES = 3.0
 """Proposals keep so many times what it takes to store one, and to carry out what is chosen before, from each other."""
+_HASTE_BYTES = 8 << 10
+"""So much is worth an instance of its own while another one is under way."""
 _SMOOTHING = 0.1
 """Weight of the newest in the mean of the times that storing took."""
 _HURRY_S = 1.0
@@ -59,6 +61,7 @@ class Leader:
         self.asked_s = 0.0
         self.said_applied = 0
         self._proposed_s = 0.0
+        self._is_hastened = False
         self._gap_s = 0.0
         self._store_s = 0.0
         self._hurried_s: dict[int, float] = {}
@@ -98,6 +101,7 @@ class Leader:
         self.queue.clear()
         self.held.clear()
         self.queue_bytes = 0
+        self._is_hastened = False
         self._deciding = set()
         self._late = []
 
@@ -131,9 +135,33 @@ class Leader:
         node, settings = self.node, self.node.settings
         if not self.queue or self.stage is not Stage.LEADING or self.next_slot > node.applied + settings.window:
             return None
-        if not self.instances or self.queue_bytes >= settings.value_bytes_max:
+        if not self.instances or self._is_hastened or self.queue_bytes >= settings.value_bytes_max:
             return node.now
         return self._proposed_s + self._space_s()
+
+    def collects_until(self, size: int) -> float | None:
+        """Until when requests of so many bytes would wait here for their proposal; None where they would not."""
+        settings = self.node.settings
+        if (
+            not self.instances
+            or self.queue
+            or self._is_hastened
+            or self.stage is not Stage.LEADING
+            or size >= settings.value_bytes_max
+            or settings.variant == "fast"
+        ):
+            return None
+        until_s = self._proposed_s + self._space_s()
+        return until_s if until_s > self.node.now else None
+
+    def may_hasten(self, size: int) -> bool:
+        """Whether so many bytes are worth an instance beside the one under way, where nothing else is to do."""
+        within = self.next_slot <= self.node.applied + self.node.settings.window
+        return size >= _HASTE_BYTES and len(self.instances) < 2 and within
+
+    def hasten(self) -> None:
+        """The next proposal does not wait."""
+        self._is_hastened = True
 
     def _space_s(self) -> float:
         """Time between proposals while one is under way.
@@ -263,6 +291,7 @@ class Leader:
         """Phase 2a. The others may hear of it before it is stored here; the own vote counts when it is stored."""
         node = self.node
         self._gap_s, self._proposed_s = node.now - self._proposed_s, node.now
+        self._is_hastened = False
         self.instances[slot] = Instance(value, node.now)
         chosen = node.applied
         while chosen + 1 in self.decided:
