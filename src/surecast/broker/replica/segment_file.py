@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from surecast.broker.store_rows import unpack
-from surecast.protocol.paxos.checked import crc_of
+from surecast.protocol.paxos.checksums import crc_of
 
 __all__ = [
     "ENTRY_BYTES",

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from surecast.errors import PeerError
-from surecast.protocol.paxos.checked import Checked
 
 __all__ = [
     "NOOP",
@@ -82,9 +81,9 @@ def segment_key(segment: bytes) -> tuple[int, int]:
     return origin, number
 
 
-def join_segments(stamp_us: int, segments: Iterable[bytes]) -> Checked:
+def join_segments(stamp_us: int, segments: Iterable[bytes]) -> bytes:
     """A value of several segments."""
-    return Checked.of(b"".join((_STAMP.pack(stamp_us), *segments)))
+    return b"".join((_STAMP.pack(stamp_us), *segments))
 
 
 def stamp_of(value: bytes) -> int:

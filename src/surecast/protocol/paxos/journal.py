@@ -17,9 +17,10 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.paxos.checked import Checked
+from surecast.protocol.paxos.checksums import crc_of, remember
 
 __all__ = ["Journal", "Record", "Restored", "read_records"]
 
@@ -61,7 +62,8 @@ class Journal:
     def vote(self, slot: int, ballot: int, value: bytes) -> None:
         """Writes a vote over an earlier one."""
         tail = _NUMBER.pack(ballot)
-        vote = value.followed_by(tail) if isinstance(value, Checked) else value + tail
+        vote = value + tail
+        remember(vote, crc32(tail, crc_of(value)))  # the store needs it
         self.records.append((b"Pv" + _NUMBER.pack(slot), vote))
 
     def close(self, slot: int, ballot: int) -> None:

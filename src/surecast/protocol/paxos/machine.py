@@ -9,7 +9,7 @@ from typing import Final
 
 from surecast.errors import PeerError
 from surecast.protocol.paxos.batches import SEGMENT_BYTES, names_of, segments_of, stamp_of, walk
-from surecast.protocol.paxos.checked import crc_of
+from surecast.protocol.paxos.checksums import crc_of
 from surecast.protocol.paxos.handler import Context, Handler
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.replies import ReplyCache

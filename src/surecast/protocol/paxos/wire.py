@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import check_segments, check_value
-from surecast.protocol.paxos.checked import Checked, crc_of
+from surecast.protocol.paxos.checksums import crc_of
 
 __all__ = ["VERSION", "decode", "encode", "summed_bytes"]
 
@@ -110,8 +110,8 @@ def decode(data: bytes) -> m.Message:
         raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
     if form.tail == "checked":
         _, _, *numbers, checksum = form.layout.unpack_from(data)
-        value = Checked.of(memoryview(data)[size:])
-        if value.crc != checksum:
+        value = data[size:]
+        if crc_of(value) != checksum:
             raise PeerError("paxos message: a value does not have the checksum that was sent with it")
         check_value(value)  # a damaged one must not reach a vote
         return form.kind(*[*numbers, value])
