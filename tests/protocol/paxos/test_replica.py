@@ -320,6 +320,22 @@ def test_a_shell_may_keep_requests_for_as_long_as_they_would_not_be_proposed() -
     assert leader.leader.collects_until(100) is None  # something waits already, and must not be overtaken
 
 
+def test_after_a_large_instance_a_shell_keeps_requests_for_a_while_though_it_is_chosen() -> None:
+    """Fewer and larger instances cost less; but not for little, and not where enough waits already."""
+    group = started(space_s=0.01)
+    leader, one = group.leader, group.leader.id
+    group.ask(one, 7, 1, incr(b"k"))
+    assert leader.leader.collects_until(100) is None
+    group.ask(one, 7, 2, incr(bytes(10_000)))
+    assert not leader.leader.instances
+    until_s = leader.leader.collects_until(100)
+    assert until_s is not None
+    assert group.now < until_s < group.now + 0.01
+    assert leader.leader.collects_until(100_000) is None
+    leader.leader.hasten()
+    assert leader.leader.collects_until(100) is None
+
+
 def test_a_leader_with_nothing_else_to_do_proposes_beside_the_instance_under_way() -> None:
     """`Leader.hasten` is for the next proposal only; it is worth it for many bytes, and one instance more."""
     group = started(space_s=0.01)

@@ -218,12 +218,13 @@ class ReplicaNode:
         """Whether requests of so many bytes, all that wait here, may as well be submitted later; a turn comes in time.
 
         A replica that leads would not propose them yet. Handed in together they cost less, here and at the others. It
-        proposes them all the same when it has nothing else to do, unless it waits for a disk anyway.
+        proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
+        never idle: it waits only while an instance is under way.
         """
         leader = self.replica.leader
         self.replica.node.now = now = time.monotonic()
         until_s = leader.collects_until(size)
-        if until_s is None:
+        if until_s is None or (self._flush_first and not leader.instances):
             return False
         if self._looks_idle != self._turns and not self._flush_first and leader.may_hasten(size):
             self._looks_idle = self._turns

@@ -16,6 +16,9 @@ _SPACE_STORES = 3.0
 """Proposals keep so many times what it takes to store one, and to carry out what is chosen before, from each other."""
 _HASTE_BYTES = 8 << 10
 """So much is worth an instance of its own while another one is under way."""
+_LARGE_BYTES = 36 << 10
+_LARGE_SPACE = 0.6
+"""After an instance that was worth haste, fewer bytes than these wait for this share of the space, chosen or not."""
 _SMOOTHING = 0.1
 """Weight of the newest in the mean of the times that storing took."""
 _HURRY_S = 1.0
@@ -61,6 +64,7 @@ class Leader:
         self.asked_s = 0.0
         self.said_applied = 0
         self._proposed_s = 0.0
+        self._proposed_bytes = 0
         self._is_hastened = False
         self._gap_s = 0.0
         self._store_s = 0.0
@@ -140,18 +144,26 @@ class Leader:
         return self._proposed_s + self._space_s()
 
     def collects_until(self, size: int) -> float | None:
-        """Until when requests of so many bytes would wait here for their proposal; None where they would not."""
+        """Until when requests of so many bytes need not be handed in; None where they may be proposed at once.
+
+        Before that they would wait here, or cost less together with more.
+        """
         settings = self.node.settings
         if (
-            not self.instances
-            or self.queue
+            self.queue
             or self._is_hastened
             or self.stage is not Stage.LEADING
             or size >= settings.value_bytes_max
             or settings.variant == "fast"
         ):
             return None
-        until_s = self._proposed_s + self._space_s()
+        if self.instances:
+            space_s = self._space_s()
+        elif self._proposed_bytes >= _HASTE_BYTES and size < _LARGE_BYTES:
+            space_s = _LARGE_SPACE * settings.space_s  # where much is under way, fewer and larger instances cost less
+        else:
+            return None
+        until_s = self._proposed_s + space_s
         return until_s if until_s > self.node.now else None
 
     def may_hasten(self, size: int) -> bool:
@@ -291,6 +303,7 @@ class Leader:
         """Phase 2a. The others may hear of it before it is stored here; the own vote counts when it is stored."""
         node = self.node
         self._gap_s, self._proposed_s = node.now - self._proposed_s, node.now
+        self._proposed_bytes = len(value)
         self._is_hastened = False
         self.instances[slot] = Instance(value, node.now)
         chosen = node.applied
