@@ -66,8 +66,8 @@ def visit(
     """Measures every load at every system in turns; neighbours in time are neighbours in the table.
 
     With `spread` the publishers of a group are connected to all its replicas, otherwise to the one that leads. With
-    `free` the scheduler puts all processes where it wants; otherwise the generator and the process that it talks to
-    have different cores, as they would on different machines.
+    `free` the scheduler puts all processes where it wants; otherwise the process that the generator talks to has a core
+    of its own, as it would on a machine of its own.
     """
     systems = list(dict.fromkeys(system for _, each in plan for system in each))
     for system in systems:
@@ -77,7 +77,7 @@ def visit(
             for system in each:
                 system.thaw()
                 try:
-                    with _on_own_cores(system, free):
+                    with _on_own_cores(system, free, spread):
                         keep(_one(experiment, system, load, seconds, number, spread))
                 except (OSError, UnavailableError) as error:
                     print(f"{experiment}, {load.name}, {system.name}, round {number + 1}: {error}", file=sys.stderr)
@@ -89,27 +89,30 @@ def visit(
 
 
 @contextmanager
-def _on_own_cores(system: System, free: bool) -> Iterator[None]:
-    """Keeps the generator and the process that it talks to on different cores, unless all is to be free."""
+def _on_own_cores(system: System, free: bool, spread: bool) -> Iterator[None]:
+    """Keeps the generator, and other replicas that it does not talk to, off the core of the process it talks to."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if free or len(cores) < 2:
         yield
         return
     system.entry()
-    busiest = system.busiest()
+    busiest, others = system.busiest(), [] if spread else system.others()
     try:
         _run_on(busiest, cores[:1])
+        for other in others:
+            _run_on(other, cores[1:])
         os.sched_setaffinity(0, cores[-1:])
         yield
     finally:
         os.sched_setaffinity(0, cores)
-        _run_on(busiest, cores)  # another one may lead next time
+        for process in (busiest, *others):
+            _run_on(process, cores)  # another one may lead next time
 
 
-def _run_on(process: int | None, cores: list[int]) -> None:
+def _run_on(process: int, cores: list[int]) -> None:
     """Gives all threads of a process these cores; one that has ended needs none."""
     with suppress(FileNotFoundError, ProcessLookupError):
-        for thread in Path(f"/proc/{process}/task").iterdir() if process is not None else ():
+        for thread in Path(f"/proc/{process}/task").iterdir():
             os.sched_setaffinity(int(thread.name), cores)
 
 

@@ -22,6 +22,7 @@ from surecast.broker.cluster import LocalGroup, write_group
 __all__ = ["Alone", "JetStreamGroup", "Replicated", "System"]
 
 Place = tuple[str, int]
+_FEW = 3
 _SETTLE_S = 0.4  # longer than a replica takes to miss a leader
 _LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB"}
 """A subscriber of QoS 1 that falls behind loses nothing: what is measured is how fast it gets everything."""
@@ -43,8 +44,11 @@ class System(Protocol):
     def processor_s(self) -> list[float]:
         """The processor time so far of each of its processes, the one that leads first."""
 
-    def busiest(self) -> int | None:
-        """The process that clients are connected to; None where it works in several threads at once."""
+    def busiest(self) -> int:
+        """The process that clients are connected to."""
+
+    def others(self) -> list[int]:
+        """The processes that are kept off its core."""
 
     def freeze(self) -> None:
         """It is not its turn: nothing of it takes time from the others."""
@@ -97,6 +101,10 @@ class Alone:
     def busiest(self) -> int:
         """The process."""
         return self._process.pid
+
+    def others(self) -> list[int]:
+        """There are none."""
+        return []
 
     def freeze(self) -> None:
         """It sleeps by itself where nobody connects."""
@@ -159,6 +167,11 @@ class Replicated:
     def busiest(self) -> int:
         """The process of the replica that leads."""
         return self.pids()[0]
+
+    def others(self) -> list[int]:
+        """The processes of two other replicas; more of them would have too little room together."""
+        pids = self.pids()
+        return pids[1:] if len(pids) == _FEW else []
 
     def applied(self) -> int:
         """Instances carried out so far."""
@@ -263,8 +276,13 @@ class JetStreamGroup:
         at = self.leader - 1
         return [processor_s(pid) for pid in (pids[at], *pids[:at], *pids[at + 1 :])]
 
-    def busiest(self) -> None:
-        """A server works in several threads: it goes where the scheduler wants."""
+    def busiest(self) -> int:
+        """The server that leads the stream. It works in several threads, and does more in a second on one core."""
+        return self._processes[self.leader - 1].pid
+
+    def others(self) -> list[int]:
+        """The other servers."""
+        return [process.pid for at, process in enumerate(self._processes, 1) if at != self.leader]
 
     def freeze(self) -> None:
         """Its servers are nearly idle where nobody publishes."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surecast.broker.replica.client_wire import read_answers
-from surecast.broker.replica.frames import HEAD_BYTES, FrameReader, frame
+from surecast.broker.replica.frames import HEAD_BYTES, FrameReader, begin_frame, frame
 from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet, refusal, welcome
 from surecast.errors import PeerError
 
@@ -28,7 +28,7 @@ def test_frames_come_out_whole_however_the_stream_is_cut(contents: list[bytes], 
 @given(st.binary(min_size=2, max_size=60), st.integers(0), st.integers(1, 255), st.integers(1))
 def test_what_is_summed_is_never_taken_damaged(content: bytes, where: int, change: int, much: int) -> None:
     summed = 1 + much % (len(content) - 1)
-    data = bytearray(frame(content, summed))
+    data = bytearray(begin_frame(content[:summed], len(content) - summed) + content[summed:])
     assert FrameReader(1000).feed(bytes(data)) == [content]
     data[where % (HEAD_BYTES + summed)] ^= change
     with suppress(PeerError):

@@ -8,27 +8,36 @@ from zlib import crc32
 
 from surecast.errors import PeerError
 
-__all__ = ["HEAD_BYTES", "FrameReader", "frame"]
+__all__ = ["HEAD_BYTES", "FrameReader", "begin_frame", "frame"]
 
 _HEAD: Final = struct.Struct(">III")
 _SIZES: Final = struct.Struct(">II")
 HEAD_BYTES: Final = _HEAD.size
 
 
-def frame(content: bytes, summed: int | None = None) -> bytes:
-    """Some content as one frame. `summed`: the checksum is that of so many bytes; the others have one of their own.
+def frame(content: bytes) -> bytes:
+    """Some content as one frame.
 
-    >>> FrameReader(100).feed(frame(b"one") + frame(b"two", 1))
+    >>> FrameReader(100).feed(frame(b"one") + frame(b"two"))
     [b'one', b'two']
     """
-    size = len(content)
-    summed = size if summed is None else summed
-    return _HEAD.pack(size, summed, _checksum(content, summed)) + content
+    return begin_frame(content, 0)
 
 
-def _checksum(content: bytes, summed: int) -> int:
+def begin_frame(content: bytes, following: int) -> bytes:
+    """A frame of some content and of so many bytes that are to follow it; those have a checksum of their own.
+
+    >>> FrameReader(100).feed(begin_frame(b"this and ", 4) + b"that")
+    [b'this and that']
+    """
+    summed = len(content)
+    size = summed + following
+    return _HEAD.pack(size, summed, _checksum(content, size, summed)) + content
+
+
+def _checksum(content: bytes, size: int, summed: int) -> int:
     """The checksum of the first bytes; it begins with the sizes, so that damage to them is noticed."""
-    return crc32(content[:summed], crc32(_SIZES.pack(len(content), summed)))
+    return crc32(content[:summed], crc32(_SIZES.pack(size, summed)))
 
 
 class FrameReader:
@@ -64,7 +73,7 @@ class FrameReader:
             if end - at < need:
                 break
             content = data[at + HEAD_BYTES : at + need]
-            if summed > size or _checksum(content, summed) != checksum:
+            if summed > size or _checksum(content, size, summed) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
             found.append(content)
             at += need

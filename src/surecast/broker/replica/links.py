@@ -76,13 +76,16 @@ class PeerLink:
         """What was not handed to the kernel yet."""
         return self._bytes
 
-    def post(self, data: bytes) -> None:
-        """Takes a frame for the next write; it is dropped where the link is down or full."""
-        if not self.is_up or (self._bytes and self._bytes + len(data) > self._queue_bytes_max):
+    def post(self, data: bytes, rest: bytes = b"") -> None:
+        """Takes a frame, in one or two parts, for the next write; it is dropped where the link is down or full."""
+        size = len(data) + len(rest)
+        if not self.is_up or (self._bytes and self._bytes + size > self._queue_bytes_max):
             self.dropped += 1
             return
-        self._bytes += len(data)
+        self._bytes += size
         self._turn.append(data)
+        if rest:
+            self._turn.append(rest)
 
     def flush(self) -> None:
         """Writes what was posted since the last time, in one go, as far as the kernel takes it."""

@@ -11,15 +11,15 @@ from typing import Any, Final, Protocol
 
 from surecast.broker.replica.addresses import Address, Book, Place
 from surecast.broker.replica.doors import Door
-from surecast.broker.replica.frames import frame
+from surecast.broker.replica.frames import begin_frame, frame
 from surecast.broker.replica.hello import Hello, Role, Welcome
 from surecast.broker.replica.links import PeerLink
 from surecast.broker.replica.status import PeerStatus
 from surecast.broker.run_log import BrokerLog
 from surecast.errors import ConfigurationError, PeerError
-from surecast.protocol.paxos import Message, encode
+from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.membership import Membership
-from surecast.protocol.paxos.wire import summed_bytes
+from surecast.protocol.paxos.wire import encode_parts
 
 __all__ = ["Home", "Peers"]
 
@@ -113,15 +113,15 @@ class Peers:
     def post(self, messages: list[tuple[int, Message]]) -> None:
         """Puts messages into the next write of each link."""
         last: Message | None = None
-        data = b""
+        head = value = b""
         for to, message in messages:
             link = self._links.get(to)
             if link is None or not link.is_up:
                 continue
             if message is not last:  # a proposal goes to all, and is encoded once
-                last, content = message, encode(message)
-                data = frame(content, summed_bytes(content))
-            link.post(data)
+                last, (head, value) = message, encode_parts(message)
+                head = begin_frame(head, len(value))
+            link.post(head, value)
 
     def post_aside(self, contents: list[bytes]) -> None:
         """Puts what the protocol does not know of into the next write of every link that is up."""

@@ -1,7 +1,7 @@
 """Messages as bytes: a version, a kind, fixed fields and at most one part of variable length.
 
-The shell adds length and checksum; a value that is proposed has one of its own, which the shell can leave out
-(`summed_bytes`). Any bytes either decode or raise PeerError.
+The shell adds length and checksum; a value that is proposed has one of its own, and comes as a part of its own
+(`encode_parts`). Any bytes either decode or raise PeerError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import check_segments, check_value
 from surecast.protocol.paxos.checksums import crc_of
 
-__all__ = ["VERSION", "decode", "encode", "summed_bytes"]
+__all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
 VERSION: Final = 3
 _Tail: TypeAlias = Literal["", "bytes", "checked", "optional", "numbers", "pieces", "votes"]
@@ -67,15 +67,23 @@ def encode(message: m.Message) -> bytes:
     >>> encode(m.Prepare(258))
     b'\\x03\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
+    return b"".join(encode_parts(message))
+
+
+def encode_parts(message: m.Message) -> tuple[bytes, bytes]:
+    """A message as two parts: what the shell has to sum, and the value of a proposal, which is large and summed."""
     number = _NUMBER_OF[type(message)]
     form = _FORMS[number]
-    fields = form.fields(message)
+    if form.tail == "checked":
+        *numbers, value = form.fields(message)
+        return form.layout.pack(VERSION, number, *numbers, crc_of(value)), value
+    return _encode(form, number, form.fields(message)), b""
+
+
+def _encode(form: _Form, number: int, fields: tuple[Any, ...]) -> bytes:
     if not form.tail:
         return form.layout.pack(VERSION, number, *fields)
     tail = fields[-1]
-    if form.tail == "checked":
-        proposal: bytes = form.layout.pack(VERSION, number, *fields[:-1], crc_of(tail)) + tail
-        return proposal
     head = form.layout.pack(VERSION, number, *fields[:-1])
     if form.tail == "bytes":
         return head + bytes(tail)
@@ -88,12 +96,6 @@ def encode(message: m.Message) -> bytes:
     return head + b"".join(
         [part for slot, ballot, value in tail for part in (_VOTE.pack(slot, ballot, len(value)), value)]
     )
-
-
-def summed_bytes(data: bytes) -> int:
-    """How much of an encoded message needs a checksum of the shell: not the value of a proposal, which has its own."""
-    form = _FORMS[data[1]]
-    return form.layout.size if form.tail == "checked" else len(data)
 
 
 def decode(data: bytes) -> m.Message:
