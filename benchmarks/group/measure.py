@@ -67,7 +67,7 @@ def visit(
 
     With `spread` the publishers of a group are connected to all its replicas, otherwise to the one that leads. With
     `free` the scheduler puts all processes where it wants; otherwise the process that the generator talks to has a core
-    of its own, as it would on a machine of its own.
+    that the generator does not use, and nor do two other replicas.
     """
     systems = list(dict.fromkeys(system for _, each in plan for system in each))
     for system in systems:
@@ -111,9 +111,10 @@ def _on_own_cores(system: System, free: bool, spread: bool) -> Iterator[None]:
 
 def _run_on(process: int, cores: list[int]) -> None:
     """Gives all threads of a process these cores; one that has ended needs none."""
-    with suppress(FileNotFoundError, ProcessLookupError):
+    with suppress(FileNotFoundError):
         for thread in Path(f"/proc/{process}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), cores)
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 def _one(experiment: str, system: System, load: Load, seconds: float, number: int, spread: bool) -> Row:

@@ -1,7 +1,8 @@
 """A member of a replicated broker on real sockets: channels, their edge, and the replica, all on one event loop.
 
-A turn: whatever clients and other replicas sent goes in; what clients sent becomes commands for the group; the replica
-says and stores what it must; and what the commands that were carried out have to say to clients is sent.
+A turn: whatever clients and other replicas sent goes in; what clients sent becomes commands for the group, at once or,
+where this replica leads, when it can be proposed; the replica says and stores what it must; and what the commands that
+were carried out have to say to clients is sent.
 """
 
 from __future__ import annotations
@@ -166,12 +167,12 @@ class GroupServer(Shell):
     # The turn.
 
     def _submit(self) -> None:
-        """What has arrived becomes commands."""
+        """What has arrived becomes commands, unless the leader had better collect more first."""
         commands, edge = self._commands, self.edge
         if edge.outbox:
             self.node.peers.post_aside(edge.outbox)
             edge.outbox.clear()
-        if edge.is_ready and not self.node.collects(edge.bytes_waiting):
+        if edge.is_ready and (self._stopped or not self.node.collects(edge.bytes_ready)):
             client = self.node.id << 48 | edge.life
             commands += [(client, sequence, command) for sequence, command in edge.take(time.time())]
         if commands:
@@ -200,7 +201,7 @@ class GroupServer(Shell):
             paused, self._paused = self._paused, []
             for channel in paused:
                 channel.resume_reading()
-        if edge.is_ready and not self.node.collects(edge.bytes_waiting):
+        if edge.is_ready and not self.node.collects(edge.bytes_ready):
             self.turn()
         self._hooks.turn()
 

@@ -27,6 +27,20 @@ class Nowhere:
         pass
 
 
+def test_a_frame_in_two_parts_is_taken_or_dropped_as_a_whole() -> None:
+    async def scenario() -> tuple[int, int]:
+        link = PeerLink(2, Nowhere(), 1000)
+        link.is_up = True
+        link.post(bytes(600), bytes(300))
+        link.post(bytes(90), bytes(20))  # the first part alone would fit
+        link.post(bytes(60), bytes(40))
+        found = link.queued_bytes, link.dropped
+        await link.close()
+        return found
+
+    assert asyncio.run(scenario()) == (1000, 1)
+
+
 @pytest.mark.parametrize("turns", range(6))
 def test_a_link_that_is_closed_while_it_is_told_to_dial_is_closed(turns: int) -> None:
     """`wait_for` of Python 3.11 forgets that it was cancelled where what it waits for happens at the same moment."""

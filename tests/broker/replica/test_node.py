@@ -125,6 +125,84 @@ def test_a_vote_is_on_its_way_before_what_is_chosen_is_carried_out(
         assert "sent" in turn[turn.index("vote") : turn.index("carried out")]
 
 
+class Collector:
+    """An application that hands in what waits with it when the node wants it."""
+
+    def __init__(self, node: ReplicaNode):
+        self.node = node
+        self.waiting: list[bytes] = []
+        self.sequence = 0
+        node.before_turn.append(self.submit)
+
+    def submit(self) -> None:
+        if self.waiting and not self.node.collects(sum(map(len, self.waiting))):
+            commands, self.waiting = self.waiting, []
+            first, self.sequence = self.sequence, self.sequence + len(commands)
+            self.node.submit([(7, first + at, command) for at, command in enumerate(commands, 1)])
+
+    def add(self, command: bytes) -> None:
+        self.waiting.append(command)
+        self.node.plan_turn()
+
+    async def is_rid_of_it(self, time_s: float) -> bool:
+        ends = asyncio.get_running_loop().time() + time_s
+        while self.waiting and asyncio.get_running_loop().time() < ends:
+            await asyncio.sleep(0.005)
+        return not self.waiting
+
+
+async def unanswered(group: Any) -> Collector:
+    """A leader that hears nothing more, and no clock either, with an instance under way."""
+    for number in (1, 2, 3):
+        await group.start(number)
+    leader = await group.leader()
+    collector = Collector(leader)
+    for link in leader.peers._links.values():
+        link.delay_s = 100.0
+    leader._timer.cancel()
+    collector.add(incr(b"k"))
+    assert await collector.is_rid_of_it(5.0)
+    assert len(leader.replica.leader.instances) == 1
+    return collector
+
+
+def test_what_an_application_collects_goes_on_when_it_is_time(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(3, settings=PaxosSettings(space_s=0.1, suspect_s=2.0))
+        collector = await unanswered(group)
+        collector.add(incr(b"k"))
+        await asyncio.sleep(0.01)
+        assert collector.waiting  # a little waits
+        assert await collector.is_rid_of_it(1.5)
+        turns = collector.node._turns
+        await asyncio.sleep(0.2)
+        assert collector.node._turns - turns < 5  # and nothing goes on in circles
+        await group.stop()
+
+    run(main)
+
+
+def test_a_leader_with_nothing_else_to_do_takes_much_at_once_and_little_later(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(3, settings=PaxosSettings(space_s=50.0, suspect_s=2.0))
+        collector = await unanswered(group)
+        collector.add(put(b"k", b"little"))
+        assert not await collector.is_rid_of_it(0.2)
+        collector.add(put(b"k", bytes(20_000)))
+        assert await collector.is_rid_of_it(1.5)
+        assert len(collector.node.replica.leader.instances) == 2
+        collector.add(put(b"k", bytes(20_000)))  # two are enough
+        assert not await collector.is_rid_of_it(0.2)
+        turns = collector.node._turns
+        await asyncio.sleep(0.2)
+        assert collector.node._turns - turns < 5
+        await collector.node.stop()  # nothing stays behind
+        assert not collector.waiting
+        await group.stop()
+
+    run(main)
+
+
 def test_what_was_carried_out_is_shown_before_a_disk_is_synced(local: Local, run: Run) -> None:
     notes: list[str] = []
 

@@ -152,6 +152,7 @@ class ReplicaNode:
     async def stop(self) -> None:
         """Leaves the group, until it is started again, and closes the store."""
         if not self._stopped:
+            self.replica.leader.hasten()  # what waits goes now or never
             self._run_turn()
         self._silence()
         await self.peers.close()
@@ -162,6 +163,7 @@ class ReplicaNode:
         for timer in (self._timer, self._waker):
             if timer is not None:
                 timer.cancel()
+        self._timer = self._waker = None
         self.peers.hang_up()
 
     # What an application uses
@@ -228,15 +230,16 @@ class ReplicaNode:
             return False
         if self._looks_idle != self._turns and not self._flush_first and leader.may_hasten(size):
             self._looks_idle = self._turns
-            self._loop.call_soon(self._if_idle, self._turns)
+            self._loop.call_soon(self._if_idle, self._turns, size)
         self._plan_wake(until_s, now)
         return True
 
-    def _if_idle(self, turns: int) -> None:
-        """Proposes what is collected where nothing has happened since."""
-        if turns == self._turns and not self._planned and not self._stopped:
+    def _if_idle(self, turns: int, size: int) -> None:
+        """Proposes what is collected where nothing has happened since the event loop looked for more."""
+        leader = self.replica.leader
+        if turns == self._turns and not self._planned and not self._stopped and leader.may_hasten(size):
             self.replica.node.now = time.monotonic()
-            self.replica.leader.hasten()
+            leader.hasten()
             self._run_turn()
 
     async def replace(self, old: int, new: int, address: Address | None = None, timeout_s: float = _REPLACE_S) -> int:

@@ -95,6 +95,11 @@ class Edge(Port):
         return self._bytes + (sum(early.bytes for early in self._early.values()) if self._early else 0)
 
     @property
+    def bytes_ready(self) -> int:
+        """What goes into the next commands."""
+        return self._bytes
+
+    @property
     def is_ready(self) -> bool:
         """Whether there is a command to take."""
         return bool(self._items) and len(self._under_way) < self.window

@@ -9,9 +9,14 @@ __all__ = ["crc_of", "remember"]
 
 _WORTH_BYTES: Final = 512
 """Fewer bytes are summed anew in less time than they are looked up."""
-_KNOWN_MAX: Final = 32
+_LARGE_BYTES: Final = 1 << 20
+"""More bytes are not kept here for the sake of a checksum."""
+_KNOWN_MAX: Final = 16
 _known: dict[int, tuple[bytes, int]] = {}
-"""The last that were summed, by identity; as long as one is here, nothing else can have its identity."""
+"""The last that were summed, by identity; as long as one is here, nothing else can have its identity.
+
+A replica works in one thread.
+"""
 
 
 def crc_of(data: bytes) -> int:
@@ -31,11 +36,11 @@ def crc_of(data: bytes) -> int:
 def remember(data: bytes, crc: int) -> int:
     """Notes a checksum that was found in another way, and returns it.
 
-    >>> data = bytes(1000)
-    >>> remember(data + b"more", crc32(b"more", crc_of(data))) == crc32(data + b"more")
+    >>> data, more = bytes(1000), bytes(1000) + b"more"
+    >>> remember(more, crc32(b"more", crc_of(data))) == crc_of(more) == crc32(more)
     True
     """
-    if len(data) >= _WORTH_BYTES:
+    if _WORTH_BYTES <= len(data) <= _LARGE_BYTES:
         if len(_known) >= _KNOWN_MAX:
             del _known[next(iter(_known))]
         _known[id(data)] = (data, crc)

@@ -18,7 +18,7 @@ _HASTE_BYTES = 8 << 10
 """So much is worth an instance of its own while another one is under way."""
 _LARGE_BYTES = 36 << 10
 _LARGE_SPACE = 0.6
-"""After an instance that was worth haste, fewer bytes than these wait for this share of the space, chosen or not."""
+"""After an instance that was worth haste and is chosen, fewer bytes than these wait for this share of the space."""
 _SMOOTHING = 0.1
 """Weight of the newest in the mean of the times that storing took."""
 _HURRY_S = 1.0
@@ -144,9 +144,10 @@ class Leader:
         return self._proposed_s + self._space_s()
 
     def collects_until(self, size: int) -> float | None:
-        """Until when requests of so many bytes need not be handed in; None where they may be proposed at once.
+        """Until when requests of so many bytes had better not be handed in; None where they should be now.
 
-        Before that they would wait here, or cost less together with more.
+        Before that they would wait here, or cost less together with more. They should where they may be proposed at
+        once, where others wait already, and where this replica does not lead.
         """
         settings = self.node.settings
         if (
@@ -169,7 +170,7 @@ class Leader:
     def may_hasten(self, size: int) -> bool:
         """Whether so many bytes are worth an instance beside the one under way, where nothing else is to do."""
         within = self.next_slot <= self.node.applied + self.node.settings.window
-        return size >= _HASTE_BYTES and len(self.instances) < 2 and within
+        return size >= _HASTE_BYTES and len(self.instances) < 2 and within and self.leads
 
     def hasten(self) -> None:
         """The next proposal does not wait."""

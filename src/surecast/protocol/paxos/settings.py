@@ -28,7 +28,8 @@ class PaxosSettings:
     `resend_s`: time after which an unanswered message is sent again. `retry_s`: likewise for a client's request.
     `space_s`: while an instance is under way, the next one follows no sooner than this after it, and no sooner than
     three times what storing one takes, and carrying out what is chosen before it, unless it is full; what arrives
-    meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once.
+    meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once. A shell may
+    let a leader hurry that has nothing else to do, and keep large instances apart: see `Leader.collects_until`.
     `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and
     by itself only after it. 0: it tells at once. For both the shell has to give the leader a turn then: see
     `Replica.wake_s`.

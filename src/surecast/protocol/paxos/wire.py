@@ -112,7 +112,7 @@ def decode(data: bytes) -> m.Message:
         raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
     if form.tail == "checked":
         _, _, *numbers, checksum = form.layout.unpack_from(data)
-        value = data[size:]
+        value = bytes(data[size:])
         if crc_of(value) != checksum:
             raise PeerError("paxos message: a value does not have the checksum that was sent with it")
         check_value(value)  # a damaged one must not reach a vote
