@@ -51,7 +51,7 @@ def goals(folder: Path, seconds: float, rounds: int, keep: Keep, nats: str | Non
             (Load("window 1", 50, 1), [*ours, *others]),
             (Load("5,000/s", 50, 1, RATE_PER_S), [*ours, *others]),
         ]
-        visit("goals", plan, seconds, rounds, keep)
+        visit("goals", plan, seconds, rounds, keep, apart=True)
         visit("goals, free", plan[:1], seconds, rounds, keep, free=True)
 
 

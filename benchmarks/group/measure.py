@@ -62,12 +62,13 @@ def visit(
     *,
     spread: bool = False,
     free: bool = False,
+    apart: bool = False,
 ) -> None:
     """Measures every load at every system in turns; neighbours in time are neighbours in the table.
 
     With `spread` the publishers of a group are connected to all its replicas, otherwise to the one that leads. With
     `free` the scheduler puts all processes where it wants; otherwise the process that the generator talks to has a core
-    that the generator does not use, and nor do two other replicas.
+    that the generator does not use, and with `apart` no other process of its system either.
     """
     systems = list(dict.fromkeys(system for _, each in plan for system in each))
     for system in systems:
@@ -77,7 +78,7 @@ def visit(
             for system in each:
                 system.thaw()
                 try:
-                    with _on_own_cores(system, free, spread):
+                    with _on_own_cores(system, free, apart):
                         keep(_one(experiment, system, load, seconds, number, spread))
                 except (OSError, UnavailableError) as error:
                     print(f"{experiment}, {load.name}, {system.name}, round {number + 1}: {error}", file=sys.stderr)
@@ -89,14 +90,14 @@ def visit(
 
 
 @contextmanager
-def _on_own_cores(system: System, free: bool, spread: bool) -> Iterator[None]:
-    """Keeps the generator, and other replicas that it does not talk to, off the core of the process it talks to."""
+def _on_own_cores(system: System, free: bool, apart: bool) -> Iterator[None]:
+    """Keeps the generator, and with `apart` all others, off the core of the process that it talks to."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if free or len(cores) < 2:
         yield
         return
     system.entry()
-    busiest, others = system.busiest(), [] if spread else system.others()
+    busiest, others = system.busiest(), system.others() if apart else []
     try:
         _run_on(busiest, cores[:1])
         for other in others:

@@ -22,7 +22,6 @@ from surecast.broker.cluster import LocalGroup, write_group
 __all__ = ["Alone", "JetStreamGroup", "Replicated", "System"]
 
 Place = tuple[str, int]
-_FEW = 3
 _SETTLE_S = 0.4  # longer than a replica takes to miss a leader
 _LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB"}
 """A subscriber of QoS 1 that falls behind loses nothing: what is measured is how fast it gets everything."""
@@ -48,7 +47,7 @@ class System(Protocol):
         """The process that clients are connected to."""
 
     def others(self) -> list[int]:
-        """The processes that are kept off its core."""
+        """Its other processes."""
 
     def freeze(self) -> None:
         """It is not its turn: nothing of it takes time from the others."""
@@ -169,9 +168,8 @@ class Replicated:
         return self.pids()[0]
 
     def others(self) -> list[int]:
-        """The processes of two other replicas; more of them would have too little room together."""
-        pids = self.pids()
-        return pids[1:] if len(pids) == _FEW else []
+        """The processes of the other replicas."""
+        return self.pids()[1:]
 
     def applied(self) -> int:
         """Instances carried out so far."""

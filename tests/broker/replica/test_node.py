@@ -152,13 +152,12 @@ class Collector:
 
 
 async def unanswered(group: Any) -> Collector:
-    """A leader that hears nothing more, and no clock either, with an instance under way."""
+    """A leader whom nobody hears any more, and that hears no clock, with an instance under way."""
     for number in (1, 2, 3):
         await group.start(number)
     leader = await group.leader()
     collector = Collector(leader)
-    for link in leader.peers._links.values():
-        link.delay_s = 100.0
+    setattr(leader.peers, "post", lambda messages: None)  # noqa: B010 - a method that mypy guards
     leader._timer.cancel()
     collector.add(incr(b"k"))
     assert await collector.is_rid_of_it(5.0)
@@ -176,7 +175,7 @@ def test_what_an_application_collects_goes_on_when_it_is_time(local: Local, run:
         assert await collector.is_rid_of_it(1.5)
         turns = collector.node._turns
         await asyncio.sleep(0.2)
-        assert collector.node._turns - turns < 5  # and nothing goes on in circles
+        assert collector.node._turns - turns < 50  # for heartbeats of others; and nothing goes on in circles
         await group.stop()
 
     run(main)
@@ -195,7 +194,7 @@ def test_a_leader_with_nothing_else_to_do_takes_much_at_once_and_little_later(lo
         assert not await collector.is_rid_of_it(0.2)
         turns = collector.node._turns
         await asyncio.sleep(0.2)
-        assert collector.node._turns - turns < 5
+        assert collector.node._turns - turns < 50
         await collector.node.stop()  # nothing stays behind
         assert not collector.waiting
         await group.stop()
