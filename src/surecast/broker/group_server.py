@@ -19,6 +19,7 @@ from surecast.errors import OverloadError
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.group import Edge, GroupMachine, Item
 from surecast.protocol.mqtt import ReasonCode
+from surecast.protocol.paxos import Request
 
 __all__ = ["GroupServer"]
 
@@ -59,7 +60,7 @@ class GroupServer(Shell):
         self._elsewhere = elsewhere
         self._patience_s = patience_s
         self._order = tuple(order)
-        self._commands: list[tuple[int, int, bytes]] = []
+        self._commands: list[Request] = []
         self._missing_since: dict[int, float] = {}
         self._paused: list[Channel] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -41,7 +41,7 @@ class Hands:
             self.carry_out(self.taken(site))
 
     def taken(self, site: Site) -> list[bytes]:
-        return [command for _, command in site.edge.take(self.world.now)]
+        return [b"".join(pieces) for _, pieces in site.edge.take(self.world.now)]
 
     def carry_out(self, commands: list[bytes]) -> None:
         for command in commands:

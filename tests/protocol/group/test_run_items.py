@@ -53,7 +53,8 @@ class Pair:
         self.kinds: list[int] = []
 
     def step(self) -> None:
-        for _, command in self.edge.take(5.0):
+        for _, pieces in self.edge.take(5.0):
+            command = b"".join(pieces)
             context = Context(1, 5_000_000)
             items = list(items_of(command))
             self.kinds += [kind for kind, _, _ in items]
@@ -62,9 +63,9 @@ class Pair:
                 for kind, number, data in items
             ]
             self.home.execute(command, context)
-            self.told.execute(command, context)
+            self.told.execute_in(b"before" + command + b"after", 6, 6 + len(command), context)
             replica, life, sequence = HEAD.unpack_from(command)
-            self.plain.execute(pack(replica, life, sequence, as_packets), context)
+            self.plain.execute(b"".join(pack(replica, life, sequence, as_packets)), context)
 
     def enter(self, name: str, version: int) -> Member:
         connection = self.edge.open(Origin(peer=name), 5.0)
@@ -102,10 +103,10 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
     counted: list[bool] = []
 
     def watched(
-        command: bytes, at: int, connections: dict[int, Connection], ways: ShortWays, known: Heads, now: float
+        data: bytes, at: int, end: int, connections: dict[int, Connection], ways: ShortWays, known: Heads, now: float
     ) -> int:
-        after = count_runs(command, at, connections, ways, known, now)
-        counted.append(after == len(command))
+        after = count_runs(data, at, end, connections, ways, known, now)
+        counted.append(after == end)
         return after
 
     monkeypatch.setattr(group_machine, "count_runs", watched)
@@ -167,9 +168,9 @@ def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int
     data = messages(version, qos, 3, size=size)
     for run in Decoder(version=version).feed_runs(data):
         if isinstance(run, PublishRun):
-            command = pack(1, 1, 1, [(Item.RUN, 7, run.data, [run]), (Item.TICK, 0, b"", None)])
+            command = b"".join(pack(1, 1, 1, [(Item.RUN, 7, run.data, [run]), (Item.TICK, 0, b"", None)]))
             (_, number, item), tick = items_of(command)
             assert (number, item[RUN_BYTES:], tick) == (7, data, (Item.TICK, 0, b""))
-            runs, after = read_runs(command, HEAD.size, {7: connection}, {})
+            runs, after = read_runs(command, HEAD.size, len(command), {7: connection}, {})
             assert runs == [(connection, run)]
             assert list(items_of(command[: HEAD.size] + command[after:])) == [tick]

@@ -68,7 +68,8 @@ class Side:
         self.commands = 0
 
     def step(self) -> None:
-        for _, command in self.edge.take(5.0):
+        for _, pieces in self.edge.take(5.0):
+            command = b"".join(pieces)
             self.commands += 1
             context = Context(self.commands, 5_000_000)
             as_packets: Decoded = [
@@ -77,9 +78,9 @@ class Side:
             ]
             home, told, plain = self.machines
             home.execute(command, context)
-            told.execute(command, context)
+            told.execute_in(b"before" + command + b"after", 6, 6 + len(command), context)
             replica, life, sequence = HEAD.unpack_from(command)
-            plain.execute(pack(replica, life, sequence, as_packets), context)
+            plain.execute(b"".join(pack(replica, life, sequence, as_packets)), context)
 
     def enter(self, name: str, version: int) -> None:
         connection = self.edge.open(Origin(peer=name), 5.0)

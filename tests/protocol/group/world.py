@@ -108,7 +108,7 @@ class World:
         """A bit of time: commands come into the log, sites carry some out, and clients act."""
         self.now += self.random.random() * 0.02
         for site in self.up:
-            self.waiting += [command for _, command in site.edge.take(self.now)]
+            self.waiting += [b"".join(pieces) for _, pieces in site.edge.take(self.now)]
         # Commands of one site may overtake one another when leaders change; some come twice.
         self.random.shuffle(self.waiting)
         while self.waiting and self.random.random() < 0.7:
@@ -135,7 +135,7 @@ class World:
         for _ in range(200):
             self.now += 0.01
             for site in self.up:
-                self.waiting += [command for _, command in site.edge.take(self.now)]
+                self.waiting += [b"".join(pieces) for _, pieces in site.edge.take(self.now)]
             self.log += [(int(self.now * 1e6), command) for command in self.waiting]
             self.waiting.clear()
             for site in self.up:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from surecast.protocol.paxos.batches import NOOP, join_segments, make_segment, pack_requests
+from surecast.protocol.paxos.batches import NOOP, join_segments, make_segment
 from surecast.protocol.paxos.example_store import ExampleStore, incr
 from surecast.protocol.paxos.machine import Machine
 from surecast.protocol.paxos.membership import Membership
@@ -16,7 +16,7 @@ def machine(**settings: object) -> Machine:
 
 
 def value(stamp_us: int, *requests: tuple[int, int, bytes]) -> bytes:
-    return join_segments(stamp_us, [make_segment(1, stamp_us, pack_requests(requests))])
+    return join_segments(stamp_us, [make_segment(1, stamp_us, requests)])
 
 
 def test_every_request_within_the_window_counts_once_whatever_its_order() -> None:

@@ -15,8 +15,8 @@ from surecast.protocol.paxos.batches import join_segments, make_segment, pack_re
 from surecast.protocol.paxos.wire import VERSION, encode_parts
 
 REQUESTS = pack_requests([(7, 1, b"command"), (8, 2, b"")])
-SEGMENT = make_segment(3, 1 << 40, REQUESTS)
-VALUE = join_segments(123_456, [SEGMENT, make_segment(2, 5, REQUESTS)])
+SEGMENT = make_segment(3, 1 << 40, REQUESTS).whole()
+VALUE = join_segments(123_456, [make_segment(3, 1 << 40, REQUESTS), make_segment(2, 5, REQUESTS)])
 MESSAGES: list[m.Message] = [
     m.Heartbeat(6, True, 4, 1, 0, False),
     m.Canvass(6),
@@ -75,7 +75,7 @@ def test_damaged_messages_decode_or_raise_peer_error_and_never_hold_a_batch_that
 
 def walk_all(value: bytes) -> None:
     for _, _, at in segments_of(value):
-        assert all(len(command) >= 0 for _, _, command in walk(value, at))
+        assert all(begin <= end <= len(value) for _, _, begin, end in walk(value, at))
 
 
 def test_a_value_that_cannot_be_walked_is_refused_though_its_checksum_is_right() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surecast.protocol.paxos.batches import join_segments, make_segment, pack_requests
+from surecast.protocol.paxos.batches import join_segments, make_segment
 from surecast.protocol.paxos.example_store import cas, get, incr, put
 from surecast.simulate.paxos import Violation
 from surecast.simulate.paxos.checks import Ledger, Operation, check_histories
@@ -16,7 +16,7 @@ def ledger(*requests: tuple[int, int, bytes]) -> Ledger:
     made = Ledger()
     for slot, request in enumerate(requests, 1):
         made.submitted[request[:2]] = request[2]
-        made.applied(1, slot, join_segments(0, [make_segment(1, slot, pack_requests([request]))]), bytes([slot]))
+        made.applied(1, slot, join_segments(0, [make_segment(1, slot, [request])]), bytes([slot]))
     return made
 
 

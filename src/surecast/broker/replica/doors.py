@@ -68,10 +68,13 @@ class Door(asyncio.Protocol):
         """The connection is up."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop has transports of its own kind
         self._transport.set_write_buffer_limits(high=self._write_bytes_max)
-        self.address = str(Address(*transport.get_extra_info("peername", ("?", 0))[:2]))
         sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock.family == socket.AF_UNIX:
+            self.address = "this machine"
+        else:
+            self.address = str(Address(*transport.get_extra_info("peername", ("?", 0))[:2]))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.house.waiting += 1
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
         if self.house.waiting > WAITING_MAX:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from typing import Final
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
 

@@ -19,6 +19,7 @@ from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.doors import HANDSHAKE_S
 from surecast.broker.replica.frames import FrameReader, frame
 from surecast.broker.replica.hello import HELLO_BYTES_MAX, Hello, Welcome, greet
+from surecast.broker.replica.near import dial_near
 from surecast.errors import PeerError
 
 __all__ = ["Dialler", "PeerLink"]
@@ -205,13 +206,8 @@ class PeerLink:
         if address is None:
             raise PeerError("its address is not known")
         loop = self._loop
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        family, kind, number, _, target = found[0]
-        sock = socket.socket(family, kind, number)
+        sock = await dial_near(address) or await self._dial_far(address)
         try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.sock_connect(sock, target)
             reader, heard = FrameReader(HELLO_BYTES_MAX), deque[bytes]()
 
             async def say(content: bytes) -> None:
@@ -237,6 +233,19 @@ class PeerLink:
         self.is_up = True
         loop.add_reader(sock, self._readable)
         self._dialler.link_up(self.peer, welcome)
+
+    async def _dial_far(self, address: Address) -> socket.socket:
+        found = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, kind, number, _, target = found[0]
+        sock = socket.socket(family, kind, number)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.sock_connect(sock, target)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     def _readable(self) -> None:
         """Nothing is said on this connection after the welcome; it can only end."""

@@ -18,7 +18,7 @@ from surecast.broker.replica.status import NodeStatus
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
-from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, decode
+from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, decode
 from surecast.protocol.paxos.machine import Observer
 
 __all__ = ["ReplicaNode"]
@@ -199,10 +199,8 @@ class ReplicaNode:
         """Where the members are, as far as known."""
         return {one: place for one in self.members if (place := self.book.get(one)) is not None}
 
-    def submit(
-        self, requests: Sequence[tuple[int, int, bytes]] | bytes, done: Callable[[list[Answer]], None] | None = None
-    ) -> int:
-        """Takes requests, each of client, sequence number and command, or packed by `pack_requests`; their number.
+    def submit(self, requests: Sequence[Request] | bytes, done: Callable[[list[Answer]], None] | None = None) -> int:
+        """Takes requests, one by one or packed by `pack_requests`; their number.
 
         `done` gets the answers in the order of the requests once they are carried out, in the turn of the event loop
         in which that is known, before `on_turn`. It is never called where the node stops first. Any replica may be

@@ -14,6 +14,7 @@ from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import begin_frame, frame
 from surecast.broker.replica.hello import Hello, Role, Welcome
 from surecast.broker.replica.links import PeerLink
+from surecast.broker.replica.near import listen_near
 from surecast.broker.replica.status import PeerStatus
 from surecast.broker.run_log import BrokerLog
 from surecast.errors import ConfigurationError, PeerError
@@ -73,7 +74,7 @@ class Peers:
         self._links: dict[int, PeerLink] = {}
         self._doors: dict[int, Door] = {}
         self._whys: dict[int, str] = {}
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._membership: Callable[[], Membership]
@@ -83,10 +84,14 @@ class Peers:
         self.token, self._membership = token, membership
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Door(self, _FRAME_BYTES_MAX), *own)
+            far = await loop.create_server(lambda: Door(self, _FRAME_BYTES_MAX), *own)
         except OSError as error:
             raise ConfigurationError(f"replica {self.id}: cannot listen at {own}: {error.strerror}") from error
-        return Address(own.host, self._server.sockets[0].getsockname()[1])
+        self._servers = [far]
+        address = Address(own.host, far.sockets[0].getsockname()[1])
+        if (near := listen_near(address)) is not None:
+            self._servers.append(await loop.create_unix_server(lambda: Door(self, _FRAME_BYTES_MAX), sock=near))
+        return address
 
     def hang_up(self) -> None:
         """Is silent from now on."""
@@ -95,18 +100,18 @@ class Peers:
             door.abort()
         for peer in list(self._links):
             self._drop(peer)
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     async def close(self) -> None:
         """Hangs up, and returns when all connections are closed."""
         self.hang_up()
         while self._closing:
             await asyncio.gather(*self._closing)
-        if self._server is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._server.wait_closed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                for server in self._servers:
+                    await server.wait_closed()
 
     # What is sent
 

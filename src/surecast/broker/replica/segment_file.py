@@ -16,10 +16,10 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from surecast.broker.store_rows import unpack
-from surecast.protocol.paxos.checksums import crc_of
 
 __all__ = [
     "ENTRY_BYTES",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _MAGIC: Final = b"SCPX"
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _MARK: Final = 0xA553455A
 _HEAD: Final = struct.Struct(">4sIQQQII")
 _ENTRY: Final = struct.Struct(">4sIQI")
@@ -88,7 +88,7 @@ def make_head(head: Head) -> bytes:
 def entry_head(number: int, salt: int, table: bytes, values: Collection[bytes]) -> bytes:
     """What stands before a row, given as its table and its values."""
     size = len(table) + sum(map(len, values))
-    checksum = crc32(struct.pack(f">IQ{len(values)}I", size, number, *map(crc_of, values)), crc32(table, salt))
+    checksum = crc32(struct.pack(f">IQ{len(values)}I", size, number, *map(crc32, values)), crc32(table, salt))
     return _ENTRY.pack(_mark(salt), size, number, checksum)
 
 

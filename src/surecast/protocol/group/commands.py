@@ -149,10 +149,10 @@ def run_head(data: bytes, at: int, id_at: int, known: Heads) -> tuple[str, tuple
     return found
 
 
-def pack(replica: int, life: int, sequence: int, items: Decoded) -> bytes:
-    """A command of items.
+def pack(replica: int, life: int, sequence: int, items: Decoded) -> list[bytes]:
+    """A command of items, in pieces.
 
-    >>> command = pack(2, 1, 7, [(Item.LOST, 5, b"gone", None)])
+    >>> command = b"".join(pack(2, 1, 7, [(Item.LOST, 5, b"gone", None)]))
     >>> HEAD.unpack_from(command), list(items_of(command))
     ((2, 1, 7), [(3, 5, b'gone')])
     """
@@ -164,7 +164,7 @@ def pack(replica: int, life: int, sequence: int, items: Decoded) -> bytes:
         else:
             append(ITEM.pack(kind, connection, len(data)))
         append(data)
-    return b"".join(parts)
+    return parts
 
 
 def items_of(command: bytes) -> Iterator[tuple[int, int, bytes]]:

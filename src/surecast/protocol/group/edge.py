@@ -280,8 +280,8 @@ class Edge(Port):
         """What no connection sent: an administrator, the clock, the state of another replica."""
         self._add(kind, number, data, None)
 
-    def take(self, now: float) -> list[tuple[int, bytes]]:
-        """The next commands, by number, to be carried out; as many as may be under way."""
+    def take(self, now: float) -> list[tuple[int, list[bytes]]]:
+        """The next commands, by number and in pieces, to be carried out; as many as may be under way."""
         taken = []
         while self._items and len(self._under_way) < self.window:
             items = self._items

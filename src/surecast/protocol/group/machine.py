@@ -130,7 +130,11 @@ class GroupMachine:
     # What consensus calls.
 
     def execute(self, command: bytes, context: Context) -> bytes:
-        """Carries out a command, and those that had to wait for it.
+        """Carries out a command."""
+        return self.execute_in(command, 0, len(command), context)
+
+    def execute_in(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
+        """Carries out the command that stands there, and those that had to wait for it.
 
         Consensus may carry out the commands of a replica in another order than it sent them, when leaders change. What
         a client sent must stay in order, so a command waits here, in the replicated state, for those before it.
@@ -143,7 +147,7 @@ class GroupMachine:
         if context.time_us - self._swept_us >= _SWEEP_US:
             self._swept_us = context.time_us
             broker.sweep(now)
-        replica, life, sequence = HEAD.unpack_from(command)
+        replica, life, sequence = HEAD.unpack_from(data, begin)
         source = self.sources.get(replica)
         if source is None:
             source = self.sources[replica] = _Source()
@@ -152,11 +156,11 @@ class GroupMachine:
                 return b""
             self._begin(source, life, now)
         if sequence > source.next:
-            source.early[sequence] = command
+            source.early[sequence] = data[begin:end]
         elif sequence == source.next:
-            self._run(replica, source, command, now)
+            self._run(replica, source, data, begin, end, now)
             while source.early and (early := source.early.pop(source.next, None)) is not None:
-                self._run(replica, source, early, now)
+                self._run(replica, source, early, 0, len(early), now)
         for application in self.applications.values():
             self._publish(application.tick(context.time_us), now)
         return b""
@@ -228,7 +232,7 @@ class GroupMachine:
         source.early.clear()
         source.life, source.next = life, 1
 
-    def _run(self, replica: int, source: _Source, command: bytes, now: float) -> None:
+    def _run(self, replica: int, source: _Source, data: bytes, begin: int, end: int, now: float) -> None:
         sequence = source.next
         source.next = sequence + 1
         if replica == self.replica:
@@ -236,31 +240,31 @@ class GroupMachine:
             if decoded is not None:
                 self._run_decoded(source, decoded, now)
                 return
-        handlers, at, end = self._handlers, HEAD.size, len(command)
+        handlers, at = self._handlers, begin + HEAD.size
         while at < end:
-            kind, number, size = ITEM.unpack_from(command, at)
+            kind, number, size = ITEM.unpack_from(data, at)
             if kind == _RUN:
-                at = self._runs(source, command, at, now)
+                at = self._runs(source, data, at, end, now)
                 continue
             at += ITEM.size
-            handlers[kind](source, number, command[at : at + size], now)
+            handlers[kind](source, number, data[at : at + size], now)
             at += size
 
-    def _runs(self, source: _Source, command: bytes, at: int, now: float) -> int:
+    def _runs(self, source: _Source, data: bytes, at: int, end: int, now: float) -> int:
         """Takes RUN items from `at` on, at least one; where it stopped."""
         connections, broker = source.connections, self.broker
-        after = count_runs(command, at, connections, broker.incoming, self._heads, now)
+        after = count_runs(data, at, end, connections, broker.incoming, self._heads, now)
         if after > at:
             return after
-        runs, after = read_runs(command, at, connections, self._heads)
+        runs, after = read_runs(data, at, end, connections, self._heads)
         if after > at:
             broker.handle_runs(runs, now)
             return after
         # The limit of this very client may be crossed.
-        _, number, size = ITEM.unpack_from(command, at)
+        _, number, size = ITEM.unpack_from(data, at)
         at += ITEM.size
         after = at + int(size)
-        self._packets(source, number, command[at + RUN_BYTES : after], now)
+        self._packets(source, number, data[at + RUN_BYTES : after], now)
         return after
 
     def _run_decoded(self, source: _Source, decoded: Decoded, now: float) -> None:

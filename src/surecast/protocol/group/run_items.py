@@ -17,16 +17,16 @@ _OPEN: Final = Phase.OPEN  # a name of its own is found in a third of the time
 
 
 def count_runs(
-    command: bytes, at: int, connections: Mapping[int, Connection], ways: ShortWays, known: Heads, now: float
+    data: bytes, at: int, end: int, connections: Mapping[int, Connection], ways: ShortWays, known: Heads, now: float
 ) -> int:
-    """Takes RUN items from `at` on, as long as this replica has to do no more than count them; where it stopped.
+    """Takes RUN items between `at` and `end`, as long as this replica has only to count them; where it stopped.
 
     Counting changes nothing that the next item is judged by, so like runs are counted together.
     """
-    unpack, head_size, last = RUN_ITEM.unpack_from, RUN_ITEM.size, len(command) - RUN_ITEM.size
+    unpack, head_size, last = RUN_ITEM.unpack_from, RUN_ITEM.size, end - RUN_ITEM.size
     head, topic, version_5, length, groups, bytes_counted = b"", "", False, 1, None, 0
     while at <= last:
-        kind, number, size, run_length, id_at = unpack(command, at)
+        kind, number, size, run_length, id_at = unpack(data, at)
         connection = connections.get(number) if kind == _RUN else None
         size -= RUN_BYTES
         if (
@@ -38,11 +38,11 @@ def count_runs(
         ):
             break
         begin = at + head_size
-        if command[begin : begin + id_at] != head or connection.version_5 is not version_5:
+        if data[begin : begin + id_at] != head or connection.version_5 is not version_5:
             if groups is not None:
                 ways.count(groups, bytes_counted // length, bytes_counted)
-            head, version_5, length, bytes_counted = command[begin : begin + id_at], connection.version_5, run_length, 0
-            topic, flags = run_head(command, begin, id_at, known)
+            head, version_5, length, bytes_counted = data[begin : begin + id_at], connection.version_5, run_length, 0
+            topic, flags = run_head(data, begin, id_at, known)
             groups = ways.countable(topic, flags, length, version_5)
         if groups is None or not connection.allowed.get(topic):
             break
@@ -55,28 +55,28 @@ def count_runs(
 
 
 def read_runs(
-    command: bytes, at: int, connections: Mapping[int, Connection], known: Heads
+    data: bytes, at: int, end: int, connections: Mapping[int, Connection], known: Heads
 ) -> tuple[list[tuple[Connection, PublishRun]], int]:
-    """The runs of the RUN items from `at` on that begin as the first one does, and where they end.
+    """The runs of the RUN items between `at` and `end` that begin as the first one does, and where they stop.
 
     An item that is larger than the largest packet of its client ends them too: its packets must be looked at.
     """
     runs: list[tuple[Connection, PublishRun]] = []
-    head, last = b"", len(command) - RUN_ITEM.size
+    head, last = b"", end - RUN_ITEM.size
     while at <= last:
-        kind, number, size, length, id_at = RUN_ITEM.unpack_from(command, at)
+        kind, number, size, length, id_at = RUN_ITEM.unpack_from(data, at)
         begin = at + RUN_ITEM.size
-        if kind != _RUN or not command.startswith(head, begin):
+        if kind != _RUN or not data.startswith(head, begin):
             break
-        end = begin + size - RUN_BYTES
+        after = begin + size - RUN_BYTES
         connection = connections.get(number)
         if connection is not None:
-            if end - begin > connection.limits.packet_bytes_max:
+            if after - begin > connection.limits.packet_bytes_max:
                 break
-            head = command[begin : begin + id_at]
-            topic, flags = run_head(command, begin, id_at, known)
+            head = data[begin : begin + id_at]
+            topic, flags = run_head(data, begin, id_at, known)
             payload_at = id_at + 2 * (flags[0] > 0) + connection.version_5
-            count = (end - begin) // length
-            runs.append((connection, PublishRun(topic, flags, count, length, id_at, payload_at, command[begin:end])))
-        at = end
+            count = (after - begin) // length
+            runs.append((connection, PublishRun(topic, flags, count, length, id_at, payload_at, data[begin:after])))
+        at = after
     return runs, at

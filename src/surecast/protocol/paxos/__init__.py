@@ -1,8 +1,8 @@
 """A replicated state machine without sockets, clocks and disks: Multi-Paxos, Batch Paxos and Fast Paxos."""
 
-from surecast.protocol.paxos.batches import pack_requests
+from surecast.protocol.paxos.batches import Request, pack_requests
 from surecast.protocol.paxos.example_store import ExampleStore
-from surecast.protocol.paxos.handler import Context, Handler
+from surecast.protocol.paxos.handler import Context, Handler, InPlace
 from surecast.protocol.paxos.journal import Record
 from surecast.protocol.paxos.machine import Answer
 from surecast.protocol.paxos.membership import Configuration, replace_command
@@ -19,10 +19,12 @@ __all__ = [
     "Context",
     "ExampleStore",
     "Handler",
+    "InPlace",
     "Message",
     "PaxosSettings",
     "Record",
     "Replica",
+    "Request",
     "Turn",
     "Variant",
     "decode",

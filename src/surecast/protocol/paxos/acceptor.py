@@ -39,8 +39,7 @@ class Acceptor:
             return False
         voted = self.votes.get(slot)
         if voted is None or voted[0] < classic(ballot):
-            self.votes[slot] = (classic(ballot), value)
-            self.journal.vote(slot, classic(ballot), value)
+            self._vote(slot, classic(ballot), value)
         return True
 
     def accept_fast(self, ballot: int, slot: int, value: bytes) -> bool:
@@ -48,8 +47,7 @@ class Acceptor:
         voted = self.votes.get(slot)
         if ballot != self.promised or (voted is not None and voted[0] >= ballot) or self.closed.get(slot, 0) >= ballot:
             return False
-        self.votes[slot] = (ballot, value)
-        self.journal.vote(slot, ballot, value)
+        self._vote(slot, ballot, value)
         return True
 
     def close(self, ballot: int, slot: int) -> bool:
@@ -65,8 +63,15 @@ class Acceptor:
         """Keeps a chosen value in place of a vote that may be for another one."""
         voted = self.votes.get(slot)
         if voted is None or voted[1] != value:
-            self.votes[slot] = (CHOSEN, value)
-            self.journal.vote(slot, CHOSEN, value)
+            self._vote(slot, CHOSEN, value)
+
+    def _vote(self, slot: int, ballot: int, value: bytes) -> None:
+        """Puts a vote in the place of an earlier one."""
+        voted = self.votes.get(slot)
+        if voted is not None and voted[0] != ballot:
+            self.journal.forget_vote(slot, voted[0])
+        self.votes[slot] = (ballot, value)
+        self.journal.vote(slot, ballot, value)
 
     def after(self, slot: int) -> tuple[tuple[int, int, bytes], ...]:
         """All votes after an instance: what a promise tells."""
@@ -75,8 +80,7 @@ class Acceptor:
     def truncate(self, slot: int) -> None:
         """Forgets everything up to an instance."""
         for number in [number for number in self.votes if number <= slot]:
-            del self.votes[number]
-            self.journal.forget_vote(number)
+            self.journal.forget_vote(number, self.votes.pop(number)[0])
         for number in [number for number in self.closed if number <= slot]:
             del self.closed[number]
             self.journal.forget_close(number)

@@ -4,21 +4,23 @@
     segment  = origin:2 number:8 size:4 requests
     requests = count:4 (client:8 sequence:8 size:4)*count payload*count
 
-A segment is what one replica took from its clients in one go. It is built once, and from then on copied as a whole:
-forwarding, proposing, voting and storing cost the same for one request as for a thousand.
+A segment is what one replica took from its clients in one go. Its pieces are joined once, when it becomes part of a
+value, and from then on it is handed on as a whole: forwarding, proposing, voting and storing cost the same for one
+request as for a thousand.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from surecast.errors import PeerError
 
 __all__ = [
     "NOOP",
-    "SEGMENT_BYTES",
+    "Request",
+    "Segment",
     "check_requests",
     "check_segments",
     "check_value",
@@ -26,7 +28,6 @@ __all__ = [
     "make_segment",
     "names_of",
     "pack_requests",
-    "segment_key",
     "segments_of",
     "stamp_of",
     "walk",
@@ -35,32 +36,68 @@ __all__ = [
 NOOP: Final = b""
 _STAMP: Final = struct.Struct(">Q")
 _SEGMENT: Final = struct.Struct(">HQI")
-SEGMENT_BYTES: Final = _SEGMENT.size
-"""Where the requests of a segment begin."""
 _COUNT: Final = struct.Struct(">I")
 _REQUEST: Final = struct.Struct(">QQI")
 
+Request = tuple[int, int, bytes | list[bytes]]
+"""A client, its sequence number, and a command, whole or in pieces."""
 
-def pack_requests(requests: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """Requests, each of a client, its sequence number and a command, as one piece.
 
-    >>> list(walk(pack_requests([(7, 1, b"ab"), (8, 1, b"")])))
-    [(7, 1, b'ab'), (8, 1, b'')]
+class Segment(NamedTuple):
+    """A segment in pieces, the first of which goes beyond its table of requests; and its size."""
+
+    pieces: Sequence[bytes]
+    size: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The replica that took it, and its number there."""
+        origin, number, _ = _SEGMENT.unpack_from(self.pieces[0])
+        return origin, number
+
+    def names(self) -> Iterator[tuple[int, int, int]]:
+        """Client, sequence number and size of each request."""
+        return names_of(self.pieces[0], _SEGMENT.size)
+
+    def whole(self) -> bytes:
+        """In one piece."""
+        return b"".join(self.pieces)
+
+
+def pack_requests(requests: Sequence[Request]) -> bytes:
+    """Requests in one piece.
+
+    >>> data = pack_requests([(7, 1, b"ab"), (8, 1, [b"c", b"d"])])
+    >>> [(client, sequence, data[at:end]) for client, sequence, at, end in walk(data)]
+    [(7, 1, b'ab'), (8, 1, b'cd')]
     """
-    pack = _REQUEST.pack
-    table = [pack(client, sequence, len(command)) for client, sequence, command in requests]
-    return b"".join([_COUNT.pack(len(requests)), *table, *[command for _, _, command in requests]])
+    return b"".join(_pieces(requests))
 
 
-def walk(data: bytes, at: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """The requests of a piece that begins at `at`, in order."""
+def _pieces(requests: Sequence[Request]) -> list[bytes]:
+    """Requests in pieces: the table, then the commands."""
+    table, commands, pack = [_COUNT.pack(len(requests))], [], _REQUEST.pack
+    for client, sequence, command in requests:
+        if isinstance(command, bytes):
+            commands.append(command)
+            size = len(command)
+        else:
+            commands += command
+            size = sum(map(len, command))
+        table.append(pack(client, sequence, size))
+    return [b"".join(table), *commands]
+
+
+def walk(data: bytes, at: int = 0) -> Iterator[tuple[int, int, int, int]]:
+    """The requests of a piece that begins at `at`, in order: client, sequence number, and where the command stands."""
     (count,) = _COUNT.unpack_from(data, at)
     first, unpack, size = at + _COUNT.size, _REQUEST.unpack_from, _REQUEST.size
     at = first + count * size
     for row in range(first, at, size):
         client, sequence, length = unpack(data, row)
-        yield client, sequence, data[at : at + length]
-        at += length
+        end = at + length
+        yield client, sequence, at, end
+        at = end
 
 
 def names_of(requests: bytes, at: int = 0) -> Iterator[tuple[int, int, int]]:
@@ -70,20 +107,20 @@ def names_of(requests: bytes, at: int = 0) -> Iterator[tuple[int, int, int]]:
     return _REQUEST.iter_unpack(memoryview(requests)[at : at + count * _REQUEST.size])
 
 
-def make_segment(origin: int, number: int, requests: bytes) -> bytes:
-    """Requests with the replica that took them and its count of them."""
-    return _SEGMENT.pack(origin, number, len(requests)) + requests
+def make_segment(origin: int, number: int, requests: Sequence[Request] | bytes) -> Segment:
+    """Requests, or a piece of them, with the replica that took them and its count of them."""
+    if isinstance(requests, bytes):
+        size = len(requests)
+        return Segment((_SEGMENT.pack(origin, number, size) + requests,), _SEGMENT.size + size)
+    pieces = _pieces(requests)
+    size = sum(map(len, pieces))
+    pieces[0] = _SEGMENT.pack(origin, number, size) + pieces[0]
+    return Segment(pieces, _SEGMENT.size + size)
 
 
-def segment_key(segment: bytes) -> tuple[int, int]:
-    """The origin of a segment, and its number there."""
-    origin, number, _ = _SEGMENT.unpack_from(segment)
-    return origin, number
-
-
-def join_segments(stamp_us: int, segments: Iterable[bytes]) -> bytes:
+def join_segments(stamp_us: int, segments: Iterable[Segment]) -> bytes:
     """A value of several segments."""
-    return b"".join((_STAMP.pack(stamp_us), *segments))
+    return b"".join([_STAMP.pack(stamp_us), *[piece for segment in segments for piece in segment.pieces]])
 
 
 def stamp_of(value: bytes) -> int:
@@ -95,7 +132,7 @@ def stamp_of(value: bytes) -> int:
 def segments_of(value: bytes) -> Iterator[tuple[int, int, int]]:
     """Origin and number of each segment, and where its requests begin; none where there is no operation.
 
-    >>> list(segments_of(join_segments(5, [make_segment(1, 9, b"")])))
+    >>> list(segments_of(join_segments(5, [make_segment(1, 9, [])])))
     [(1, 9, 22)]
     """
     at, end, head = _STAMP.size, len(value), _SEGMENT.size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surecast.protocol.paxos.batches import join_segments
+from surecast.protocol.paxos.batches import Segment, join_segments
 from surecast.protocol.paxos.membership import Configuration
 from surecast.protocol.paxos.messages import Propose, Voted
 from surecast.protocol.paxos.node import Node
@@ -19,7 +19,7 @@ class FastTrack:
         self.first = 1
         self.last = 0
         self.tallies: dict[int, dict[int, bytes]] = {}
-        self.own: dict[int, list[bytes]] = {}
+        self.own: dict[int, list[Segment]] = {}
         self._next = 1
 
     def _turn_to(self, ballot: int) -> None:
@@ -54,7 +54,7 @@ class FastTrack:
         slot = max(self._next, self.first, self.node.applied + 1)
         return slot if slot <= self.last and self.ballot == self.node.acceptor.promised else 0
 
-    def propose(self, slot: int, segments: list[bytes], stamp_us: int) -> Propose:
+    def propose(self, slot: int, segments: list[Segment], stamp_us: int) -> Propose:
         """An own proposal to all acceptors; the own acceptor gets the returned one."""
         message = Propose(self.ballot, slot, join_segments(stamp_us, segments))
         self.own[slot] = segments
@@ -86,7 +86,7 @@ class FastTrack:
                 counts[digest] = counts.get(digest, 0) + 1
         return next((digest for digest, count in counts.items() if count >= configuration.fast_quorum), None)
 
-    def applied(self, slot: int) -> list[bytes]:
+    def applied(self, slot: int) -> list[Segment]:
         """Forgets a decided instance; the segments that this replica had proposed there."""
         self.tallies.pop(slot, None)
         return self.own.pop(slot, [])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Context", "Handler"]
+__all__ = ["Context", "Handler", "InPlace"]
 
 
 @dataclass(slots=True)
@@ -30,3 +30,11 @@ class Handler(Protocol):
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot; empty bytes are the initial state."""
+
+
+@runtime_checkable
+class InPlace(Protocol):
+    """What a handler of large commands may offer beside `execute`: then they are not copied for it."""
+
+    def execute_in(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
+        """Carries out the command `data[begin:end]` and answers it."""

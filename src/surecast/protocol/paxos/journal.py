@@ -2,7 +2,7 @@
 
     Pi              who it is: number, token, incarnation, and the founding members
     Pp              the ballot it promised
-    Pv SLOT         its vote on an instance: value, then ballot, so that the checksum of the value is of use
+    Pv SLOT BALLOT  its vote on an instance: the value
     Pk SLOT         the ballot for which it closed an instance to fast votes
     Pc              how far it knows instances to be chosen; its votes up to there are for the chosen values
     Ps              its snapshot: the instance, the number of pieces
@@ -17,16 +17,15 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
-from zlib import crc32
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.paxos.checksums import crc_of, remember
 
 __all__ = ["Journal", "Record", "Restored", "read_records"]
 
 Record = tuple[bytes, bytes | None]
 
 _NUMBER: Final = struct.Struct(">Q")
+_VOTE: Final = struct.Struct(">2sQQ")
 _IDENTITY: Final = struct.Struct(">HQQ")
 _SNAPSHOT: Final = struct.Struct(">QI")
 _PIECE_BYTES: Final = 1 << 20
@@ -60,19 +59,16 @@ class Journal:
         self.records.append((b"Pp", _NUMBER.pack(ballot)))
 
     def vote(self, slot: int, ballot: int, value: bytes) -> None:
-        """Writes a vote over an earlier one."""
-        tail = _NUMBER.pack(ballot)
-        vote = value + tail
-        remember(vote, crc32(tail, crc_of(value)))  # the store needs it
-        self.records.append((b"Pv" + _NUMBER.pack(slot), vote))
+        """Writes a vote. The ballot is part of the key, so that the value need not be copied."""
+        self.records.append((_VOTE.pack(b"Pv", slot, ballot), value))
 
     def close(self, slot: int, ballot: int) -> None:
         """Writes that an instance is closed to fast votes of a ballot."""
         self.records.append((b"Pk" + _NUMBER.pack(slot), _NUMBER.pack(ballot)))
 
-    def forget_vote(self, slot: int) -> None:
+    def forget_vote(self, slot: int, ballot: int) -> None:
         """Deletes a vote."""
-        self.records.append((b"Pv" + _NUMBER.pack(slot), None))
+        self.records.append((_VOTE.pack(b"Pv", slot, ballot), None))
 
     def forget_close(self, slot: int) -> None:
         """Deletes a closing."""
@@ -125,7 +121,8 @@ def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
         elif kind == b"Pp":
             (found.promised,) = _NUMBER.unpack(value)
         elif kind == b"Pv":
-            found.votes[int.from_bytes(key[2:], "big")] = (int.from_bytes(value[-8:], "big"), value[:-8])
+            _, slot, ballot = _VOTE.unpack(key)
+            found.votes[slot] = (ballot, value)
         elif kind == b"Pk":
             (found.closed[int.from_bytes(key[2:], "big")],) = _NUMBER.unpack(value)
         elif kind == b"Pc":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from surecast.protocol.paxos.batches import NOOP, join_segments, segment_key
+from surecast.protocol.paxos.batches import NOOP, Segment, join_segments
 from surecast.protocol.paxos.messages import Accept, Accepted, Chosen, Prepare, Promise
 from surecast.protocol.paxos.node import Node
 from surecast.protocol.paxos.quorums import Vote, pick_value
@@ -58,7 +58,7 @@ class Leader:
         self.instances: dict[int, Instance] = {}
         self.decided: set[int] = set()  # instances that votes in this ballot chose, not yet applied
         self.peers_applied: dict[int, int] = {}
-        self.queue: deque[bytes] = deque()
+        self.queue: deque[Segment] = deque()
         self.queue_bytes = 0
         self.held: set[tuple[int, int]] = set()
         self.asked_s = 0.0
@@ -195,9 +195,9 @@ class Leader:
         tell_s = self.node.settings.tell_s
         return self._proposed_s + tell_s if self._gap_s < tell_s and self.said_applied >= 0 else self.node.now
 
-    def enqueue(self, segment: bytes) -> None:
+    def enqueue(self, segment: Segment) -> None:
         """Takes requests, each segment once, as many as the queue holds; the origin of the others comes again."""
-        key = segment_key(segment)
+        key = segment.key
         if key in self.held:
             return
         if self.node.machine.cached(segment) is not None:
@@ -205,26 +205,26 @@ class Leader:
                 "requests carried out before"
             )  # P2S Algorithm 1, line 23; the origin has or gets the replies
             return
-        if self.queue_bytes + len(segment) > self.node.settings.queue_bytes_max:
+        if self.queue_bytes + segment.size > self.node.settings.queue_bytes_max:
             self.node.count("requests beyond the leader's queue")
             return
         self.held.add(key)
         self.queue.append(segment)
-        self.queue_bytes += len(segment)
+        self.queue_bytes += segment.size
 
-    def return_to_queue(self, segment: bytes) -> None:
+    def return_to_queue(self, segment: Segment) -> None:
         """Takes requests back that lost a fast instance."""
-        if self.leads and segment_key(segment) in self.held:
+        if self.leads and segment.key in self.held:
             self.queue.appendleft(segment)
-            self.queue_bytes += len(segment)
+            self.queue_bytes += segment.size
 
-    def take_batch(self) -> list[bytes]:
+    def take_batch(self) -> list[Segment]:
         """As many waiting segments as go into one value."""
-        segments: list[bytes] = []
+        segments: list[Segment] = []
         size = 0
-        while self.queue and (not segments or size + len(self.queue[0]) <= self.node.settings.value_bytes_max):
+        while self.queue and (not segments or size + self.queue[0].size <= self.node.settings.value_bytes_max):
             segment = self.queue.popleft()
-            size += len(segment)
+            size += segment.size
             segments.append(segment)
         self.queue_bytes -= size
         return segments

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from surecast.protocol.paxos.batches import segment_key
 from surecast.protocol.paxos.fast_coordinator import FastCoordinator
 from surecast.protocol.paxos.fast_track import FastTrack
 from surecast.protocol.paxos.leader import Leader
@@ -105,7 +104,7 @@ class Learner:
         """Own proposals that lost the instance go again."""
         self._coordinator.applied(slot)
         for segment in self._track.applied(slot):
-            key = segment_key(segment)
+            key = segment.key
             if key not in keys:
                 self._leader.return_to_queue(segment)
                 if key[0] == self._node.id and not self._leader.leads:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
+from zlib_ng.zlib_ng import crc32
+
 from surecast.errors import PeerError
-from surecast.protocol.paxos.batches import SEGMENT_BYTES, names_of, segments_of, stamp_of, walk
-from surecast.protocol.paxos.checksums import crc_of
-from surecast.protocol.paxos.handler import Context, Handler
+from surecast.protocol.paxos.batches import Segment, segments_of, stamp_of, walk
+from surecast.protocol.paxos.handler import Context, Handler, InPlace
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.replies import ReplyCache
 from surecast.protocol.paxos.settings import PaxosSettings
@@ -31,10 +32,10 @@ _EXPIRE_EVERY: Final = 256
 class Machine:
     """Applies chosen values in order. Two machines that applied the same values are equal in every respect.
 
-    >>> from surecast.protocol.paxos.batches import join_segments, make_segment, pack_requests
+    >>> from surecast.protocol.paxos.batches import join_segments, make_segment
     >>> from surecast.protocol.paxos.example_store import ExampleStore, incr
     >>> machine = Machine(ExampleStore(), Membership.founding([1], 10), PaxosSettings())
-    >>> value = join_segments(5, [make_segment(1, 1, pack_requests([(7, 1, incr(b"k"))]))])
+    >>> value = join_segments(5, [make_segment(1, 1, [(7, 1, incr(b"k"))])])
     >>> machine.apply(value, replica=1)
     [(1, 1, [(7, 1, b'+1')])]
     >>> machine.apply(value, replica=1), machine.applied
@@ -45,6 +46,7 @@ class Machine:
         self, handler: Handler, membership: Membership, settings: PaxosSettings, observer: Observer | None = None
     ):
         self.handler = handler
+        self._execute_in = handler.execute_in if isinstance(handler, InPlace) else self._execute_copy
         self.observer = observer
         self.membership = membership
         self.cache = ReplyCache(settings.reply_window, settings.clients_max, int(settings.client_expiry_s * 1e6))
@@ -55,7 +57,7 @@ class Machine:
     def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
         """Applies the next value: its segments by origin and number, with the answers where `replica` is the origin."""
         self.applied = slot = self.applied + 1
-        self.hash = sha256(_LINK.pack(self.hash, crc_of(value), len(value))).digest()[:16]
+        self.hash = sha256(_LINK.pack(self.hash, crc32(value), len(value))).digest()[:16]
         context = self.context
         context.slot = slot
         # Whoever proposed may have had a slow clock; the time of the log never goes back.
@@ -72,20 +74,20 @@ class Machine:
 
     def _execute(self, value: bytes, at: int, context: Context, wanted: bool) -> list[Answer] | None:
         """P2S Algorithm 1, lines 23 to 25: a new request is carried out, an old one answered from the queue."""
-        execute, cache, time_us = self.handler.execute, self.cache, context.time_us
+        execute, cache, time_us = self._execute_in, self.cache, context.time_us
         window, sessions = cache.window, cache.sessions
         answers: list[Answer] = []
-        for client, sequence, command in walk(value, at):
+        for client, sequence, begin, end in walk(value, at):
             session = sessions.get(client)
             if session is None:
                 if client == CONFIGURATION_CLIENT:
-                    answers.append((client, sequence, self.membership.execute(context.slot, command)))
+                    answers.append((client, sequence, self.membership.execute(context.slot, value[begin:end])))
                     continue
                 session = cache.session(client)
             session.last_us = time_us
             reply: bytes | None
             if sequence == session.highest + 1:  # the usual case; what `Session.add` does, without calling it
-                reply = session.replies[sequence] = execute(command, context)
+                reply = session.replies[sequence] = execute(value, begin, end, context)
                 session.highest = sequence
                 if sequence - window > session.floor:
                     session.floor = sequence - window
@@ -93,16 +95,19 @@ class Machine:
             else:
                 reply = session.replies.get(sequence)
                 if reply is None and sequence > session.floor:
-                    reply = execute(command, context)
+                    reply = execute(value, begin, end, context)
                     session.add(sequence, reply, window)
             if wanted:
                 answers.append((client, sequence, reply))
         return answers if wanted else None
 
-    def cached(self, segment: bytes) -> list[Answer] | None:
+    def _execute_copy(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
+        return self.handler.execute(data[begin:end], context)
+
+    def cached(self, segment: Segment) -> list[Answer] | None:
         """The answers to the requests of a segment that were all carried out before; None as soon as one may be new."""
         answers: list[Answer] = []
-        for client, sequence, _ in names_of(segment, SEGMENT_BYTES):
+        for client, sequence, _ in segment.names():
             session = self.cache.sessions.get(client)
             reply = None if session is None else session.replies.get(sequence)
             if session is None or (reply is None and sequence > session.floor):

@@ -15,7 +15,7 @@ from typing import Any
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.ballots import owner_of
-from surecast.protocol.paxos.batches import check_requests, pack_requests
+from surecast.protocol.paxos.batches import Request, Segment, check_requests
 from surecast.protocol.paxos.catch_up import CatchUp
 from surecast.protocol.paxos.election import Election
 from surecast.protocol.paxos.fast_coordinator import FastCoordinator
@@ -169,16 +169,15 @@ class Replica:
         """Whether this replica leads, as far as it knows."""
         return self.leader.leads
 
-    def submit(self, requests: Sequence[tuple[int, int, bytes]] | bytes, now: float) -> int:
-        """Takes requests of clients, each of client, sequence number and command, or packed by `pack_requests`.
+    def submit(self, requests: Sequence[Request] | bytes, now: float) -> int:
+        """Takes requests of clients, one by one or packed by `pack_requests`.
 
         Returns the number under which the replies will come out of a turn. OverloadError where too many wait.
         """
         self.node.now = now
         if isinstance(requests, bytes):
             check_requests(requests)
-            return self.submissions.submit(requests)
-        return self.submissions.submit(pack_requests(requests))
+        return self.submissions.submit(requests)
 
     def replace(self, old: int, new: int, token: int, now: float) -> int:
         """Asks for a change of the membership: a new replica, created with this token, replaces an old one."""
@@ -330,7 +329,8 @@ class Replica:
                 proposal = self.track.propose(slot, self.submissions.take(settings.value_bytes_max), self._stamp_us())
                 self.voter.on_propose(proposal)
             elif node.leader_alive() and node.leader != node.id and node.started:
-                node.send(node.leader, m.Forward(tuple(self.submissions.take(settings.value_bytes_max))))
+                taken = self.submissions.take(settings.value_bytes_max)
+                node.send(node.leader, m.Forward(tuple([segment.whole() for segment in taken])))
             else:
                 return
 
@@ -464,8 +464,8 @@ class Replica:
             self.node.count("requests sent to a replica that does not lead", len(message.segments))
             return
         self.leader.hurry(sender)
-        for segment in message.segments:
-            self.leader.enqueue(segment)
+        for data in message.segments:
+            self.leader.enqueue(Segment((data,), len(data)))
 
     def _on_fetch(self, sender: int, message: m.Fetch) -> None:
         if not self.catch_up.on_fetch(sender, message):

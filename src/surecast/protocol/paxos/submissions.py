@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from surecast.errors import OverloadError
-from surecast.protocol.paxos.batches import make_segment
+from surecast.protocol.paxos.batches import Request, Segment, make_segment
 from surecast.protocol.paxos.machine import Answer
 from surecast.protocol.paxos.node import Node
 
@@ -16,30 +18,31 @@ class Submissions:
     def __init__(self, node: Node, incarnation: int):
         self.node = node
         self.number = incarnation << 32
-        self.segments: dict[int, bytes] = {}
+        self.segments: dict[int, Segment] = {}
         self.sent_s: dict[int, float] = {}
         self.fresh: dict[int, None] = {}
         self.bytes = 0
 
-    def submit(self, requests: bytes) -> int:
+    def submit(self, requests: Sequence[Request] | bytes) -> int:
         """Takes requests; OverloadError where too many wait already."""
-        if self.bytes + len(requests) > self.node.settings.queue_bytes_max:
+        segment = make_segment(self.node.id, self.number + 1, requests)
+        if self.bytes + segment.size > self.node.settings.queue_bytes_max:
             self.node.count("requests beyond the queue")
             raise OverloadError(
                 f"paxos replica {self.node.id}: {self.bytes} bytes of requests are under way, and "
                 f"queue_bytes_max is {self.node.settings.queue_bytes_max}; send them again later"
             )
         self.number += 1
-        self.segments[self.number] = make_segment(self.node.id, self.number, requests)
+        self.segments[self.number] = segment
         self.fresh[self.number] = None
-        self.bytes += len(requests)
+        self.bytes += segment.size
         return self.number
 
     def done(self, number: int) -> None:
         """A segment is applied."""
         segment = self.segments.pop(number, None)
         if segment is not None:
-            self.bytes = max(0, self.bytes - len(segment) + 14)
+            self.bytes -= segment.size
             self.fresh.pop(number, None)
             self.sent_s.pop(number, None)
 
@@ -72,16 +75,16 @@ class Submissions:
                 self.done(number)
         return found
 
-    def take(self, bytes_max: int) -> list[bytes]:
+    def take(self, bytes_max: int) -> list[Segment]:
         """The next segments to send, at least one where there is one."""
-        taken: list[bytes] = []
+        taken: list[Segment] = []
         size = 0
         for number in list(self.fresh):
             segment = self.segments[number]
-            if taken and size + len(segment) > bytes_max:
+            if taken and size + segment.size > bytes_max:
                 break
             taken.append(segment)
-            size += len(segment)
+            size += segment.size
             del self.fresh[number]
             self.sent_s[number] = self.node.now
         return taken

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from zlib_ng.zlib_ng import crc32
+
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import check_segments, check_value
-from surecast.protocol.paxos.checksums import crc_of
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
@@ -76,7 +77,7 @@ def encode_parts(message: m.Message) -> tuple[bytes, bytes]:
     form = _FORMS[number]
     if form.tail == "checked":
         *numbers, value = form.fields(message)
-        return form.layout.pack(VERSION, number, *numbers, crc_of(value)), value
+        return form.layout.pack(VERSION, number, *numbers, crc32(value)), value
     return _encode(form, number, form.fields(message)), b""
 
 
@@ -113,7 +114,7 @@ def decode(data: bytes) -> m.Message:
     if form.tail == "checked":
         _, _, *numbers, checksum = form.layout.unpack_from(data)
         value = bytes(data[size:])
-        if crc_of(value) != checksum:
+        if crc32(value) != checksum:
             raise PeerError("paxos message: a value does not have the checksum that was sent with it")
         check_value(value)  # a damaged one must not reach a vote
         return form.kind(*[*numbers, value])

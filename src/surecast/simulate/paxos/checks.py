@@ -65,9 +65,9 @@ class Replay:
                 raise Violation(f"agreement: instance {slot} was applied by nobody, but later ones were")
             value = ledger.values[slot]
             for _, _, at in segments_of(value):
-                for client, sequence, command in walk(value, at):
+                for client, sequence, begin, end in walk(value, at):
                     if client:
-                        self._execute(ledger, client, sequence, command)
+                        self._execute(ledger, client, sequence, value[begin:end])
 
     def _execute(self, ledger: Ledger, client: int, sequence: int, command: bytes) -> None:
         key = (client, sequence)
