@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.protocol.group.world import with_packets
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.group import Edge, GroupMachine
 from surecast.protocol.group import machine as group_machine
-from surecast.protocol.group.commands import HEAD, RUN_BYTES, Decoded, Heads, Item, items_of, pack
+from surecast.protocol.group.commands import HEAD, Happening, Item, items_of, pack
 from surecast.protocol.group.member import Member
 from surecast.protocol.group.run_items import count_runs, read_runs
 from surecast.protocol.mqtt import (
@@ -24,6 +25,7 @@ from surecast.protocol.mqtt import (
     Subscription,
     encode,
 )
+from surecast.protocol.mqtt.runs import pattern_of
 from surecast.protocol.paxos import Context
 
 SETTINGS = BrokerSettings(packet_bytes_max=4_000)
@@ -56,16 +58,10 @@ class Pair:
         for _, pieces in self.edge.take(5.0):
             command = b"".join(pieces)
             context = Context(1, 5_000_000)
-            items = list(items_of(command))
-            self.kinds += [kind for kind, _, _ in items]
-            as_packets: Decoded = [
-                (Item.PACKETS, number, data[RUN_BYTES:], None) if kind == Item.RUN else (kind, number, data, None)
-                for kind, number, data in items
-            ]
+            self.kinds += [kind for kind, _, _ in items_of(command)]
             self.home.execute(command, context)
             self.told.execute_in(b"before" + command + b"after", 6, 6 + len(command), context)
-            replica, life, sequence = HEAD.unpack_from(command)
-            self.plain.execute(b"".join(pack(replica, life, sequence, as_packets)), context)
+            self.plain.execute(with_packets(command), context)
 
     def enter(self, name: str, version: int) -> Member:
         connection = self.edge.open(Origin(peer=name), 5.0)
@@ -91,7 +87,7 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
     for count in (2, 5, 40):
         pair.edge.receive(writer, messages(version, qos, count, retain=retain, dup=dup and qos > 0), 5.0)
         pair.step()
-    assert Item.RUN in pair.kinds
+    assert Item.RUNS in pair.kinds
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
     assert pair.told.broker.tally.published == 47
 
@@ -102,11 +98,9 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
     """What is sent is sent by the home of the readers; the state is the same everywhere, with single messages too."""
     counted: list[bool] = []
 
-    def watched(
-        data: bytes, at: int, end: int, connections: dict[int, Connection], ways: ShortWays, known: Heads, now: float
-    ) -> int:
-        after = count_runs(data, at, end, connections, ways, known, now)
-        counted.append(after == end)
+    def watched(data: bytes, at: int, connections: dict[int, Connection], ways: ShortWays, now: float) -> int:
+        after = count_runs(data, at, connections, ways, now)
+        counted.append(after > at)
         return after
 
     monkeypatch.setattr(group_machine, "count_runs", watched)
@@ -119,7 +113,7 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
         pair.step()
     # The first message asks whether the client may publish; after that nothing is left to do but to count.
     assert counted == [False, True, True, True, True]
-    assert pair.kinds.count(Item.RUN) == 5
+    assert pair.kinds.count(Item.RUNS) == 5
     assert pair.told.snapshot() == pair.home.snapshot()
     for machine in (pair.home, pair.told, pair.plain):
         machine.broker.routes.settle()
@@ -141,7 +135,7 @@ def test_other_packets_among_them_are_told_as_packets() -> None:
     writer = pair.enter("writer", V311)
     pair.edge.receive(writer, messages(V311, 1, 3) + b"\xc0\x00" + messages(V311, 1, 3), 5.0)
     pair.step()
-    assert Item.RUN not in pair.kinds
+    assert Item.RUNS not in pair.kinds
     assert pair.told.snapshot() == pair.home.snapshot()
 
 
@@ -163,14 +157,17 @@ def test_the_longest_topics_go_through(size: int, qos: int, version: int, monkey
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int) -> None:
-    connection = Connection(7, Origin(), Decoder(), 5.0)
-    connection.version_5 = version == V5
     data = messages(version, qos, 3, size=size)
     for run in Decoder(version=version).feed_runs(data):
         if isinstance(run, PublishRun):
-            command = b"".join(pack(1, 1, 1, [(Item.RUN, 7, run.data, [run]), (Item.TICK, 0, b"", None)]))
-            (_, number, item), tick = items_of(command)
-            assert (number, item[RUN_BYTES:], tick) == (7, data, (Item.TICK, 0, b""))
-            runs, after = read_runs(command, HEAD.size, len(command), {7: connection}, {})
-            assert runs == [(connection, run)]
-            assert list(items_of(command[: HEAD.size] + command[after:])) == [tick]
+            pattern = pattern_of(run.data[: run.id_at], run.length, run.payload_at)
+            assert pattern.version_5 is (version == V5)
+            items: list[Happening] = [(Item.RUNS, number, run.data, pattern) for number in (7, 9, 7)]
+            pieces, decoded = pack(1, 1, 1, [*items, (Item.TICK, 0, b"", None)])
+            command = b"".join(pieces)
+            assert [kind for kind, _, _ in items_of(command)] == [Item.RUNS, Item.TICK]
+            runs, after = read_runs(command, HEAD.size)
+            assert decoded == [runs, (Item.TICK, 0, b"", None)]
+            assert runs == (pattern, [7, 9, 7], [run.data] * 3)
+            assert pattern.run(run.data) == run
+            assert list(items_of(command[: HEAD.size] + command[after:])) == [(Item.TICK, 0, b"")]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.protocol.group.world import with_packets
 
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, LimitTable, Origin
+from surecast.protocol.broker import Broker, BrokerSettings, LimitTable, Origin
 from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.snapshot import encode_state
 from surecast.protocol.group import Edge, GroupMachine
-from surecast.protocol.group.commands import HEAD, RUN_BYTES, Decoded, Item, items_of, pack
+from surecast.protocol.group.commands import Item
 from surecast.protocol.group.member import Member
 from surecast.protocol.mqtt import (
     V5,
@@ -24,7 +26,6 @@ from surecast.protocol.mqtt import (
     Packet,
     Puback,
     Publish,
-    PublishRun,
     ReasonCode,
     Subscribe,
     Subscription,
@@ -72,15 +73,10 @@ class Side:
             command = b"".join(pieces)
             self.commands += 1
             context = Context(self.commands, 5_000_000)
-            as_packets: Decoded = [
-                (Item.PACKETS, number, data[RUN_BYTES:], None) if kind == Item.RUN else (kind, number, data, None)
-                for kind, number, data in items_of(command)
-            ]
             home, told, plain = self.machines
             home.execute(command, context)
             told.execute_in(b"before" + command + b"after", 6, 6 + len(command), context)
-            replica, life, sequence = HEAD.unpack_from(command)
-            plain.execute(b"".join(pack(replica, life, sequence, as_packets)), context)
+            plain.execute(with_packets(command), context)
 
     def enter(self, name: str, version: int) -> None:
         connection = self.edge.open(Origin(peer=name), 5.0)
@@ -242,8 +238,8 @@ def test_other_limits_between_two_runs_are_seen(monkeypatch: pytest.MonkeyPatch)
     taken: list[int] = []
     publish_alike = ShortWays.publish_alike
 
-    def watched(ways: ShortWays, runs: list[tuple[Connection, PublishRun]], at: int, now: float) -> int:
-        taken.append(publish_alike(ways, runs, at, now))
+    def watched(ways: ShortWays, *asked: Any) -> int:
+        taken.append(publish_alike(ways, *asked))
         return taken[-1]
 
     monkeypatch.setattr(ShortWays, "publish_alike", watched)

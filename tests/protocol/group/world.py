@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.group import Application, Edge, GroupMachine, Port
-from surecast.protocol.group.commands import HEAD
+from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack
+from surecast.protocol.group.run_items import read_runs
 from surecast.protocol.mqtt import (
     V5,
     Connack,
@@ -29,7 +30,21 @@ from surecast.protocol.mqtt import (
 )
 from surecast.protocol.paxos import Context
 
-__all__ = ["Client", "Site", "World"]
+__all__ = ["Client", "Site", "World", "with_packets"]
+
+
+def with_packets(command: bytes) -> bytes:
+    """The same command with the packets that its runs stand for."""
+    items: list[Happening] = []
+    at = HEAD.size
+    for kind, number, data in items_of(command):
+        if kind == Item.RUNS:
+            runs, _ = read_runs(command, at)
+            items += [(Item.PACKETS, *one, None) for one in zip(runs.numbers, runs.pieces, strict=True)]
+        else:
+            items.append((kind, number, data, None))
+        at += ITEM.size + len(data)
+    return b"".join(pack(*HEAD.unpack_from(command), items)[0])
 
 
 class Site:

@@ -52,12 +52,13 @@ class Door(asyncio.Protocol):
 
     hello: Hello
 
-    def __init__(self, house: House, frame_bytes_max: int, write_bytes_max: int = 1 << 20):
+    def __init__(self, house: House, frame_bytes_max: int, write_bytes_max: int = 1 << 20, in_place: bool = False):
         self.house = house
         self.is_open = False
         self.is_slow = False
         self.address = ""
         self._frame_bytes_max = frame_bytes_max
+        self._in_place = in_place
         self._write_bytes_max = write_bytes_max
         self._reader = FrameReader(HELLO_BYTES_MAX)
         self._said: tuple[bytes, ...] = ()
@@ -114,7 +115,7 @@ class Door(asyncio.Protocol):
 
     def _enter(self) -> None:
         self.write(frame(welcome(self.house.secret_of(self.hello.role), self.house.welcome(self.hello), *self._said)))
-        self._reader.bytes_max = self._frame_bytes_max
+        self._reader.bytes_max, self._reader.in_place = self._frame_bytes_max, self._in_place
         self._wait_no_more()
         self.is_open = True
         self.house.entered(self)

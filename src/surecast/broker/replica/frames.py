@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, cast
 
 from zlib_ng.zlib_ng import crc32
 
@@ -33,24 +33,27 @@ def begin_frame(content: bytes, following: int) -> bytes:
     """
     summed = len(content)
     size = summed + following
-    return _HEAD.pack(size, summed, _checksum(content, size, summed)) + content
+    return _HEAD.pack(size, summed, _checksum(content, size)) + content
 
 
-def _checksum(content: bytes, size: int, summed: int) -> int:
+def _checksum(content: bytes, size: int) -> int:
     """The checksum of the first bytes; it begins with the sizes, so that damage to them is noticed."""
-    return crc32(content[:summed], crc32(_SIZES.pack(size, summed)))
+    return crc32(content, crc32(_SIZES.pack(size, len(content))))
 
 
 class FrameReader:
     """Cuts a stream into the contents of its frames. Pieces are joined once, when a frame is whole.
+
+    With `in_place` what comes in two parts is given out without a copy, as a view.
 
     >>> reader = FrameReader(100)
     >>> [reader.feed(frame(b"one")[at : at + 1]) for at in range(15)][-1]
     [b'one']
     """
 
-    def __init__(self, bytes_max: int):
+    def __init__(self, bytes_max: int, in_place: bool = False):
         self.bytes_max = bytes_max
+        self.in_place = in_place
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = HEAD_BYTES
@@ -73,10 +76,13 @@ class FrameReader:
             need = HEAD_BYTES + size
             if end - at < need:
                 break
-            content = data[at + HEAD_BYTES : at + need]
-            if summed > size or _checksum(content, size, summed) != checksum:
+            begin = at + HEAD_BYTES
+            if summed > size or _checksum(data[begin : begin + summed], size) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
-            found.append(content)
+            if self.in_place and summed < size:
+                found.append(cast(bytes, memoryview(data)[begin : at + need]))
+            else:
+                found.append(data[begin : at + need])
             at += need
             need = HEAD_BYTES
         self._have, self._need = end - at, need

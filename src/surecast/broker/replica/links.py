@@ -206,7 +206,14 @@ class PeerLink:
         if address is None:
             raise PeerError("its address is not known")
         loop = self._loop
-        sock = await dial_near(address) or await self._dial_far(address)
+        sock = await dial_near(address)
+        if sock is None:
+            far = await self._dial_far(address)
+            sock = await dial_near(address)  # it may have begun to listen in between, and has this way before the other
+            if sock is None:
+                sock = far
+            else:
+                far.close()
         try:
             reader, heard = FrameReader(HELLO_BYTES_MAX), deque[bytes]()
 

@@ -84,14 +84,20 @@ class Peers:
         self.token, self._membership = token, membership
         loop = asyncio.get_running_loop()
         try:
-            far = await loop.create_server(lambda: Door(self, _FRAME_BYTES_MAX), *own)
+            far = await loop.create_server(self._door, *own, start_serving=False)
+            self._servers = [far]
+            address = Address(own.host, far.sockets[0].getsockname()[1])
+            if (near := listen_near(address)) is not None:  # before the other way is open, so that nobody takes that
+                self._servers.append(await loop.create_unix_server(self._door, sock=near))
+            await far.start_serving()
         except OSError as error:
+            for server in self._servers:
+                server.close()
             raise ConfigurationError(f"replica {self.id}: cannot listen at {own}: {error.strerror}") from error
-        self._servers = [far]
-        address = Address(own.host, far.sockets[0].getsockname()[1])
-        if (near := listen_near(address)) is not None:
-            self._servers.append(await loop.create_unix_server(lambda: Door(self, _FRAME_BYTES_MAX), sock=near))
         return address
+
+    def _door(self) -> Door:
+        return Door(self, _FRAME_BYTES_MAX, in_place=True)
 
     def hang_up(self) -> None:
         """Is silent from now on."""

@@ -100,6 +100,7 @@ class SegmentStore:
         self._segment_bytes = segment_bytes
         self._slack_bytes = slack_bytes
         self._segments: dict[int, _Segment] = {}
+        self._last = 0
         self._spares: list[Path] = []
         self._index: dict[bytes, _Value] = {}
         self._live_bytes = 0
@@ -218,11 +219,12 @@ class SegmentStore:
 
     def _current(self) -> tuple[int, _Segment]:
         """The file to write to, a new one where the last is full."""
-        number = max(self._segments, default=0)
-        if number and self._segments[number].bytes < self._segment_bytes:
-            return number, self._segments[number]
+        number = self._last
+        if number and (last := self._segments[number]).bytes < self._segment_bytes:
+            return number, last
         number += 1
         self._segments[number] = self._begin(number)
+        self._last = number
         self._log_bytes += HEAD_BYTES
         return number, self._segments[number]
 
@@ -337,6 +339,7 @@ class SegmentStore:
         self._next = found.head.first
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._segments[number] = _Segment(path, file, found.head.salt, found.end)
+        self._last = number
         for entry in found.entries:
             self._next = entry.number + 1
             self._enter(number, entry.values_at, dict(entry.pairs))
@@ -353,7 +356,7 @@ class SegmentStore:
     def _tidy(self) -> None:
         """Leaves nothing behind the last commit, and all of it on the disk."""
         if self._segments:
-            last = self._segments[max(self._segments)]
+            last = self._segments[self._last]
             os.ftruncate(last.file, last.bytes)
         if self._durability == "os":
             self._sync_all()

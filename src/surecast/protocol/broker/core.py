@@ -44,6 +44,7 @@ from surecast.protocol.mqtt import (
     Subscribe,
     Unsubscribe,
 )
+from surecast.protocol.mqtt.runs import Pattern
 
 __all__ = ["Broker", "everyone"]
 
@@ -236,14 +237,24 @@ class Broker:
         except ViolationError as violation:
             self._violated(connection, violation, now)
 
-    def handle_runs(self, runs: Sequence[tuple[Connection, PublishRun]], now: float) -> None:
-        """As `handle_run` for each, in order; what is alike is done once for all."""
-        at, end, publish_alike = 0, len(runs), self.incoming.publish_alike
+    def handle_runs(
+        self, pattern: Pattern, connections: Sequence[Connection | None], pieces: Sequence[bytes], now: float
+    ) -> None:
+        """As `handle_run` for the runs of one pattern, in order; where there is no connection any more, it is left out.
+
+        What can be done for all of them is done once.
+        """
+        at, end, publish_alike = 0, len(pieces), self.incoming.publish_alike
         while at < end:
-            after = publish_alike(runs, at, now)
+            after = publish_alike(pattern, connections, pieces, at, now)
             if after == at:
-                connection, run = runs[at]
-                self.handle_run(connection, run, len(run.data), now)
+                connection, piece = connections[at], pieces[at]
+                if connection is None:
+                    pass
+                elif len(piece) > connection.limits.packet_bytes_max:
+                    self.receive(connection, piece, now)  # the limit of this very client may be crossed
+                else:
+                    self.handle_run(connection, pattern.run(piece), len(piece), now)
                 after += 1
             at = after
 

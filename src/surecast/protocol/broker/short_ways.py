@@ -17,6 +17,7 @@ from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.routes import Group, Route, Routes, Target
 from surecast.protocol.broker.session import Session
 from surecast.protocol.mqtt import Publish, PublishRun, ReasonCode
+from surecast.protocol.mqtt.runs import Pattern
 
 __all__ = ["ShortWays", "refuses"]
 
@@ -77,57 +78,63 @@ class ShortWays(ABC):
         if qos:
             self._answer_run(connection, run, bool(route.targets))
 
-    def publish_alike(self, runs: Sequence[tuple[Connection, PublishRun]], at: int, now: float) -> int:
+    def publish_alike(
+        self,
+        pattern: Pattern,
+        connections: Sequence[Connection | None],
+        pieces: Sequence[bytes],
+        at: int,
+        now: float,
+    ) -> int:
         """Takes like runs of several clients together, from `at` on, where they go to groups only; where it stopped.
 
         A client that is in one of the groups itself is not among them: its acknowledgements and the messages to it
         keep their order.
         """
-        connection, run = runs[at]
-        topic, flags, length, version_5 = run.topic, run.flags, run.length, connection.version_5
-        qos, retain, dup = flags
+        topic, version_5 = pattern.topic, pattern.version_5
+        qos, retain, dup = pattern.flags
         if qos == 2 or retain or dup or self._observer is not None or (qos and self.rejects):
             return at
         route = self._routes.find(topic)
-        groups = _fitting(route.only_groups(qos), length, version_5)
+        groups = _fitting(route.only_groups(qos), pattern.length, version_5)
         if groups is None:
             return at
-        first, end, size, is_answered = at, len(runs), 0, False
-        while (
-            run.topic == topic
-            and run.length == length
-            and run.flags == flags
-            and (session := connection.session) is not None
-            and (not session.groups or session.groups.isdisjoint(groups))
-            and connection.pace is None
-            and connection.phase is _OPEN
-            and connection.version_5 is version_5
-            and connection.allowed.get(topic)
-        ):
+        first, is_answered = at, False
+        for connection in connections[at:] if at else connections:
+            if (
+                connection is None
+                or (session := connection.session) is None
+                or (session.groups and not session.groups.isdisjoint(groups))
+                or connection.pace is not None
+                or connection.phase is not _OPEN
+                or connection.version_5 is not version_5
+                or not connection.allowed.get(topic)
+                or len(pieces[at]) > connection.limits.packet_bytes_max
+            ):
+                break
             connection.heard_at = now
-            size += len(run.data)
             if not connection.is_elsewhere:
                 is_answered = True
             at += 1
-            if at == end:
-                break
-            connection, run = runs[at]
         if at > first:
-            self.count(groups, size // length, size)
+            taken = pieces if at - first == len(pieces) else pieces[first:at]
+            size = sum(map(len, taken))
+            self.count(groups, size // pattern.length, size)
             if route.quiet(qos) is None or (qos and is_answered):
-                self._speak(runs[first:at], groups, version_5 and not route.targets)
+                self._speak(pattern, connections[first:at], taken, groups, version_5 and not route.targets)
         return at
 
-    def _speak(self, runs: Sequence[tuple[Connection, PublishRun]], groups: list[Group], explicit: bool) -> None:
+    def _speak(
+        self,
+        pattern: Pattern,
+        connections: Sequence[Connection | None],
+        pieces: Sequence[bytes],
+        groups: list[Group],
+        explicit: bool,
+    ) -> None:
         """Sends like runs to groups, and acknowledges them."""
-        whole, qos = runs[0][1], runs[0][1].flags[0]
-        if len(runs) > 1:
-            data = b"".join([run.data for _, run in runs])
-            length = whole.length
-            whole = PublishRun(
-                whole.topic, whole.flags, len(data) // length, length, whole.id_at, whole.payload_at, data
-            )
-        sent, dirty = b"", self._dirty
+        whole = pattern.run(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        qos, dirty, sent = pattern.flags[0], self._dirty, b""
         for group in groups:
             if group.appends:
                 sent = sent or (whole.lowered() if qos else whole.data)
@@ -136,23 +143,23 @@ class ShortWays(ABC):
                 dirty.update(group.connections)
         if qos:
             answers = whole.answers(ReasonCode.NO_MATCHING_SUBSCRIBERS if explicit else 0)
-            size, at = len(answers) // whole.count, 0
-            for connection, run in runs:
-                end = at + size * run.count
-                if not connection.is_elsewhere:
+            size, length, at = len(answers) // whole.count, pattern.length, 0
+            for connection, piece in zip(connections, pieces, strict=True):
+                end = at + size * (len(piece) // length)
+                if connection is not None and not connection.is_elsewhere:
                     connection.out.append(answers[at:end])
                     dirty.add(connection)
                 at = end
 
-    def countable(self, topic: str, flags: tuple[int, bool, bool], length: int, version_5: bool) -> list[Group] | None:
-        """The groups for `count`, where messages of a client of another replica only have to be counted.
+    def countable(self, pattern: Pattern) -> list[Group] | None:
+        """The groups for `count`, where messages of clients of another replica only have to be counted.
 
-        It must be open and without a pace, and known to be allowed to publish to the topic.
+        These must be open and without a pace, and known to be allowed to publish to the topic.
         """
-        qos, retain, dup = flags
+        qos, retain, dup = pattern.flags
         if qos == 2 or retain or dup or self._observer is not None or (qos and self.rejects):
             return None
-        return _fitting(self._routes.find(topic).quiet(qos), length, version_5)
+        return _fitting(self._routes.find(pattern.topic).quiet(qos), pattern.length, pattern.version_5)
 
     def count(self, groups: list[Group], count: int, size: int) -> None:
         """Counts messages that came, of so many bytes together, and go to groups."""

@@ -7,47 +7,54 @@ follow items, each of a kind, the number of a connection, and data.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from surecast.errors import PeerError
 from surecast.protocol.mqtt import AckRun, Packet, PublishRun
+from surecast.protocol.mqtt.runs import Pattern
 
 __all__ = [
     "HEAD",
     "ITEM",
-    "RUN_BYTES",
-    "RUN_ITEM",
+    "RUNS_ITEM",
     "Decoded",
     "Entry",
-    "Heads",
+    "Happening",
     "Item",
+    "Runs",
     "items_of",
     "pack",
     "pack_entry",
     "pack_texts",
     "read_entry",
     "read_texts",
-    "run_head",
 ]
 
 HEAD: Final = struct.Struct(">HQQ")
 ITEM: Final = struct.Struct(">BII")
-RUN_ITEM: Final = struct.Struct(">BIIIH")
-"""The beginning of a RUN item: as of others, then the length of its packets and where their identifiers are."""
-RUN_BYTES: Final = RUN_ITEM.size - ITEM.size
-_HEADS_MAX: Final = 10_000
+RUNS_ITEM: Final = struct.Struct(">BIIIHB")
+"""The beginning of a RUNS item: its kind, how many runs it has, and its size; then, of each message, its length, where
+its identifier is, and how far behind that its payload begins. The numbers of the connections follow, then the sizes of
+the runs, four bytes each, and the messages."""
 
-Heads = dict[bytes, tuple[str, tuple[int, bool, bool]]]
-"""What the beginnings of packets say: topic and flags."""
+Packets = list[Packet | PublishRun | AckRun]
+Happening = tuple[int, int, bytes, Packets | Pattern | None]
+"""What happened at a connection: kind, number, data, and what is known of the data: its packets, or its pattern."""
 
-Decoded = list[tuple[int, int, bytes, list[Packet | PublishRun | AckRun] | None]]
-"""The items of a command as the home replica has them: kind, connection, data, and the packets that are in the data.
 
-With its packets, a RUN item has the messages alone as data.
-"""
+class Runs(NamedTuple):
+    """Like runs of several connections, one after the other."""
+
+    pattern: Pattern
+    numbers: list[int]
+    pieces: list[bytes]
+
+
+Decoded = list[Happening | Runs]
+"""The items of a command as the home replica has them."""
 
 
 class Item(IntEnum):
@@ -79,11 +86,11 @@ class Item(IntEnum):
     """Nothing but time."""
     RESTORE = 13
     """A part of a backup, with which a new group is to begin."""
-    RUN = 14
-    """Messages of a client that are a run: as PACKETS, with what saves other replicas to find that out again."""
+    RUNS = 14
+    """Messages of clients that are runs of one pattern: as PACKETS, with what saves others to find that out again."""
 
 
-_RUN_KIND: Final = int(Item.RUN)  # a name of its own is found in a third of the time
+_RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,38 +140,48 @@ def read_entry(data: bytes) -> Entry:
     return Entry(listener.decode(), peer.decode(), user.decode(), connect)
 
 
-def run_head(data: bytes, at: int, id_at: int, known: Heads) -> tuple[str, tuple[int, bool, bool]]:
-    """Topic and flags of a run whose messages begin at `at`, with identifiers at `id_at` of each.
+def pack(replica: int, life: int, sequence: int, items: Sequence[Happening]) -> tuple[list[bytes], Decoded]:
+    """A command of items, in pieces, and as the home replica will carry it out. Like runs behind each other are one.
 
-    `known` remembers what the beginnings of packets say.
-    """
-    head = data[at : at + id_at]
-    found = known.get(head)
-    if found is None:
-        topic_at = next(at for at in range(1, 5) if head[at] < 128) + 3
-        if len(known) >= _HEADS_MAX:
-            known.clear()
-        first = head[0]
-        found = known[head] = head[topic_at:].decode(), (first >> 1 & 3, bool(first & 1), bool(first & 8))
-    return found
-
-
-def pack(replica: int, life: int, sequence: int, items: Decoded) -> list[bytes]:
-    """A command of items, in pieces.
-
-    >>> command = b"".join(pack(2, 1, 7, [(Item.LOST, 5, b"gone", None)]))
+    >>> pieces, _ = pack(2, 1, 7, [(Item.LOST, 5, b"gone", None)])
+    >>> command = b"".join(pieces)
     >>> HEAD.unpack_from(command), list(items_of(command))
     ((2, 1, 7), [(3, 5, b'gone')])
     """
     parts = [HEAD.pack(replica, life, sequence)]
-    append = parts.append
-    for kind, connection, data, packets in items:
-        if kind == _RUN_KIND and packets and isinstance(run := packets[0], PublishRun):
-            append(RUN_ITEM.pack(kind, connection, RUN_BYTES + len(data), run.length, run.id_at))
-        else:
-            append(ITEM.pack(kind, connection, len(data)))
-        append(data)
-    return parts
+    decoded: Decoded = []
+    runs: Runs | None = None
+    last: object = None
+    for item in items:
+        kind, number, data, known = item
+        if kind == _RUNS:
+            if known is not last:
+                if runs is not None:
+                    parts += _pack_runs(runs)
+                assert isinstance(known, Pattern)
+                last, runs = known, Runs(known, [], [])
+                numbers, pieces = runs.numbers, runs.pieces
+                decoded.append(runs)
+            numbers.append(number)
+            pieces.append(data)
+            continue
+        if runs is not None:
+            parts += _pack_runs(runs)
+            last = runs = None
+        parts += (ITEM.pack(kind, number, len(data)), data)
+        decoded.append(item)
+    if runs is not None:
+        parts += _pack_runs(runs)
+    return parts, decoded
+
+
+def _pack_runs(runs: Runs) -> list[bytes]:
+    pattern, numbers, pieces = runs
+    count, sizes = len(pieces), list(map(len, pieces))
+    size = RUNS_ITEM.size - ITEM.size + 8 * count + sum(sizes)
+    extra = pattern.payload_at - pattern.id_at
+    head = RUNS_ITEM.pack(_RUNS, count, size, pattern.length, pattern.id_at, extra)
+    return [head + struct.pack(f">{2 * count}I", *numbers, *sizes), *pieces]
 
 
 def items_of(command: bytes) -> Iterator[tuple[int, int, bytes]]:

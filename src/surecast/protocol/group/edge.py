@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
-from surecast.protocol.group.commands import Decoded, Entry, Item, pack, pack_entry
+from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, pack, pack_entry
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, Packets, promises, raw_packet
 from surecast.protocol.group.straight import Straight
@@ -28,7 +28,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     encode,
 )
-from surecast.protocol.mqtt.runs import run_of_one
+from surecast.protocol.mqtt.runs import Pattern, run_of_one
 
 __all__ = ["Edge", "Member"]
 
@@ -36,7 +36,7 @@ _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 _CHECK_S: Final = 0.5
 _TOPICS_MAX: Final = 1_000
-_RUN: Final = int(Item.RUN)
+_RUNS: Final = int(Item.RUNS)
 _CLOSED: Final = Phase.CLOSED
 
 
@@ -79,7 +79,7 @@ class Edge(Port):
         self.closing: list[Member] = []
         self._next_local = 0
         self._sequence = 0
-        self._items: Decoded = []
+        self._items: list[Happening] = []
         self._bytes = 0
         self._under_way: dict[int, tuple[float, Decoded]] = {}
         self._early: dict[int, Early] = {}
@@ -117,9 +117,9 @@ class Edge(Port):
             return
         connection.listened_at = now
         reader, tail = connection.reader, connection.tail
-        if not self._goes_straight and connection.session is not None and (run := reader.more(data)) is not None:
+        if not self._goes_straight and connection.session is not None and (known := reader.more(data)) is not None:
             # More of the same: what it says is known.
-            self._items.append((_RUN, connection.local, data, [run]))
+            self._items.append((_RUNS, connection.local, data, known))
             self._bytes += len(data)
             return
         if data == _PINGREQ and not tail:
@@ -166,11 +166,10 @@ class Edge(Port):
         if member.session is not None:
             if packets is not None and len(packets) == 1:
                 run = packets[0]
-                if run.__class__ is Publish and (single := run_of_one(run, member.version_5)) is not None:
+                if isinstance(run, Publish) and (single := run_of_one(run, member.version_5)) is not None:
                     packets = [run := single]
-                if run.__class__ is PublishRun:
-                    member.reader.expect(run)
-                    self._add(_RUN, member.local, run.data, packets)
+                if isinstance(run, PublishRun):
+                    self._add(_RUNS, member.local, run.data, member.reader.expect(run))
                     return
             self._add(Item.PACKETS, member.local, data, packets)
             return
@@ -292,8 +291,9 @@ class Edge(Port):
             else:
                 self._items, self._bytes = [], 0
             self._sequence += 1
-            self._under_way[self._sequence] = (now, items)
-            taken.append((self._sequence, pack(self.machine.replica, self.life, self._sequence, items)))
+            pieces, decoded = pack(self.machine.replica, self.life, self._sequence, items)
+            self._under_way[self._sequence] = (now, decoded)
+            taken.append((self._sequence, pieces))
         return taken
 
     def tick(self, now: float) -> None:
@@ -377,12 +377,12 @@ class Edge(Port):
         self.members.clear()
         self.control(Item.TICK)
 
-    def _add(self, kind: int, number: int, data: bytes, packets: Packets | None) -> None:
-        self._items.append((kind, number, data, packets))
+    def _add(self, kind: int, number: int, data: bytes, known: Packets | Pattern | None) -> None:
+        self._items.append((kind, number, data, known))
         self._bytes += len(data)
 
 
-def _fitting(items: Decoded, bytes_max: int) -> int:
+def _fitting(items: list[Happening], bytes_max: int) -> int:
     """How many items go into one command, at least one."""
     size = 0
     for count, (_, _, data, _) in enumerate(items):

@@ -24,17 +24,16 @@ from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
     HEAD,
     ITEM,
-    RUN_BYTES,
     Decoded,
-    Heads,
     Item,
+    Runs,
     pack_texts,
     read_entry,
     read_texts,
 )
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
 from surecast.protocol.group.run_items import count_runs, read_runs
-from surecast.protocol.mqtt import PublishRun, ReasonCode
+from surecast.protocol.mqtt import ReasonCode
 from surecast.protocol.paxos import Context
 
 __all__ = ["GroupMachine", "MakeBroker", "Port"]
@@ -43,7 +42,7 @@ MakeBroker = Callable[[Authorise], Broker]
 """Makes the core; every replica must make it with the same settings."""
 
 _SWEEP_US: Final = 5_000_000
-_RUN: Final = int(Item.RUN)  # a name of its own is found in a third of the time
+_RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
 
 
 @dataclass(slots=True)
@@ -97,7 +96,6 @@ class GroupMachine:
         self.rules = Rules(make_rules, make_limits)
         self._version = version
         self.applications = {application.name: application for application in applications}
-        self._heads: Heads = {}
         self._handlers: dict[int, Callable[[_Source, int, bytes, float], None]] = {
             Item.ENTER: self._enter,
             Item.PACKETS: self._packets,
@@ -243,56 +241,40 @@ class GroupMachine:
         handlers, at = self._handlers, begin + HEAD.size
         while at < end:
             kind, number, size = ITEM.unpack_from(data, at)
-            if kind == _RUN:
-                at = self._runs(source, data, at, end, now)
+            if kind == _RUNS:
+                at = self._runs(source, data, at, now)
                 continue
             at += ITEM.size
             handlers[kind](source, number, data[at : at + size], now)
             at += size
 
-    def _runs(self, source: _Source, data: bytes, at: int, end: int, now: float) -> int:
-        """Takes RUN items from `at` on, at least one; where it stopped."""
-        connections, broker = source.connections, self.broker
-        after = count_runs(data, at, end, connections, broker.incoming, self._heads, now)
-        if after > at:
-            return after
-        runs, after = read_runs(data, at, end, connections, self._heads)
-        if after > at:
-            broker.handle_runs(runs, now)
-            return after
-        # The limit of this very client may be crossed.
-        _, number, size = ITEM.unpack_from(data, at)
-        at += ITEM.size
-        after = at + int(size)
-        self._packets(source, number, data[at + RUN_BYTES : after], now)
+    def _runs(self, source: _Source, data: bytes, at: int, now: float) -> int:
+        """Takes the RUNS item at `at`; where the next item is."""
+        after = count_runs(data, at, source.connections, self.broker.incoming, now)
+        if after == at:
+            runs, after = read_runs(data, at)
+            self._take(source, runs, now)
         return after
+
+    def _take(self, source: _Source, runs: Runs, now: float) -> None:
+        self.broker.handle_runs(runs.pattern, [*map(source.connections.get, runs.numbers)], runs.pieces, now)
 
     def _run_decoded(self, source: _Source, decoded: Decoded, now: float) -> None:
         broker, connections = self.broker, source.connections
-        runs: list[tuple[Connection, PublishRun]] = []
-        for kind, number, data, packets in decoded:
-            connection = connections.get(number) if packets is not None else None
-            if packets is None:
-                runs = self._take(runs, now)
+        for item in decoded:
+            if isinstance(item, Runs):
+                self._take(source, item, now)
+                continue
+            kind, number, data, packets = item
+            if not isinstance(packets, list):
                 self._handlers[kind](source, number, data, now)
-            elif connection is None:
+            elif (connection := connections.get(number)) is None:
                 continue
             elif len(data) > connection.limits.packet_bytes_max:
                 # The limit of this very client may be crossed, which the decoders elsewhere notice.
-                runs = self._take(runs, now)
                 broker.receive(connection, data, now)
-            elif kind == _RUN and isinstance(run := packets[0], PublishRun):
-                runs.append((connection, run))
             else:
-                runs = self._take(runs, now)
                 broker.handle(connection, packets, len(data), now)
-        self._take(runs, now)
-
-    def _take(self, runs: list[tuple[Connection, PublishRun]], now: float) -> list[tuple[Connection, PublishRun]]:
-        """Takes the runs before an item of another kind; none are left."""
-        if runs:
-            self.broker.handle_runs(runs, now)
-        return []
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)

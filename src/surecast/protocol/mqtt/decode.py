@@ -17,7 +17,7 @@ from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, Protocol
 from surecast.protocol.mqtt.packets import V5, V311, Connect, Packet, PacketType, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
-from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes
+from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
 from surecast.protocol.mqtt.topics import MAX_LEVELS
 from surecast.protocol.mqtt.wire import MAX_VARIABLE, Reader, Settings
 
@@ -122,16 +122,17 @@ class Decoder:
         self._feed(data, packets, runs=True)
         return packets
 
-    def expect(self, run: PublishRun) -> None:
+    def expect(self, run: PublishRun) -> Pattern:
         """More like a run, or a single message, that came from this decoder may follow: `more` will know it."""
-        self._pattern = Pattern(run)
+        self._pattern = pattern_of(run.data[: run.id_at], run.length, run.payload_at)
+        return self._pattern
 
-    def more(self, data: bytes) -> PublishRun | None:
-        """As `feed_runs`, where `data` is like the expected run from its beginning to its end; a single message is a
-        run of one here. If it is None, nothing was read: `data` is something else, or part of it, or too much.
+    def more(self, data: bytes) -> Pattern | None:
+        """What `data` is a run of, where it is like the expected run from its beginning to its end; a single message is
+        a run of one here. If it is None, nothing was read: `data` is something else, or part of it, or too much.
         """
         pattern = self._pattern
-        return None if pattern is None or self._held else pattern.match(data)
+        return None if pattern is None or self._held or not pattern.fits(data) else pattern
 
     def _feed(self, data: bytes, packets: list[Any], runs: bool) -> None:
         if self._error is not None:

@@ -7,6 +7,7 @@ single packets would say; `packets` takes them apart again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
@@ -16,9 +17,10 @@ from surecast.protocol.mqtt.packets import Puback, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import NO_PROPERTIES
 from surecast.protocol.mqtt.wire import variable_bytes
 
-__all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "run_of_one"]
+__all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "pattern_of", "run_of_one"]
 
 _ALIKE_MAX: Final = 64
+_KNOWN_BYTES_MAX: Final = 512  # longer topics are not worth the memory
 _ID_AT_MAX: Final = 65_535  # two bytes say where identifiers are, where a run is told to others
 
 
@@ -104,45 +106,71 @@ class AckRun:
 
 
 class Pattern:
-    """What the messages of a run have in common. A client that sends to one topic sends more of the same.
+    """What the messages of runs have in common: a client that sends to a topic sends more of the same, as do others.
+
+    `version_5` is that of the protocol. `pattern_of` gives equal ones as one and the same.
 
     >>> data = bytes.fromhex("3206 0001 74 0007 78 3206 0001 74 0008 79")
-    >>> run = find_publishes(data, 0, 8, 5, 7, "t", (1, False, False))
-    >>> pattern = Pattern(run)
-    >>> pattern.match(data) == run, pattern.match(data[:8]).count, pattern.match(data[:9])
-    (True, 1, None)
+    >>> pattern = pattern_of(data[:5], 8, 7)
+    >>> pattern.fits(data), pattern.fits(data[:8]), pattern.fits(data[:9])
+    (True, True, False)
+    >>> pattern.run(data) == find_publishes(data, 0, 8, 5, 7, "t", (1, False, False))
+    True
     """
 
-    __slots__ = ("_count", "_flags", "_head", "_heads", "_id_at", "_length", "_payload_at", "_topic", "_unpack")
+    __slots__ = ("_has_id", "_known", "flags", "head", "id_at", "length", "payload_at", "topic",
+                 "version_5")  # fmt: skip
 
-    def __init__(self, run: PublishRun):
-        self._topic = run.topic
-        self._flags = run.flags
-        self._length = run.length
-        self._id_at = run.id_at
-        self._payload_at = run.payload_at
-        self._head = run.data[: run.id_at]
-        self._count = 0
+    def __init__(self, head: bytes, length: int, payload_at: int):
+        first = head[0]
+        topic_at = next(at for at in range(1, 5) if head[at] < 128) + 3
+        self.topic = head[topic_at:].decode()
+        self.flags = (first >> 1 & 3, bool(first & 1), bool(first & 8))
+        self.head = head
+        self.length = length
+        self.id_at = len(head)
+        self.payload_at = payload_at
+        self._has_id = self.flags[0] > 0
+        self.version_5 = payload_at > self.id_at + 2 * self._has_id
+        self._known: dict[int, tuple[Callable[[bytes], tuple[bytes, ...]], tuple[bytes, ...]]] = {}
 
-    def match(self, data: bytes) -> PublishRun | None:
-        """The run, or the one message, that all of `data` is; None also where `data` is more than this tells."""
-        length, id_at, payload_at, size = self._length, self._id_at, self._payload_at, len(data)
+    def fits(self, data: bytes) -> bool:
+        """Whether all of `data` is a run, or one message, of this kind; not also where it is more than this tells."""
+        length, id_at, size = self.length, self.id_at, len(data)
         count = size // length
-        if count * length != size or not data.startswith(self._head):
-            return None
-        if count != self._count:
-            if not 0 < count <= _ALIKE_MAX:
-                return None
-            self._count, self._heads, self._unpack = count, (self._head,) * count, _heads(length, id_at, count).unpack
-        if count > 1 and self._unpack(data) != self._heads:
-            return None
-        flags = self._flags
-        has_id = flags[0] > 0
-        if has_id and b"\0" in data[id_at + 1 :: length] and b"\0\0" in _identifiers(length, id_at, count).unpack(data):
-            return None
-        if payload_at > id_at + 2 * has_id and data[payload_at - 1 :: length].strip(b"\0"):
-            return None
-        return PublishRun(self._topic, flags, count, length, id_at, payload_at, data)
+        if count * length != size or not data.startswith(self.head):
+            return False
+        if count > 1:
+            known = self._known.get(count)
+            if known is None:
+                if count > _ALIKE_MAX:
+                    return False
+                known = self._known[count] = (_heads(length, id_at, count).unpack, (self.head,) * count)
+            unpack, heads = known
+            if unpack(data) != heads:
+                return False
+        if (
+            self._has_id
+            and b"\0" in data[id_at + 1 :: length]
+            and b"\0\0" in _identifiers(length, id_at, count).unpack(data)
+        ):
+            return False
+        return not (self.version_5 and data[self.payload_at - 1 :: length].strip(b"\0"))
+
+    def run(self, data: bytes) -> PublishRun:
+        """A run of what fits."""
+        length = self.length
+        return PublishRun(self.topic, self.flags, len(data) // length, length, self.id_at, self.payload_at, data)
+
+
+def pattern_of(head: bytes, length: int, payload_at: int) -> Pattern:
+    """The pattern of messages that begin with `head`, up to their identifiers, and have this length."""
+    return (_known_pattern if len(head) <= _KNOWN_BYTES_MAX else Pattern)(head, length, payload_at)
+
+
+@lru_cache(maxsize=4096)
+def _known_pattern(head: bytes, length: int, payload_at: int) -> Pattern:
+    return Pattern(head, length, payload_at)
 
 
 @lru_cache(maxsize=512)

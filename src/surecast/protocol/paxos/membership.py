@@ -37,11 +37,13 @@ class Configuration:
     since: int
     members: tuple[tuple[int, int], ...]
     ids: tuple[int, ...] = field(init=False)
+    _set: frozenset[int] = field(init=False, repr=False, compare=False)
     quorum: int = field(init=False)
     fast_quorum: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", tuple(replica for replica, _ in self.members))
+        object.__setattr__(self, "_set", frozenset(self.ids))
         object.__setattr__(self, "quorum", classic_quorum(len(self.members)))
         object.__setattr__(self, "fast_quorum", fast_quorum(len(self.members)))
 
@@ -51,7 +53,7 @@ class Configuration:
         >>> Configuration(1, ((1, 0), (2, 0), (3, 0))).has_quorum({1, 3, 9})
         True
         """
-        return sum(replica in replicas for replica in self.ids) >= self.quorum
+        return len(self._set.intersection(replicas)) >= self.quorum
 
 
 class Membership:

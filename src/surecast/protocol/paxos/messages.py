@@ -1,4 +1,7 @@
-"""What replicas say to each other. All of it is immutable; `wire` has the bytes."""
+"""What replicas say to each other; `wire` has the bytes.
+
+Nobody changes a message. Most are frozen; those of every instance are not, because that makes them three times as dear.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Reject:
     ballot: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # see above
 class Accept:
     """Phase 2a. All up to `applied` is chosen."""
 
@@ -89,7 +92,7 @@ class Accept:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # see above
 class Accepted:
     """Phase 2b, to the leader, for all instances of a turn at once."""
 

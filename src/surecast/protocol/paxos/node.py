@@ -16,7 +16,7 @@ from surecast.protocol.paxos.settings import PaxosSettings
 __all__ = ["Node", "Turn"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would make it three times as dear, and there are many
 class Turn:
     """What comes out of a replica. The shell commits the turns in order, each as a whole.
 
