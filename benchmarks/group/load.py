@@ -23,7 +23,9 @@ __all__ = ["TOPIC", "Load", "Outcome", "Tongue", "run_load"]
 
 TOPIC = "bench/00"
 _BUFFER = 1 << 18
-_ACKNOWLEDGEMENTS = 1 << 12  # a larger buffer is dear to allocate; what is left comes with the next turn
+_ACKNOWLEDGEMENTS = (
+    256  # bytes at least; a larger buffer is dear to allocate, and what is left comes with the next turn
+)
 _DRAIN_S = 5.0
 _NUMBERS = bytes(range(256)) * 1024  # more in a row than a buffer holds
 
@@ -52,6 +54,7 @@ class Tongue(Protocol):
     delivery_bytes: int
     payload_at: int
     first_byte: bytes
+    acknowledgement_bytes: int
 
     def publisher(self, address: tuple[str, int], number: int) -> socket.socket:
         """A connection that may publish and hears its acknowledgements."""
@@ -136,6 +139,8 @@ class _Publisher:
 
     def __init__(self, client: socket.socket, tongue: Tongue, number: int):
         self.client = client
+        self.receive = client.recv
+        self._send = client.send
         self.sent = 0
         self.acknowledged = 0
         self.rest = b""
@@ -158,13 +163,22 @@ class _Publisher:
         if acknowledges:
             self.unacknowledged.append(one)
         self.on_way.append(one)
-        send_all(self.client, data)
+        try:
+            sent = self._send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            send_all(self.client, data[sent:])
 
 
 def _settle(waiting: deque[tuple[float, int]], count: int, now: float, times: Times) -> None:
     """The oldest that wait are done; their times are noted."""
     while count and waiting:
         sent, size = waiting.popleft()
+        if size == count:  # the usual case
+            times.values_s.append(now - sent)
+            times.counts.append(count)
+            return
         if size > count:
             waiting.appendleft((sent, size - count))
             size = count
@@ -184,6 +198,7 @@ class _Run:
         self.delivered = 0
         self._tongue = tongue
         self._acknowledges = load.publish_qos > 0
+        self._acknowledgements = max(_ACKNOWLEDGEMENTS, load.window * tongue.acknowledgement_bytes)
         self._epoll = select.epoll()
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
@@ -258,20 +273,19 @@ class _Run:
 
     def _take(self, ready: list[tuple[int, int]], now: float, again: bool) -> None:
         by_file, acknowledges, counted = self._by_file, self._acknowledges, self._tongue.acknowledged
-        times, clock = self.outcome.acknowledgement, time.perf_counter
+        times, clock, buffer = self.outcome.acknowledgement, time.perf_counter, self._acknowledgements
         for file, _ in ready:
             publisher = by_file.get(file)
             if publisher is None:
                 self._deliveries(now, again and not acknowledges)
                 continue
-            client = publisher.client
             try:
-                data = client.recv(_ACKNOWLEDGEMENTS)
+                data = publisher.receive(buffer)
             except BlockingIOError:
                 continue
             if not data:
                 raise ConnectionError("the connection of a publisher was closed")
-            count, publisher.rest = counted(client, publisher.rest, data)
+            count, publisher.rest = counted(publisher.client, publisher.rest, data)
             if count and acknowledges:
                 now = clock()
                 _settle(publisher.unacknowledged, count, now, times)
