@@ -20,6 +20,7 @@ __all__ = ["Outgoing"]
 _DUP = 0x08
 _IDENTIFIERS = b"".join(i.to_bytes(2, "big") for i in range(65_536))
 _CALM_AT = 0.5
+_NO_LIMIT = 1 << 32  # no packet is as large
 
 
 class Outgoing:
@@ -313,6 +314,8 @@ class Outgoing:
             self._journal.queued(session, delivery)
 
     def _write(self, session: Session, connection: Connection, delivery: Delivery, now: float, dup: int) -> bool:
+        if connection.is_elsewhere and connection.packet_bytes_max >= _NO_LIMIT and not connection.aliases_max:
+            return True  # it is written where the client is, and whether it is depends on nothing else
         head, tail = self._parts(connection, delivery.message, delivery.qos, delivery.retain, delivery.identifiers, now)
         if len(head) + 2 + len(tail) > connection.packet_bytes_max:
             return False

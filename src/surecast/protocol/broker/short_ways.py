@@ -248,8 +248,9 @@ class ShortWays(ABC):
             inflight[identifier] = entry
             subscriber.bytes_queued += size
             subscriber.books.matched += 1
-            to.out.append(head + identifier.to_bytes(2, "big") + tail)
-            dirty.add(to)
+            if not to.is_elsewhere:
+                to.out.append(head + identifier.to_bytes(2, "big") + tail)
+                dirty.add(to)
             kept += 1
         if route.low:
             kept += self._lower(connection, session, route, packet, now)
