@@ -70,6 +70,14 @@ def test_a_large_frame_in_many_pieces_is_joined_once() -> None:
     assert reader.feed(pieces[-1]) == [bytes(1 << 20)]
 
 
+def test_what_comes_in_two_parts_may_be_read_in_place() -> None:
+    data = begin_frame(b"summed ", 4) + b"rest" + frame(b"whole")
+    reader = FrameReader(100)
+    reader.in_place = True
+    first, second = reader.feed(data)
+    assert (bytes(first), type(first), second) == (b"summed rest", memoryview, b"whole")
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_hello_or_an_error_of_the_peer(data: bytes) -> None:
     for content in (data, b"H" + data, b"H{" + data + b"}"):

@@ -171,3 +171,13 @@ def test_the_answers_to_a_run_are_its_acknowledgements(count: int) -> None:
         assert run is not None
         single = [encode(Puback(1_000 + n, ReasonCode(reason)), version) for n in range(count)]
         assert run.answers(reason) == b"".join(single)
+
+
+def test_a_pattern_remembers_few_sizes_of_bursts() -> None:
+    data = messages(V311, 1, 64, first=1_000)
+    pattern = expecting(V311, data).more(data)
+    assert pattern is not None
+    length = pattern.length
+    assert all(pattern.fits(data[: count * length]) for count in (*range(1, 65), 2, 16))
+    assert len(pattern._known) <= 4
+    assert pattern is expecting(V311, data[: 3 * length]).more(data)  # equal ones are one

@@ -44,6 +44,16 @@ MESSAGES: list[m.Message] = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_what_was_encoded_decodes_to_the_same(message: m.Message) -> None:
     assert decode(encode(message)) == message
+    seen = decode(memoryview(encode(message)))
+    assert seen == message
+    if isinstance(seen, m.Accept | m.Propose):
+        assert type(seen.value) is bytes  # it outlives what it was read from
+
+
+@pytest.mark.parametrize("piece", [b"", SEGMENT[:13], SEGMENT[:-1], SEGMENT + b"x", SEGMENT + SEGMENT])
+def test_what_is_forwarded_is_whole_segments(piece: bytes) -> None:
+    with pytest.raises(PeerError, match="paxos"):
+        decode(encode(m.Forward((SEGMENT, piece))))
 
 
 def test_every_kind_of_message_is_covered() -> None:

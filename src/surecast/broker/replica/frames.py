@@ -51,9 +51,9 @@ class FrameReader:
     [b'one']
     """
 
-    def __init__(self, bytes_max: int, in_place: bool = False):
+    def __init__(self, bytes_max: int):
         self.bytes_max = bytes_max
-        self.in_place = in_place
+        self.in_place = False
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = HEAD_BYTES

@@ -209,7 +209,11 @@ class PeerLink:
         sock = await dial_near(address)
         if sock is None:
             far = await self._dial_far(address)
-            sock = await dial_near(address)  # it may have begun to listen in between, and has this way before the other
+            try:
+                sock = await dial_near(address)  # which it opens before the other: perhaps in between
+            except BaseException:
+                far.close()
+                raise
             if sock is None:
                 sock = far
             else:

@@ -88,7 +88,11 @@ class Peers:
             self._servers = [far]
             address = Address(own.host, far.sockets[0].getsockname()[1])
             if (near := listen_near(address)) is not None:  # before the other way is open, so that nobody takes that
-                self._servers.append(await loop.create_unix_server(self._door, sock=near))
+                try:
+                    self._servers.append(await loop.create_unix_server(self._door, sock=near))
+                except BaseException:
+                    near.close()
+                    raise
             await far.start_serving()
         except OSError as error:
             for server in self._servers:
@@ -293,9 +297,9 @@ class Peers:
         for content in frames:
             kind = content[:1]
             if kind == _BOOK:
-                self._hear_book(_read_book(content))
+                self._hear_book(_read_book(bytes(content)))
             elif kind == _ASIDE:
-                self._home.hear_aside(content[1:])
+                self._home.hear_aside(bytes(content[1:]))
             else:
                 rest.append(content)
         return rest

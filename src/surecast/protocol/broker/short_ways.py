@@ -99,8 +99,9 @@ class ShortWays(ABC):
         groups = _fitting(route.only_groups(qos), pattern.length, version_5)
         if groups is None:
             return at
-        first, is_answered = at, False
-        for connection in connections[at:] if at else connections:
+        first, end, is_answered = at, len(pieces), False
+        while at < end:
+            connection = connections[at]
             if (
                 connection is None
                 or (session := connection.session) is None

@@ -1,7 +1,7 @@
 """The commands of a replicated broker: what its replicas saw happen at their connections, in one order for all.
 
 A command says which replica it comes from, in which of its lives, and its place in the sequence of that life; then
-follow items, each of a kind, the number of a connection, and data.
+follow items, each of a kind, a number, which is mostly that of a connection, and data.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "Entry",
     "Happening",
     "Item",
+    "Packets",
     "Runs",
     "items_of",
     "pack",
@@ -86,7 +87,7 @@ class Item(IntEnum):
     """Nothing but time."""
     RESTORE = 13
     """A part of a backup, with which a new group is to begin."""
-    RUNS = 14
+    RUNS = 15
     """Messages of clients that are runs of one pattern: as PACKETS, with what saves others to find that out again."""
 
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
-from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, pack, pack_entry
+from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, Packets, pack, pack_entry
 from surecast.protocol.group.machine import GroupMachine, Port
-from surecast.protocol.group.member import Early, Member, Packets, promises, raw_packet
+from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
     V5,

@@ -2,8 +2,8 @@
 
 The commands are not messages but *inputs of a broker*: a client entered, packets arrived, a connection was lost. Each
 replica gives them to its own core, so that sessions, subscriptions, queues, packet identifiers and retained messages
-are equal everywhere without being sent around. Each core also writes what is to be sent to every client; only the
-replica that a client is connected to sends it.
+are equal everywhere without being sent around. What is to be sent to a client is written by the core of the replica that
+the client is connected to.
 """
 
 from __future__ import annotations

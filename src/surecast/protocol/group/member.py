@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from surecast.protocol.broker import Connection, Origin
+from surecast.protocol.group.commands import Packets
 from surecast.protocol.mqtt import AckRun, Decoder, Disconnect, Packet, Pingreq, Publish, PublishRun, encode
 
-__all__ = ["Early", "Member", "Packets", "promises", "raw_packet"]
-
-Packets = list[Packet | PublishRun | AckRun]
+__all__ = ["Early", "Member", "promises", "raw_packet"]
 
 
 class Member(Connection):

@@ -20,6 +20,7 @@ from surecast.protocol.mqtt.wire import variable_bytes
 __all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "pattern_of", "run_of_one"]
 
 _ALIKE_MAX: Final = 64
+_COUNTS_MAX: Final = 4  # clients send bursts of few sizes, and each takes memory
 _KNOWN_BYTES_MAX: Final = 512  # longer topics are not worth the memory
 _ID_AT_MAX: Final = 65_535  # two bytes say where identifiers are, where a run is told to others
 
@@ -145,6 +146,8 @@ class Pattern:
             if known is None:
                 if count > _ALIKE_MAX:
                     return False
+                if len(self._known) >= _COUNTS_MAX:
+                    self._known.clear()
                 known = self._known[count] = (_heads(length, id_at, count).unpack, (self.head,) * count)
             unpack, heads = known
             if unpack(data) != heads:

@@ -22,7 +22,7 @@ __all__ = [
     "Request",
     "Segment",
     "check_requests",
-    "check_segments",
+    "check_segment",
     "check_value",
     "join_segments",
     "make_segment",
@@ -78,12 +78,12 @@ def _pieces(requests: Sequence[Request]) -> list[bytes]:
     """Requests in pieces: the table, then the commands."""
     table, commands, pack = [_COUNT.pack(len(requests))], [], _REQUEST.pack
     for client, sequence, command in requests:
-        if isinstance(command, bytes):
-            commands.append(command)
-            size = len(command)
-        else:
+        if isinstance(command, list):
             commands += command
             size = sum(map(len, command))
+        else:
+            commands.append(command)
+            size = len(command)
         table.append(pack(client, sequence, size))
     return [b"".join(table), *commands]
 
@@ -156,16 +156,16 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
         raise PeerError("paxos requests: the sizes of the commands do not add up to the piece")
 
 
-def check_segments(data: bytes, at: int) -> None:
-    """Raises PeerError where what follows from `at` on is not a row of segments."""
-    end = len(data)
-    while at < end:
-        if at + _SEGMENT.size > end:
-            raise PeerError("paxos value: its last segment is cut off")
-        _, _, size = _SEGMENT.unpack_from(data, at)
-        at += _SEGMENT.size
-        check_requests(data, at, size)
-        at += size
+def check_segment(data: bytes, at: int = 0) -> int:
+    """Where the segment at `at` ends; PeerError where there is none, or, from the beginning on, something behind it."""
+    begin = at + _SEGMENT.size
+    if begin > len(data):
+        raise PeerError("paxos value: its last segment is cut off")
+    size = int(_SEGMENT.unpack_from(data, at)[2])
+    check_requests(data, begin, size)
+    if at == 0 and begin + size != len(data):
+        raise PeerError("paxos segment: it is followed by something else")
+    return begin + size
 
 
 def check_value(value: bytes) -> None:
@@ -173,4 +173,6 @@ def check_value(value: bytes) -> None:
     if value != NOOP:
         if len(value) < _STAMP.size:
             raise PeerError("paxos value: shorter than its time stamp")
-        check_segments(value, _STAMP.size)
+        at = _STAMP.size
+        while at < len(value):
+            at = check_segment(value, at)

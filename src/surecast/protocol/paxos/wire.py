@@ -15,11 +15,11 @@ from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
-from surecast.protocol.paxos.batches import check_segments, check_value
+from surecast.protocol.paxos.batches import check_segment, check_value
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
-VERSION: Final = 3
+VERSION: Final = 4
 _Tail: TypeAlias = Literal["", "bytes", "checked", "optional", "numbers", "pieces", "votes"]
 _VOTE: Final = struct.Struct(">QQI")
 
@@ -66,7 +66,7 @@ def encode(message: m.Message) -> bytes:
     """A message as bytes.
 
     >>> encode(m.Prepare(258))
-    b'\\x03\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    b'\\x04\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
     return b"".join(encode_parts(message))
 
@@ -159,4 +159,4 @@ def _check(message: m.Message) -> None:
     """Requests are checked where they come in: whatever is proposed can be applied."""
     if isinstance(message, m.Forward):
         for segment in message.segments:
-            check_segments(segment, 0)
+            check_segment(segment)
