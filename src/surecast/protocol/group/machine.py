@@ -2,8 +2,8 @@
 
 The commands are not messages but *inputs of a broker*: a client entered, packets arrived, a connection was lost. Each
 replica gives them to its own core, so that sessions, subscriptions, queues, packet identifiers and retained messages
-are equal everywhere without being sent around. What is to be sent to a client is written by the core of the replica that
-the client is connected to.
+are equal everywhere without being sent around. What is to be sent to a client is written by the core of the replica
+that it is connected to.
 """
 
 from __future__ import annotations
