@@ -23,9 +23,7 @@ __all__ = ["TOPIC", "Load", "Outcome", "Tongue", "run_load"]
 
 TOPIC = "bench/00"
 _BUFFER = 1 << 18
-_ACKNOWLEDGEMENTS = (
-    256  # bytes at least; a larger buffer is dear to allocate, and what is left comes with the next turn
-)
+_ACKNOWLEDGEMENTS = 256  # bytes at least; a large buffer is dear to allocate, and what is left comes later
 _DRAIN_S = 5.0
 _NUMBERS = bytes(range(256)) * 1024  # more in a row than a buffer holds
 

@@ -124,8 +124,7 @@ class GroupServer(Shell):
             self._pause(connection)
         elif connection.pace is not None and connection.pace.hold_until > now:
             self._hold(connection, connection.pace.hold_until - now)
-        if not self.node.is_planned:
-            self.node.plan_turn()
+        self.node.plan_turn()
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""

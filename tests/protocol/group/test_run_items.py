@@ -21,6 +21,7 @@ from surecast.protocol.mqtt import (
     Properties,
     Publish,
     PublishRun,
+    Pubrel,
     Subscribe,
     Subscription,
     encode,
@@ -63,9 +64,9 @@ class Pair:
             self.told.execute_in(b"before" + command + b"after", 6, 6 + len(command), context)
             self.plain.execute(with_packets(command), context)
 
-    def enter(self, name: str, version: int) -> Member:
+    def enter(self, name: str, version: int, **more: int) -> Member:
         connection = self.edge.open(Origin(peer=name), 5.0)
-        properties = Properties(session_expiry_s=100) if version == V5 else Properties()
+        properties = Properties(session_expiry_s=100, **more) if version == V5 else Properties()
         hello = Connect(client_id=name, clean_start=False, version=version, properties=properties)
         self.edge.receive(connection, encode(hello, version), 5.0)
         _, member = self.edge.entering.pop()
@@ -121,6 +122,24 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
         assert (books.matched, books.delivered, machine.broker.tally.published) == (45, 45, 45)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("limit", [{"maximum_packet_size": 60}, {"topic_alias_maximum": 3}, {"receive_maximum": 2}])
+def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str, int]) -> None:
+    """Only its home writes packets to it; what it cannot take, and how topics are named to it, is state of all."""
+    pair = Pair()
+    reader = pair.enter("reader", V5, **limit)
+    pair.edge.receive(reader, encode(Subscribe(1, (Subscription("a/#", qos),)), V5), 5.0)
+    writer = pair.enter("writer", V5)
+    for size in (10, 100, 10):
+        pair.edge.receive(writer, messages(V5, qos, 3, size=size), 5.0)
+        pair.edge.receive(writer, b"".join(encode(Pubrel(n), V5) for n in (1, 2, 3)), 5.0)
+        pair.step()
+    assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
+    books = pair.told.broker.sessions.by_client["reader"].books
+    assert books.matched == 9
+    assert books.dropped == ({"too-large": 3} if "maximum_packet_size" in limit else {})
+
+
 def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
     pair = Pair()
     writer = pair.enter("writer", V311)
@@ -168,6 +187,6 @@ def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int
             assert [kind for kind, _, _ in items_of(command)] == [Item.RUNS, Item.TICK]
             runs, after = read_runs(command, HEAD.size)
             assert decoded == [runs, (Item.TICK, 0, b"", None)]
-            assert runs == (pattern, [7, 9, 7], [run.data] * 3)
+            assert runs == (pattern, (7, 9, 7), (run.data,) * 3)
             assert pattern.run(run.data) == run
             assert list(items_of(command[: HEAD.size] + command[after:])) == [(Item.TICK, 0, b"")]

@@ -11,7 +11,7 @@ import asyncio
 import random
 import socket
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Final, Protocol
 
@@ -206,18 +206,7 @@ class PeerLink:
         if address is None:
             raise PeerError("its address is not known")
         loop = self._loop
-        sock = await dial_near(address)
-        if sock is None:
-            far = await self._dial_far(address)
-            try:
-                sock = await dial_near(address)  # which it opens before the other: perhaps in between
-            except BaseException:
-                far.close()
-                raise
-            if sock is None:
-                sock = far
-            else:
-                far.close()
+        sock = await dial_near(address) or await self._dial_far(address)
         try:
             reader, heard = FrameReader(HELLO_BYTES_MAX), deque[bytes]()
 
@@ -246,17 +235,18 @@ class PeerLink:
         self._dialler.link_up(self.peer, welcome)
 
     async def _dial_far(self, address: Address) -> socket.socket:
+        """A connection where nobody was near; one that has begun to listen meanwhile did so near first."""
         found = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         family, kind, number, _, target = found[0]
-        sock = socket.socket(family, kind, number)
-        try:
+        with ExitStack() as stack:
+            sock = stack.enter_context(socket.socket(family, kind, number))
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.sock_connect(sock, target)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+            if (near := await dial_near(address)) is not None:
+                return near
+            stack.pop_all()
+            return sock
 
     def _readable(self) -> None:
         """Nothing is said on this connection after the welcome; it can only end."""

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import sys
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Final
 
@@ -53,19 +54,15 @@ async def dial_near(address: Address) -> socket.socket | None:
     name = _name(address)
     if name is None:
         return None
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as stack:
+        sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        await asyncio.get_running_loop().sock_connect(sock, name)
-        # Anybody may take a name that is free. Another user could not prove anything, but be in the way.
-        _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        if user == os.geteuid():
-            return sock
-    except OSError:
-        pass
-    except BaseException:
-        sock.close()
-        raise
-    sock.close()
+        with suppress(OSError):
+            await asyncio.get_running_loop().sock_connect(sock, name)
+            # Anybody may take a name that is free. Another user could not prove anything, but be in the way.
+            _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            if user == os.geteuid():
+                stack.pop_all()
+                return sock
     return None

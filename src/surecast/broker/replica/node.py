@@ -106,7 +106,7 @@ class ReplicaNode:
         self._waker: asyncio.TimerHandle | None = None
         self._wake_s = 0.0
         self._clock_s = 0.0
-        self.is_planned = False
+        self._planned = False
         self._stopped = True
         self._turns = 0
         self._looks_idle = -1
@@ -235,7 +235,7 @@ class ReplicaNode:
     def _if_idle(self, turns: int, size: int) -> None:
         """Proposes what is collected where nothing has happened since the event loop looked for more."""
         leader = self.replica.leader
-        if turns == self._turns and not self.is_planned and not self._stopped and leader.may_hasten(size):
+        if turns == self._turns and not self._planned and not self._stopped and leader.may_hasten(size):
             self.replica.node.now = time.monotonic()
             leader.hasten()
             self._run_turn()
@@ -305,12 +305,12 @@ class ReplicaNode:
 
     def plan_turn(self) -> None:
         """Makes sure that this turn of the event loop ends with what the replica has to say."""
-        if not self.is_planned:
-            self.is_planned = True
+        if not self._planned:
+            self._planned = True
             self._loop.call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
-        self.is_planned = False
+        self._planned = False
         self._turns += 1
         if self._stopped:
             return
@@ -408,7 +408,7 @@ class ReplicaNode:
             except Exception as error:  # of the handler: the state may be half changed
                 self.give_up(error)
                 return
-        if not self.is_planned:
+        if not self._planned:
             self.plan_turn()
 
     def hear_aside(self, content: bytes) -> None:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from surecast.errors import PeerError
@@ -50,8 +51,8 @@ class Runs(NamedTuple):
     """Like runs of several connections, one after the other."""
 
     pattern: Pattern
-    numbers: list[int]
-    pieces: list[bytes]
+    numbers: tuple[int, ...]
+    pieces: tuple[bytes, ...]
 
 
 Decoded = list[Happening | Runs]
@@ -151,29 +152,22 @@ def pack(replica: int, life: int, sequence: int, items: Sequence[Happening]) -> 
     """
     parts = [HEAD.pack(replica, life, sequence)]
     decoded: Decoded = []
-    runs: Runs | None = None
-    last: object = None
-    for item in items:
-        kind, number, data, known = item
-        if kind == _RUNS:
-            if known is not last:
-                if runs is not None:
-                    parts += _pack_runs(runs)
-                assert isinstance(known, Pattern)
-                last, runs = known, Runs(known, [], [])
-                numbers, pieces = runs.numbers, runs.pieces
-                decoded.append(runs)
-            numbers.append(number)
-            pieces.append(data)
-            continue
-        if runs is not None:
+    for pattern, alike in groupby(items, _pattern_of):
+        if pattern is not None:
+            _, numbers, pieces, _ = zip(*alike, strict=True)
+            runs = Runs(pattern, numbers, pieces)
             parts += _pack_runs(runs)
-            last = runs = None
-        parts += (ITEM.pack(kind, number, len(data)), data)
-        decoded.append(item)
-    if runs is not None:
-        parts += _pack_runs(runs)
+            decoded.append(runs)
+            continue
+        for item in alike:
+            kind, number, data, _ = item
+            parts += (ITEM.pack(kind, number, len(data)), data)
+            decoded.append(item)
     return parts, decoded
+
+
+def _pattern_of(item: Happening) -> Pattern | None:
+    return item[3] if isinstance(item[3], Pattern) else None
 
 
 def _pack_runs(runs: Runs) -> list[bytes]:

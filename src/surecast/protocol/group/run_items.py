@@ -9,7 +9,7 @@ from typing import Final
 from surecast.protocol.broker import Connection, Phase
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.group.commands import ITEM, RUNS_ITEM, Runs
-from surecast.protocol.mqtt.runs import pattern_of
+from surecast.protocol.mqtt.runs import Pattern, pattern_of
 
 __all__ = ["count_runs", "read_runs"]
 
@@ -18,10 +18,7 @@ _OPEN: Final = Phase.OPEN  # a name of its own is found in a third of the time
 
 def count_runs(data: bytes, at: int, connections: Mapping[int, Connection], ways: ShortWays, now: float) -> int:
     """Takes the RUNS item at `at` if this replica has only to count its messages; where the next item is, or `at`."""
-    _, count, size, length, id_at, extra = RUNS_ITEM.unpack_from(data, at)
-    table, after = at + RUNS_ITEM.size, at + ITEM.size + int(size)
-    begin = table + 8 * count
-    pattern = pattern_of(data[begin : begin + id_at], length, id_at + extra)
+    pattern, count, table, begin, after = _read_head(data, at)
     groups = ways.countable(pattern)
     if groups is None:
         return at
@@ -40,20 +37,25 @@ def count_runs(data: bytes, at: int, connections: Mapping[int, Connection], ways
         ):
             return at
         connection.heard_at = now  # as whoever reads the item does
-    total = after - begin
-    ways.count(groups, total // length, total)
+    ways.count(groups, (after - begin) // pattern.length, after - begin)
     return after
 
 
 def read_runs(data: bytes, at: int) -> tuple[Runs, int]:
     """The RUNS item at `at`, and where the next item is."""
-    _, count, size, length, id_at, extra = RUNS_ITEM.unpack_from(data, at)
-    table, after = at + RUNS_ITEM.size, at + ITEM.size + size
-    begin = table + 8 * count
-    pattern = pattern_of(data[begin : begin + id_at], length, id_at + extra)
+    pattern, count, table, begin, after = _read_head(data, at)
     numbers = unpack_from(f">{2 * count}I", data, table)
     pieces = []
     for run_size in numbers[count:]:
         pieces.append(data[begin : begin + run_size])
         begin += run_size
-    return Runs(pattern, list(numbers[:count]), pieces), after
+    return Runs(pattern, numbers[:count], tuple(pieces)), after
+
+
+def _read_head(data: bytes, at: int) -> tuple[Pattern, int, int, int, int]:
+    """The pattern of a RUNS item, how many runs it has, and where its table, its messages and the next item begin."""
+    _, count, size, length, id_at, extra = RUNS_ITEM.unpack_from(data, at)
+    table = at + RUNS_ITEM.size
+    begin = table + 8 * count
+    pattern = pattern_of(data[begin : begin + id_at], length, id_at + extra)
+    return pattern, count, table, begin, at + ITEM.size + size

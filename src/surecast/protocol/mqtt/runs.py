@@ -119,8 +119,7 @@ class Pattern:
     True
     """
 
-    __slots__ = ("_has_id", "_known", "flags", "head", "id_at", "length", "payload_at", "topic",
-                 "version_5")  # fmt: skip
+    __slots__ = ("_has_id", "_known", "flags", "head", "id_at", "length", "payload_at", "topic", "version_5")
 
     def __init__(self, head: bytes, length: int, payload_at: int):
         first = head[0]

@@ -156,15 +156,13 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
         raise PeerError("paxos requests: the sizes of the commands do not add up to the piece")
 
 
-def check_segment(data: bytes, at: int = 0) -> int:
-    """Where the segment at `at` ends; PeerError where there is none, or, from the beginning on, something behind it."""
+def check_segment(data: bytes, at: int) -> int:
+    """Where the segment at `at` ends; PeerError where there is none."""
     begin = at + _SEGMENT.size
     if begin > len(data):
         raise PeerError("paxos value: its last segment is cut off")
     size = int(_SEGMENT.unpack_from(data, at)[2])
     check_requests(data, begin, size)
-    if at == 0 and begin + size != len(data):
-        raise PeerError("paxos segment: it is followed by something else")
     return begin + size
 
 

@@ -159,4 +159,5 @@ def _check(message: m.Message) -> None:
     """Requests are checked where they come in: whatever is proposed can be applied."""
     if isinstance(message, m.Forward):
         for segment in message.segments:
-            check_segment(segment)
+            if check_segment(segment, 0) != len(segment):
+                raise PeerError("paxos message: a segment is followed by something else")
