@@ -19,6 +19,15 @@ settings.load_profile("surecast")
 
 REPOSITORY = Path(__file__).parent.parent
 
+LONG_TEST_S = 1500
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives long tests a longer time limit than the one in pyproject.toml."""
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_TEST_S))
+
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
