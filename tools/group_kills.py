@@ -1,6 +1,7 @@
 """Kills, stops and starts the replicas of a real replicated broker under load, and checks what it promises.
 
     python tools/group_kills.py --seconds 120 --seed 1 [--replicas 3|5] [--variant multi|batch|fast] [--sync none]
+    python tools/group_kills.py --leader-kills 1000 --piece 50 --seconds 3600
 
 Publishers and subscribers, of this library and of paho-mqtt in both versions of MQTT, with QoS 1 and 2, are connected
 to all replicas. Meanwhile the leader or another replica is killed (SIGKILL) and started again, or stopped (SIGSTOP)
@@ -12,7 +13,11 @@ and let go on; now and then so many at once that there is no majority. What must
 - at the end all replicas have the same running hash and the same books, and the books balance;
 - the service comes back each time.
 
-All choices come from the seed, but not the timing of real processes. The exit code is 1 if a promise was broken.
+With `--leader-kills` only leaders are killed, so many times, in pieces: each piece is a new group under load, checked
+as a whole at its end. The gaps that subscribers saw are printed. `--seconds` bounds the time of all pieces together.
+
+All choices come from the seed, but not the timing of real processes. The exit code is 1 if a promise was broken, and 2
+if the time was over before all leaders were killed.
 """
 
 from __future__ import annotations
@@ -220,6 +225,41 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
     return 1 if problems else 0
 
 
+async def kill_leaders(options: argparse.Namespace, folder: Path) -> int:
+    """Kills leaders in pieces until so many died or the time is over; the exit code."""
+    ends = time.monotonic() + options.seconds
+    gaps_s: list[float] = []
+    acknowledged = broken = piece = 0
+    while len(gaps_s) < options.leader_kills and time.monotonic() < ends and not broken:
+        piece += 1
+        seed = options.seed + piece
+        draw = random.Random(seed)
+        trial = Trial(folder / str(piece), options.replicas, options.variant, options.sync, seed)
+        try:
+            await trial.start()
+            for _ in range(min(options.piece, options.leader_kills - len(gaps_s))):
+                if time.monotonic() > ends:
+                    break
+                gaps_s.append(
+                    (await trial.make(Trouble("kill", 1, draw.uniform(0.1, 1.0)), draw.uniform(0.1, 0.5))).gap_s
+                )
+            problems = await trial.finish()
+        finally:
+            trial.end()
+        acknowledged += len(trial.load.history.acknowledged)
+        broken += len(problems)
+        print(f"piece {piece}, seed {seed}: {len(trial.outcomes)} leaders killed; {trial.summary()}")
+        print("\n".join(problems) or "all promises kept", flush=True)
+    gaps = sorted(gaps_s) or [0.0]
+    shares = ((0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "longest"))
+    print(
+        f"{len(gaps_s)} of {options.leader_kills} leaders killed, {acknowledged} publications acknowledged, "
+        f"{broken} promises broken; gaps: "
+        + ", ".join(f"{name} {gaps[min(len(gaps) - 1, int(share * len(gaps)))]:.3f} s" for share, name in shares)
+    )
+    return 1 if broken else 2 if len(gaps_s) < options.leader_kills else 0
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -228,10 +268,12 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, choices=(3, 5, 7), default=3)
     parser.add_argument("--variant", choices=("multi", "batch", "fast"), default="multi")
     parser.add_argument("--sync", choices=("majority", "none"), default="majority")
+    parser.add_argument("--leader-kills", type=int, metavar="N", help="kill N leaders, in pieces, and nothing else")
+    parser.add_argument("--piece", type=int, default=50, metavar="N", help="kills in one piece")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no replica is left behind
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(run(options, Path(folder)))
+        return asyncio.run((kill_leaders if options.leader_kills else run)(options, Path(folder)))
 
 
 if __name__ == "__main__":
