@@ -19,10 +19,10 @@ from benchmarks.group.tongues import JetStream, Spoken
 
 from surecast.broker.cluster import LocalGroup, write_group
 
-__all__ = ["Alone", "JetStreamGroup", "Replicated", "System"]
+__all__ = ["SETTLE_S", "Alone", "JetStreamGroup", "Replicated", "System"]
 
 Place = tuple[str, int]
-_SETTLE_S = 0.4  # longer than a replica takes to miss a leader
+SETTLE_S = 0.4  # longer than a replica takes to miss a leader
 _LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB"}
 """A subscriber of QoS 1 that falls behind loses nothing: what is measured is how fast it gets everything."""
 
@@ -184,7 +184,7 @@ class Replicated:
         """Lets them go on, and waits until one leads."""
         for process in self.group.processes.values():
             process.send_signal(signal.SIGCONT)
-        time.sleep(_SETTLE_S)
+        time.sleep(SETTLE_S)
         self.group.wait_ready(30.0)
 
     def close(self) -> None:
