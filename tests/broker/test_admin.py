@@ -86,6 +86,34 @@ def test_an_administrator_sees_the_books_and_kicks_clients(running: Running, tmp
     asyncio.run(main())
 
 
+def test_of_namesakes_the_administrator_says_whose_client_to_kick(running: Running, tmp_path: Path) -> None:
+    """Users with a client of one identifier are connected at the same time; only the one that is named is kicked."""
+
+    async def main() -> None:
+        socket = tmp_path / "admin.sock"
+        for user in ("ann", "bob"):
+            set_password(tmp_path / "users", user, "secret")
+        async with running({"security.users": tmp_path / "users"}) as service:
+            port = service.listeners[0].port
+            ann, bob = (Client(port=port, client_id="till", username=u, password=b"secret") for u in ("ann", "bob"))
+            await ann.connect()
+            await bob.connect()
+            with pytest.raises(AdminError, match=r"till is a client of several users: ann, bob; say which with user="):
+                await asyncio.to_thread(ask, socket, "/kick", {"client": "till"}, "POST")
+            with pytest.raises(AdminError, match="there is no client till of the user carl"):
+                await asyncio.to_thread(ask, socket, "/kick", {"client": "till", "user": "carl"}, "POST")
+            await asyncio.to_thread(ask, socket, "/kick", {"client": "till", "user": "bob"}, "POST")
+            with pytest.raises(RefusedError) as caught:
+                await bob.message()
+            assert caught.value.reason is ReasonCode.ADMINISTRATIVE_ACTION
+            clients = (await asyncio.to_thread(ask, socket, "/clients"))["clients"]
+            assert [(each["user"], each["client"]) for each in clients] == [("ann", "till")]
+            await bob.disconnect()
+            await ann.disconnect()
+
+    asyncio.run(main())
+
+
 def test_over_the_network_the_token_is_asked_for(running: Running, tmp_path: Path) -> None:
     async def main() -> None:
         token_file = tmp_path / "token"

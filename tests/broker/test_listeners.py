@@ -118,7 +118,7 @@ def test_tls_with_passwords_and_with_certificates(running: Running, certificates
             trust = tls_context(certificates.ca)
             ann = tls_context(certificates.ca, certificates.client, certificates.client_key)
             async with Client("localhost", tls.port, tls=ann, client_id="c1") as client:
-                assert service.server.broker.sessions.by_client["c1"].user == "ann"
+                assert [session.user for session in service.server.broker.sessions.named("c1")] == ["ann"]
                 await client.subscribe("home/ann/#", qos=1)
                 await client.publish("home/ann/door", b"open", qos=1)
                 assert (await client.message()).payload == b"open"
@@ -239,7 +239,7 @@ def test_passwords_are_asked_for_where_they_should_be(running: Running, tmp_path
             async with Client(port=open_one):
                 pass
             async with Client(port=closed, username="ann", password=b"secret", client_id="c"):
-                assert service.server.broker.sessions.by_client["c"].user == "ann"
+                assert [session.user for session in service.server.broker.sessions.named("c")] == ["ann"]
             with pytest.raises(RefusedError, match="bad user name or password"):
                 await Client(port=closed).connect()
             for _ in range(3):

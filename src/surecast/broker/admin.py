@@ -8,6 +8,7 @@
 | `GET /status` | the books, sizes and listeners |
 | `GET /clients`, `GET /sessions` | connections; sessions with their books, the longest queue first (`limit`) |
 | `POST /kick?client=ID` | closes a client's connection; with `end_session=true` its session ends too |
+| `POST /kick?client=ID&user=NAME` | the same, where several users have a client of that identifier |
 | `GET /log?offset=N&limit=M` | records of the event log |
 
 The first three are open to all. The others are for whoever can open the local socket, or shows the token; the log also
@@ -194,15 +195,23 @@ class Admin:
         return json_response({"total": len(sessions), "sessions": [_session(each) for each in sessions[:limit]]})
 
     def _kick(self, request: Request) -> Response:
-        client = request.query.get("client", "")
-        session = self._server.broker.sessions.by_client.get(client)
-        if session is None:
-            return _refusal(HTTPStatus.NOT_FOUND, f"there is no client {client}")
+        client, user = request.query.get("client", ""), request.query.get("user")
+        named = self._server.broker.sessions.named(client)
+        if user is not None:
+            named = [session for session in named if session.user == user]
+        if not named:
+            whose = "" if user is None else f" of the user {user}" if user else " without a user"
+            return _refusal(HTTPStatus.NOT_FOUND, f"there is no client {client}{whose}")
+        if len(named) > 1:
+            users = ", ".join(session.user or "(none)" for session in named)
+            text = f"{client} is a client of several users: {users}; say which with user=NAME, empty for none"
+            return _refusal(HTTPStatus.CONFLICT, text)
+        session = named[0]
         end_session = request.query.get("end_session") == "true"
         if session.connection is None and not end_session:
             return _refusal(HTTPStatus.CONFLICT, f"{client} is not connected; its session can be ended")
-        self._server.kick(client, end_session)
-        return json_response({"kicked": client})
+        self._server.kick(session.key, end_session)
+        return json_response({"kicked": client, "user": session.user or None})
 
     async def _log(self, request: Request) -> Response:
         if not await self._may_read_log(request):

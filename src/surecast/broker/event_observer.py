@@ -13,8 +13,9 @@ from surecast.broker.event_log import (
     Subscribed,
     Unsubscribed,
 )
-from surecast.protocol.broker import Broker, Message, Session, Subscription
+from surecast.protocol.broker import Message, Session, Subscription
 from surecast.protocol.broker.content import event_of
+from surecast.protocol.broker.session import split_key
 
 __all__ = ["DEADLINE_PROPERTY", "PUBLICATION_PROPERTY", "EventObserver"]
 
@@ -33,11 +34,8 @@ def _forget(record: object) -> None:
 class EventObserver:
     """An observer that appends records; whoever runs the broker flushes the log at the end of each turn.
 
-    `broker` is set once the core is made: it knows the user of a publisher. Messages that the
-    broker publishes itself, those under `$SYS`, are not logged.
+    Messages that the broker publishes itself, those under `$SYS`, are not logged.
     """
-
-    broker: Broker
 
     def __init__(self, log: EventLog):
         self._log = log
@@ -52,18 +50,18 @@ class EventObserver:
         """A message was taken over from a client."""
         if not message.number:
             return
-        publisher = self.broker.sessions.by_client.get(message.publisher)
+        user, client = split_key(message.publisher)
         publication_time, deadline_s = self._timing(message)
         self._append(
             Published(
                 now,
-                message.publisher,
+                client,
                 message.topic,
                 message.number,
                 message.qos,
                 len(message.payload),
                 receivers,
-                (publisher.user or None) if publisher is not None else None,
+                user or None,
                 publication_time,
                 deadline_s,
             )

@@ -127,10 +127,7 @@ class GroupService(BrokerService):
 
 
 def _core(settings: BrokerSettings, authorise: Authorise, observer: EventObserver | None) -> Broker:
-    broker = Broker(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
-    if observer is not None:
-        observer.broker = broker
-    return broker
+    return Broker(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
 
 
 def _rules(data: bytes) -> Authorise:

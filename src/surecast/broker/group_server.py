@@ -139,9 +139,9 @@ class GroupServer(Shell):
 
     # What the service calls.
 
-    def kick(self, client: str, end_session: bool) -> None:
-        """Ends the connection of a client of any replica, or its session too."""
-        self.edge.control(Item.KICK, int(end_session), client.encode())
+    def kick(self, key: str, end_session: bool) -> None:
+        """Ends the connection of a session at any replica, or the session too."""
+        self.edge.control(Item.KICK, int(end_session), key.encode())
         self.turn()
 
     def disconnect(self, connection: Connection, reason: ReasonCode) -> None:

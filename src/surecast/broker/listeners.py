@@ -233,10 +233,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str:
-    """The common name in the client's certificate; empty if it showed none."""
+    """The common name in the client's certificate; empty if it showed none, or none that a user can have."""
     certificate = transport.get_extra_info("peercert") or {}
     for part in certificate.get("subject", ()):
         for name, value in part:
             if name == "commonName":
-                return str(value)
+                return "" if "\0" in value else str(value)
     return ""

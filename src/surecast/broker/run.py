@@ -206,8 +206,6 @@ class BrokerService:
             hooks=self._hooks(),
             executor=self._threads,
         )
-        if observer is not None:
-            observer.broker = server.broker
         server.authenticates = self._must_authenticate()
         self._open_listeners()
         server.start()

@@ -128,12 +128,12 @@ class Server(Shell):
 
     # What the service calls.
 
-    def kick(self, client: str, end_session: bool) -> None:
-        """Ends the connection of a client, or its session too."""
+    def kick(self, key: str, end_session: bool) -> None:
+        """Ends the connection of a session, which is named by its key, or the session too."""
         now = time.time()
-        session = self.broker.sessions.by_client.get(client)
+        session = self.broker.sessions.by_client.get(key)
         if end_session:
-            self.broker.end_session(client, now)
+            self.broker.end_session(key, now)
         elif session is not None and session.connection is not None:
             self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
         self.turn()

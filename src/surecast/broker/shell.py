@@ -96,8 +96,8 @@ class Shell(ABC):
         """A transport has too much unsent, or no longer."""
 
     @abstractmethod
-    def kick(self, client: str, end_session: bool) -> None:
-        """Ends the connection of a client, or its session too."""
+    def kick(self, key: str, end_session: bool) -> None:
+        """Ends the connection of a session, which is named by its key, or the session too."""
 
     @abstractmethod
     def disconnect(self, connection: Connection, reason: ReasonCode) -> None:

@@ -230,6 +230,7 @@ def sessions(
     data = _ask(port, folder, socket, url, token_file, "/sessions", {"limit": limit})
     columns = (
         "client",
+        "user",
         "connected",
         "persistent",
         "subscriptions",
@@ -242,14 +243,17 @@ def sessions(
     rows = []
     for each in data["sessions"]:
         books = {**each["books"], "dropped": sum(each["books"]["dropped"].values())}
-        rows.append([str(books.get(column, each.get(column))).lower() if column != "client" else each["client"]
-                     for column in columns])  # fmt: skip
+        figures = [str(books.get(column, each.get(column))).lower() for column in columns[2:]]
+        rows.append([each["client"], each["user"] or "", *figures])
     _show(data, "sessions", rows, columns, json)
 
 
 @app.command()
 def kick(
     client: Annotated[str, typer.Argument(help="Client identifier.")],
+    user: Annotated[
+        str | None, typer.Option(help="Its user, where several users have a client of that name; '' for none.")
+    ] = None,
     port: Port = 1883,
     folder: Folder = None,
     socket: Socket = None,
@@ -261,6 +265,8 @@ def kick(
 ) -> None:
     """Close the connection of a client."""
     query = {"client": client, "end_session": str(end_session).lower()}
+    if user is not None:
+        query["user"] = user
     _ask(port, folder, socket, url, token_file, "/kick", query, "POST")
     typer.echo(f"{client}: kicked")
 

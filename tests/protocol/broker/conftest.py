@@ -203,6 +203,13 @@ class Client:
         """The payloads that came; all is acknowledged."""
         return [message.payload for message in self.messages()]
 
+    def payloads_after_connack(self) -> list[bytes]:
+        """The payloads that came behind the CONNACK of a session that was there before."""
+        connack = self.inbox.pop(0)
+        assert isinstance(connack, Connack)
+        assert connack.session_present
+        return self.payloads()
+
     @property
     def session(self) -> Any:
         """The broker's session of this client."""
@@ -285,7 +292,7 @@ class World:
         references: dict[int, int] = {}
         broker = self.broker
         for name, session in broker.sessions.by_client.items():
-            assert name == session.client
+            assert name == session.key
             deliveries = [*session.inflight.values(), *session.waiting]
             assert session.books.queued == session.queued == len(deliveries), f"{name}: {session.books}"
             assert session.bytes_queued == sum(d.message.size for d in deliveries), name

@@ -199,7 +199,7 @@ def test_a_restart_finds_the_limits_of_listener_user_and_client_again(make_world
         client.subscribe("t", 1)
         client.disconnect()
     world.restart()
-    sessions = world.broker.sessions.by_client
+    sessions = {session.client: session for session in world.broker.sessions.by_client.values()}
     assert [sessions[name].limits.queue_messages_max for name in ("one", "two")] == [4, 2]
     ann = world.client("ann").online()
     for number in range(6):

@@ -208,7 +208,7 @@ def test_packets_wait_for_the_credentials(make_world: Any, version: int) -> None
     assert bob.one(Connack).reason == ReasonCode.BAD_USER_NAME_OR_PASSWORD
     assert ann.take() == []
     world.broker.admit(bob.connection, "bob", world.now)
-    assert list(world.broker.sessions.by_client) == ["ann"]
+    assert [session.user for session in world.broker.sessions.by_client.values()] == ["ann"]
 
 
 def test_an_answer_for_a_connection_that_is_gone(make_world: Any) -> None:

@@ -171,29 +171,6 @@ def test_take_over_across_versions(world: Any) -> None:
     assert old.connect(False).take()[1].dup
 
 
-def test_a_session_belongs_to_its_user(make_world: Any) -> None:
-    world = make_world({"authenticates": True})
-    ann = world.client("shared").connect(username="ann", session_expiry_s=100)
-    world.broker.admit(ann.connection, "ann", world.now)
-    world.turn()
-    bob = world.client("shared").connect(username="bob")
-    world.broker.admit(bob.connection, "bob", world.now)
-    world.turn()
-    assert bob.one(Connack).reason == ReasonCode.NOT_AUTHORIZED
-    assert not ann.closed
-
-
-def test_a_refusal_with_a_very_long_name(make_world: Any) -> None:
-    """What is said about a name is cut: it must fit into a reason string."""
-    world = make_world({"authenticates": True})
-    name = "n" * 65_000
-    for user in ("ann", "bob"):
-        client = world.client(name).connect(username=user)
-        world.broker.admit(client.connection, user, world.now)
-        world.turn()
-    assert client.one(Connack).reason == ReasonCode.NOT_AUTHORIZED
-
-
 def test_keep_alive(world: Any, version: int) -> None:
     """[MQTT-3.1.2-22] (5.0), [MQTT-3.1.2-24] (3.1.1): closed after one and a half times the keep-alive, 0x8D in 5.0."""
     ann = world.client("ann", version).online(keep_alive_s=10, will=Will("will", b"gone"))

@@ -60,7 +60,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("client", "user", "listener", "serial", "lifetime_s", "ends_at", "expiry_check_at", "bytes_queued"),
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
         *("subscriptions", "received", "inflight", "waiting", "resend"),
-        *("client_field", "bytes_max", "short_max", "routes", "groups"),  # follow from others, or are caches
+        *("key", "key_field", "bytes_max", "short_max", "routes", "groups"),  # follow from others, or are caches
     }
     assert set(Message.__slots__) == {
         *("number", "topic", "topic_field", "payload", "qos", "retain", "properties", "expires_at", "published_at"),
@@ -152,7 +152,7 @@ def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
         (lambda data: b"", "does not begin like one"),
         (lambda data: data[:20], "does not begin like one"),
         (lambda data: b"x" + data[1:], "does not begin like one"),
-        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9; only 1 can be read"),
+        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 2"),
         (lambda data: data[:-1], "damaged"),
         (lambda data: data + b"x", "damaged"),
         (lambda data: data[:100] + bytes((data[100] ^ 1,)) + data[101:], "damaged"),

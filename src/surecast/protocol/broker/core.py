@@ -317,14 +317,14 @@ class Broker:
         """Ends one subscription of a session, by its filter as it was asked for; False if there is none."""
         return self._subscribing.remove(session, key, "administrator", now)
 
-    def end_session(self, client: str, now: float) -> bool:
-        """Removes a session and its connection; False if there is none."""
-        session = self.sessions.by_client.get(client)
+    def end_session(self, key: str, now: float) -> bool:
+        """Removes a session, by its key, and its connection; False if there is none."""
+        session = self.sessions.by_client.get(key)
         if session is None:
             return False
         if session.connection is not None:
             self.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
-        if self.sessions.by_client.get(client) is session:
+        if self.sessions.by_client.get(key) is session:
             self.sessions.end(session, now)
         return True
 
@@ -416,8 +416,8 @@ class Broker:
             self._accept(connection, connect, now)
 
     def _accept(self, connection: Connection, connect: Connect, now: float) -> None:
-        present = self.sessions.by_client.get(connect.client_id) if connect.client_id else None
-        if present is not None and present.connection is not None and present.user in ("", connection.user):
+        present = self.sessions.of(connection, connect)
+        if present is not None and present.connection is not None:
             self.disconnect(present.connection, ReasonCode.SESSION_TAKEN_OVER, now)
         try:
             session, was_there, assigned = self.sessions.open(connection, connect, now)

@@ -1,13 +1,13 @@
 """The broker's durable state as keys and values, and the journal of its changes.
 
-    m NUMBER            a message
-    s CLIENT            a session
-    f CLIENT FILTER     a subscription of it
-    q CLIENT SEQUENCE   a message queued for it
-    p CLIENT IDENTIFIER a QoS 2 message that it sent and did not release
-    w CLIENT            its will, while the delay runs
-    r TOPIC             a retained message
-    i USER TOKEN        the outcomes of the last requests with a token
+    m NUMBER             a message
+    s SESSION            a session, by its key (user and client identifier)
+    f SESSION FILTER     a subscription of it
+    q SESSION SEQUENCE   a message queued for it
+    p SESSION IDENTIFIER a QoS 2 message that it sent and did not release
+    w SESSION            its will, while the delay runs
+    r TOPIC              a retained message
+    i USER TOKEN         the outcomes of the last requests with a token
 
 Numbers have eight bytes, texts two bytes of length in front. Times are seconds since the epoch.
 """
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from surecast.protocol.broker.message import Delivery, Message, text_field
-from surecast.protocol.broker.session import Session, Subscription, Will
+from surecast.protocol.broker.session import Session, Subscription, Will, split_key
 from surecast.protocol.filters import parse
 
 __all__ = [
@@ -55,10 +55,10 @@ def _take_text(data: bytes, at: int) -> tuple[str, int]:
 class StoredDelivery:
     """A queue entry as it was read; its message may be read later."""
 
-    __slots__ = ("client", "delivery_flags", "identifier", "identifiers", "number", "sequence")
+    __slots__ = ("delivery_flags", "identifier", "identifiers", "number", "sequence", "session")
 
-    def __init__(self, client: str, sequence: int, value: bytes):
-        self.client = client
+    def __init__(self, session: str, sequence: int, value: bytes):
+        self.session = session
         self.sequence = sequence
         self.number, qos, retain, released, self.identifier = _QUEUED.unpack_from(value)
         self.delivery_flags = (qos, bool(retain), bool(released))
@@ -98,11 +98,11 @@ class Journal:
         """Writes a session as it is."""
         value = _SESSION.pack(session.lifetime_s, session.ends_at, session.next_identifier)
         value += text_field(session.user) + text_field(session.listener)
-        self.records.append((b"s" + session.client_field, value))
+        self.records.append((b"s" + session.key_field, value))
 
     def forget_session(self, session: Session) -> None:
         """Deletes a session; its queue and its subscriptions are deleted one by one."""
-        self.records.append((b"s" + session.client_field, None))
+        self.records.append((b"s" + session.key_field, None))
 
     def subscription(self, session: Session, subscription: Subscription) -> None:
         """Writes a subscription."""
@@ -122,20 +122,20 @@ class Journal:
         )
         for identifier in delivery.identifiers:
             value += identifier.to_bytes(4, "big")
-        self.records.append((b"q" + session.client_field + delivery.sequence.to_bytes(8, "big"), value))
+        self.records.append((b"q" + session.key_field + delivery.sequence.to_bytes(8, "big"), value))
 
     def forget_queued(self, session: Session, delivery: Delivery) -> None:
         """Deletes a queue entry and its reference to the message."""
-        self.records.append((b"q" + session.client_field + delivery.sequence.to_bytes(8, "big"), None))
+        self.records.append((b"q" + session.key_field + delivery.sequence.to_bytes(8, "big"), None))
         self.release(delivery.message)
 
     def received(self, session: Session, identifier: int) -> None:
         """Remembers the identifier of a QoS 2 message."""
-        self.records.append((b"p" + session.client_field + identifier.to_bytes(2, "big"), b""))
+        self.records.append((b"p" + session.key_field + identifier.to_bytes(2, "big"), b""))
 
     def forget_received(self, session: Session, identifier: int) -> None:
         """Frees such an identifier."""
-        self.records.append((b"p" + session.client_field + identifier.to_bytes(2, "big"), None))
+        self.records.append((b"p" + session.key_field + identifier.to_bytes(2, "big"), None))
 
     def will(self, session: Session, will: Will) -> None:
         """Writes the will of a session whose delay runs; a will has a reference to its message."""
@@ -143,11 +143,11 @@ class Journal:
             will.due_at, will.delay_s, will.lifetime_s, will.interval_s
         )
         self.keep(will.message)
-        self.records.append((b"w" + session.client_field, value))
+        self.records.append((b"w" + session.key_field, value))
 
     def forget_will(self, session: Session, will: Will) -> None:
         """Deletes a written will."""
-        self.records.append((b"w" + session.client_field, None))
+        self.records.append((b"w" + session.key_field, None))
         self.release(will.message)
 
     def retained(self, message: Message) -> None:
@@ -170,7 +170,7 @@ class Journal:
 
     @staticmethod
     def _subscription_key(session: Session, subscription: Subscription) -> bytes:
-        return b"f" + session.client_field + subscription.key.encode()
+        return b"f" + session.key_field + subscription.key.encode()
 
 
 class NoJournal(Journal):
@@ -212,44 +212,45 @@ def read_message(key: bytes, value: bytes) -> Message:
 
 def read_session(key: bytes, value: bytes, serial: int) -> Session:
     """A session as it was written, without its queue and its subscriptions."""
-    client, _ = _take_text(key, 1)
+    name, _ = _take_text(key, 1)
     lifetime_s, ends_at, next_identifier = _SESSION.unpack_from(value)
-    session = Session(client, serial, lifetime_s)
+    user, at = _take_text(value, _SESSION.size)
+    # Earlier versions filed sessions of users by client identifier alone.
+    session = Session(split_key(name)[1], serial, lifetime_s, user)
     session.ends_at, session.next_identifier = ends_at, next_identifier
-    session.user, at = _take_text(value, _SESSION.size)
     # Earlier versions did not write the listener.
     session.listener, _ = _take_text(value, at)
     return session
 
 
 def read_subscription(key: bytes, value: bytes) -> tuple[str, Subscription]:
-    """A client and one of its subscriptions."""
-    client, _ = _take_text(key, 1)
+    """The key of a session and one of its subscriptions."""
+    name, _ = _take_text(key, 1)
     qos, flags, _, identifier = _FLAGS.unpack_from(value)
     share, at = _take_text(value, _FLAGS.size)
     topic_filter, at = _take_text(value, at)
     text = value[at:].decode()
     content = parse(text) if text else None
-    return client, Subscription(topic_filter, qos, bool(flags & 1), bool(flags & 2), identifier, share, content, text)
+    return name, Subscription(topic_filter, qos, bool(flags & 1), bool(flags & 2), identifier, share, content, text)
 
 
 def read_queued(key: bytes, value: bytes) -> StoredDelivery:
     """A queue entry as it was written."""
-    client, at = _take_text(key, 1)
-    return StoredDelivery(client, int.from_bytes(key[at:], "big"), value)
+    name, at = _take_text(key, 1)
+    return StoredDelivery(name, int.from_bytes(key[at:], "big"), value)
 
 
 def read_received(key: bytes) -> tuple[str, int]:
-    """A client and the identifier of a QoS 2 message."""
-    client, at = _take_text(key, 1)
-    return client, int.from_bytes(key[at:], "big")
+    """The key of a session and the identifier of a QoS 2 message."""
+    name, at = _take_text(key, 1)
+    return name, int.from_bytes(key[at:], "big")
 
 
 def read_will(key: bytes, value: bytes, messages: Mapping[int, Message]) -> tuple[str, Will]:
-    """A client and its will, whose message is one of those read before."""
-    client, _ = _take_text(key, 1)
+    """The key of a session and its will, whose message is one of those read before."""
+    name, _ = _take_text(key, 1)
     due_at, delay_s, lifetime_s, interval_s = _WILL.unpack_from(value, 8)
-    return client, Will(messages[int.from_bytes(value[:8], "big")], delay_s, lifetime_s, due_at, interval_s)
+    return name, Will(messages[int.from_bytes(value[:8], "big")], delay_s, lifetime_s, due_at, interval_s)
 
 
 def read_request(key: bytes, value: bytes) -> tuple[str, str, float, int, bytes]:

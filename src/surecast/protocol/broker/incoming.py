@@ -101,7 +101,7 @@ class Incoming(ShortWays):
         if not self._may_publish(connection, session, topic):
             return ReasonCode.NOT_AUTHORIZED
         route = self._routes.find(topic)
-        return self.take(self.message(packet, topic, route.topic_field, session.client, now), now, route)
+        return self.take(self.message(packet, topic, route.topic_field, session.key, now), now, route)
 
     def _publish_once(
         self, connection: Connection, session: Session, packet: Publish, topic: str, now: float

@@ -396,5 +396,5 @@ def _joins(session: Session, message: Message) -> bool:
 
     No random number is drawn: every replica of a broker comes to the same decision, and so does a repetition.
     """
-    drawn = sha256(session.client_field + message.number.to_bytes(8, "big")).digest()
+    drawn = sha256(session.key_field + message.number.to_bytes(8, "big")).digest()
     return int.from_bytes(drawn[:6], "big") < session.limits.join_probability * (1 << 48)

@@ -18,7 +18,7 @@ from surecast.protocol.broker.durable import (
     read_will,
 )
 from surecast.protocol.broker.incoming import Incoming
-from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.message import Delivery, Message, text_field
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import Entry, Requests
 from surecast.protocol.broker.retained import Retained
@@ -59,24 +59,29 @@ class Restorer:
         self._received: list[tuple[str, int]] = []
         self._retained_numbers: list[int] = []
         self._wills: list[tuple[bytes, bytes]] = []
+        self._earlier: dict[str, Session] = {}
 
     def run(self, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
         """Restores everything; what expired meanwhile is taken out at once."""
         for key, value in records:
             self._read(key, value)
-        for client, subscription in self._subscriptions:
-            self._routes.add(self._sessions.by_client[client], subscription)
-        for client, identifier in self._received:
-            self._sessions.by_client[client].received.add(identifier)
+        sessions = {**self._sessions.by_client, **self._earlier}
+        for name, subscription in self._subscriptions:
+            self._routes.add(sessions[name], subscription)
+        for name, identifier in self._received:
+            sessions[name].received.add(identifier)
         for stored in sorted(self._queued, key=lambda q: q.sequence):
-            self._enqueue(stored, self._sessions.by_client[stored.client])
+            self._enqueue(stored, sessions[stored.session])
         for number in self._retained_numbers:
             self._retained.restore(self._messages[number])
         for key, value in self._wills:
-            client, will = read_will(key, value, self._messages)
+            name, will = read_will(key, value, self._messages)
             will.message.references += 1
-            self._sessions.by_client[client].will = will
-            self._timers.add(will.due_at, "will", client)
+            session = sessions[name]
+            session.will = will
+            self._timers.add(will.due_at, "will", session.key)
+        for name, session in self._earlier.items():
+            self._file_anew(name, session)
         self._requests.adopt(sorted(self._entries, key=lambda item: item[2].used_at))
         self._incoming.next_number = max(self._messages, default=0) + 1
         for session in list(self._sessions.by_client.values()):
@@ -89,7 +94,10 @@ class Restorer:
             message = read_message(key, value)
             self._messages[message.number] = message
         elif kind == b"s":
-            self._sessions.adopt(read_session(key, value, 0))
+            session = read_session(key, value, 0)
+            self._sessions.adopt(session)
+            if key[1:] != session.key_field:
+                self._earlier[session.client] = session
         elif kind == b"f":
             self._subscriptions.append(read_subscription(key, value))
         elif kind == b"q":
@@ -120,6 +128,23 @@ class Restorer:
         else:
             self._outgoing.wait(session, delivery)
 
+    def _file_anew(self, name: str, session: Session) -> None:
+        """Moves what an earlier version filed under a client identifier to the key of user and client identifier."""
+        journal = self._journal
+        count = len(journal.records)
+        journal.session(session)
+        for subscription in session.subscriptions.values():
+            journal.subscription(session, subscription)
+        for identifier in sorted(session.received):
+            journal.received(session, identifier)
+        for delivery in (*session.inflight.values(), *session.waiting):
+            journal.queued(session, delivery)
+        if session.will is not None:
+            journal.will(session, session.will)
+            session.will.message.references -= 1  # it had its reference already
+        field, size = text_field(name), 1 + len(session.key_field)
+        journal.records += [(key[:1] + field + key[size:], None) for key, _ in journal.records[count:]]
+
     def _start(self, session: Session, now: float) -> None:
         """The time without the broker counts for expiry; a client that was connected is gone since now."""
         if session.ends_at == math.inf and session.lifetime_s != math.inf:
@@ -129,4 +154,4 @@ class Restorer:
             session.next_identifier = max(session.next_identifier, max(session.inflight))
         self._outgoing.expire(session, now)
         if session.ends_at != math.inf:
-            self._timers.add(session.ends_at, "session", session.client)
+            self._timers.add(session.ends_at, "session", session.key)

@@ -50,7 +50,7 @@ class Target:
         """This target for one message: without the subscriptions that exclude it, None if all do."""
         if self.plain:
             return self
-        local = message.publisher == self.session.client
+        local = message.publisher == self.session.key
         kept = [s for s in self.subscriptions if not (local and s.no_local) and wants(s, message)]
         return Target(self.session, kept) if kept else None
 

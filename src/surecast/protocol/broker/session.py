@@ -16,9 +16,30 @@ if TYPE_CHECKING:
     from surecast.protocol.broker.connection import Connection
     from surecast.protocol.broker.routes import Group, Route
 
-__all__ = ["Session", "Subscription", "Will"]
+__all__ = ["Session", "Subscription", "Will", "session_key", "split_key"]
 
 _DEFAULTS = Limits()
+
+
+def session_key(user: str, client: str) -> str:
+    """Returns the name of a session: a client identifier belongs to its user, and clients without a user share theirs.
+
+    No text of MQTT has a U+0000 in it, so two names are equal only where both parts are.
+
+    >>> session_key("ann", "till-7"), session_key("", "till-7")
+    ('ann\\x00till-7', 'till-7')
+    """
+    return f"{user}\0{client}" if user else client
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Returns the user and the client identifier of a session's name.
+
+    >>> split_key("ann\\0till-7"), split_key("till-7")
+    (('ann', 'till-7'), ('', 'till-7'))
+    """
+    user, _, client = key.rpartition("\0")
+    return user, client
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +78,13 @@ class Will:
 class Session:
     """The state that MQTT calls a session, with its queue and its books.
 
-    `lifetime_s` says how long it outlives its connection (infinite: for ever); `ends_at` is when, once nobody is
-    connected. `serial` tells sessions of the same client apart. `received` holds the identifiers of QoS 2 messages
-    that the client sent and did not release yet. `resend` holds what is in flight and must be sent again to this
-    connection, as soon as its window allows. Nothing that waits expires before `expiry_check_at`. `client_field` is
-    the identifier with its length in front. `limits` were found when the client connected at `listener`; of them,
-    `bytes_max` is the size of the queue, and while fewer than `short_max` messages are in flight, no limit of their
-    number is near.
+    `key` names it among all sessions, by user and client identifier; `key_field` is the key with its length in front;
+    `serial` tells sessions of one key apart. `lifetime_s` says how long it outlives its connection (infinite: for
+    ever); `ends_at` is when, once nobody is connected. `received` holds the identifiers of QoS 2 messages that the
+    client sent and did not release yet. `resend` holds what is in flight and must be sent again to this connection, as
+    soon as its window allows. Nothing that waits expires before `expiry_check_at`. `limits` were found when the client
+    connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than `short_max` messages
+    are in flight, no limit of their number is near.
     """
 
     __slots__ = (
@@ -71,12 +92,13 @@ class Session:
         "bytes_max",
         "bytes_queued",
         "client",
-        "client_field",
         "connection",
         "ends_at",
         "expiry_check_at",
         "groups",
         "inflight",
+        "key",
+        "key_field",
         "lifetime_s",
         "limits",
         "listener",
@@ -95,12 +117,13 @@ class Session:
         "window",
     )
 
-    def __init__(self, client: str, serial: int, lifetime_s: float = 0.0):
+    def __init__(self, client: str, serial: int, lifetime_s: float = 0.0, user: str = ""):
         self.client = client
-        self.client_field = text_field(client)
+        self.user = user
+        self.key = session_key(user, client)
+        self.key_field = text_field(self.key)
         self.serial = serial
         self.lifetime_s = lifetime_s
-        self.user = ""
         self.listener = ""
         self.limits = _DEFAULTS
         self.bytes_max = _DEFAULTS.queue_bytes_max

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Phase
@@ -15,7 +16,7 @@ from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.routes import Routes
-from surecast.protocol.broker.session import Session, Will
+from surecast.protocol.broker.session import Session, Will, session_key
 from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import (
@@ -35,6 +36,7 @@ from surecast.protocol.mqtt import Will as RequestedWill
 __all__ = ["RefusalError", "Sessions"]
 
 FOR_EVER = 0xFFFF_FFFF
+_KEY_MAX: Final = 0xFFFF  # its length is kept in two bytes
 
 
 class RefusalError(Exception):
@@ -46,7 +48,7 @@ class RefusalError(Exception):
 
 
 class Sessions:
-    """All sessions of a broker, by client identifier."""
+    """All sessions of a broker, by their key: client identifiers of two users have nothing to do with each other."""
 
     def __init__(
         self,
@@ -84,10 +86,13 @@ class Sessions:
         if not client:
             if connect.version == V311 and not connect.clean_start:
                 raise RefusalError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a lasting session needs an identifier")
-            client = assigned = self._unused_identifier()
-        session = self.by_client.get(client)
-        if session is not None and session.user and session.user != connection.user:
-            raise RefusalError(ReasonCode.NOT_AUTHORIZED, f"the session {client} belongs to another user")
+            client = assigned = self._unused_identifier(connection.user)
+        key = session_key(connection.user, client)
+        if len(key) > _KEY_MAX // 4 and len(key.encode()) > _KEY_MAX:
+            raise RefusalError(
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, f"user and client identifier are longer than {_KEY_MAX} bytes"
+            )
+        session = self.by_client.get(key)
         if session is not None and session.ends_at <= now:
             # Its time is up, and only the timer is late.
             self.end(session, now)
@@ -99,7 +104,7 @@ class Sessions:
             session = None
         present = session is not None
         if session is None:
-            session = self.make(client)
+            session = self.make(connection.user, client)
         elif session.will is not None and session.will.due_at <= now:
             self.send_will(session, now)
         else:
@@ -107,17 +112,26 @@ class Sessions:
         self._attach(session, connection, connect, present, now)
         return session, present, assigned
 
-    def _unused_identifier(self) -> str:
+    def _unused_identifier(self, user: str) -> str:
         """An identifier for a client without one; a client that chose it itself, or a stored one, is no obstacle."""
         client = self._new_identifier()
-        while client in self.by_client:
+        while session_key(user, client) in self.by_client:
             client = self._new_identifier()
         return client
 
-    def make(self, client: str) -> Session:
+    def of(self, connection: Connection, connect: Connect) -> Session | None:
+        """Returns the session that a CONNECT asks for, None if there is none."""
+        return self.by_client.get(session_key(connection.user, connect.client_id)) if connect.client_id else None
+
+    def named(self, client: str) -> list[Session]:
+        """Returns the sessions with a client identifier, one for each user who has one, by user."""
+        return sorted((each for each in self.by_client.values() if each.client == client), key=lambda each: each.user)
+
+    def make(self, user: str, client: str) -> Session:
         """A session without any state yet."""
         self.serial += 1
-        session = self.by_client[client] = Session(client, self.serial)
+        session = Session(client, self.serial, user=user)
+        self.by_client[session.key] = session
         return session
 
     def adopt(self, session: Session) -> None:
@@ -125,7 +139,7 @@ class Sessions:
         self.serial += 1
         session.serial = self.serial
         session.limit(self._limits_of(session))
-        self.by_client[session.client] = session
+        self.by_client[session.key] = session
 
     def _attach(self, session: Session, connection: Connection, connect: Connect, present: bool, now: float) -> None:
         lifetime_s = self._lifetime_s(connect)
@@ -133,7 +147,6 @@ class Sessions:
             self._forget(session)
         session.lifetime_s = lifetime_s
         session.ends_at = math.inf
-        session.user = connection.user
         session.connection = connection
         session.listener = connection.origin.listener
         session.limit(self._limits_of(session), connect.properties.receive_maximum)
@@ -176,7 +189,7 @@ class Sessions:
     def _will(self, will: RequestedWill, session: Session, now: float) -> Will:
         asked = will.properties
         packet = Publish(will.topic, will.payload, will.qos, will.retain)
-        message = self._incoming.message(packet, will.topic, text_field(will.topic), session.client, now)
+        message = self._incoming.message(packet, will.topic, text_field(will.topic), session.key, now)
         passed_on = replace(asked, will_delay_s=None, message_expiry_s=None)
         message.properties = encode_properties(passed_on, PacketType.PUBLISH)
         message.size += len(message.properties)
@@ -200,7 +213,7 @@ class Sessions:
         session.ends_at = now + session.lifetime_s
         self._journal.session(session)
         if session.ends_at != math.inf:
-            self._timers.add(session.ends_at, "session", session.client)
+            self._timers.add(session.ends_at, "session", session.key)
         will = session.will
         if will is not None:
             if will.delay_s == 0:
@@ -208,7 +221,7 @@ class Sessions:
             else:
                 will.due_at = min(now + will.delay_s, session.ends_at)
                 self._journal.will(session, will)
-                self._timers.add(will.due_at, "will", session.client)
+                self._timers.add(will.due_at, "will", session.key)
 
     def end(self, session: Session, now: float) -> None:
         """A session is over, with all it had."""
@@ -228,8 +241,8 @@ class Sessions:
             self._journal.forget_session(session)
         session.received.clear()
         self.past.add(session.books)
-        if self.by_client.get(session.client) is session:
-            del self.by_client[session.client]
+        if self.by_client.get(session.key) is session:
+            del self.by_client[session.key]
 
     def send_will(self, session: Session, now: float) -> None:
         """Publishes a will, if its client may publish to that topic."""
@@ -253,25 +266,25 @@ class Sessions:
         if session.will is not None:
             self._put_away(session, session.will)
 
-    def expire(self, client: str, now: float) -> None:
+    def expire(self, key: str, now: float) -> None:
         """Ends a session whose time is up; nothing happens if its client came back."""
-        session = self.by_client.get(client)
+        session = self.by_client.get(key)
         if session is None or session.connection is not None:
             return
         if session.ends_at <= now:
             self.end(session, now)
         elif session.ends_at != math.inf:
-            self._timers.add(session.ends_at, "session", client)
+            self._timers.add(session.ends_at, "session", key)
 
-    def will_due(self, client: str, now: float) -> None:
+    def will_due(self, key: str, now: float) -> None:
         """Sends a will whose delay is over; nothing happens if it was cancelled."""
-        session = self.by_client.get(client)
+        session = self.by_client.get(key)
         if session is None or session.will is None:
             return
         if session.will.due_at <= now:
             self.send_will(session, now)
         elif session.will.due_at != math.inf:
-            self._timers.add(session.will.due_at, "will", client)
+            self._timers.add(session.will.due_at, "will", key)
 
     def set_lifetime(self, session: Session, expiry_s: int) -> None:
         """A DISCONNECT changes how long the session lasts (MQTT 5.0, section 3.14.2.2.2)."""

@@ -70,7 +70,7 @@ class ShortWays(ABC):
         )
         if others:
             for packet in run.packets():
-                message = self.message(packet, run.topic, route.topic_field, session.client, now)
+                message = self.message(packet, run.topic, route.topic_field, session.key, now)
                 for target in others:
                     chosen = target.chosen(message, wants)
                     if chosen is not None:
@@ -256,7 +256,7 @@ class ShortWays(ABC):
         if route.low:
             kept += self._lower(connection, session, route, packet, now)
         if late or route.kept:
-            message = self.message(packet, route.topic, route.topic_field, session.client, now)
+            message = self.message(packet, route.topic, route.topic_field, session.key, now)
             for target in (*route.kept, *late):
                 kept += self._outgoing.deliver(target, message, now)
         if kept or (route.targets and not refuses(route.targets)):
@@ -268,7 +268,7 @@ class ShortWays(ABC):
 
     def _lower(self, connection: Connection, session: Session, route: Route, packet: Publish, now: float) -> int:
         """A plain message of QoS 1 for those who want it at QoS 0: one append for each, of the same bytes."""
-        message = self.message(packet, route.topic, route.topic_field, session.client, now)
+        message = self.message(packet, route.topic, route.topic_field, session.key, now)
         count = 0
         for group in route.low:
             data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
@@ -301,7 +301,7 @@ class ShortWays(ABC):
                 data = packet.raw
             else:
                 if message is None:
-                    message = self.message(packet, packet.topic, route.topic_field, session.client, now)
+                    message = self.message(packet, packet.topic, route.topic_field, session.key, now)
                 data = b"".join(message.parts(group.version_5, 0, False, group.identifiers, now))
             if len(data) > group.bytes_max:
                 # Some client of the group takes no packet as large: the group is for the others only.
@@ -313,7 +313,7 @@ class ShortWays(ABC):
             group.count += 1
         if route.rest or route.shares:
             if message is None:
-                message = self.message(packet, packet.topic, route.topic_field, session.client, now)
+                message = self.message(packet, packet.topic, route.topic_field, session.key, now)
             for target in route.rest:
                 chosen = target.chosen(message, wants)
                 if chosen is not None:
@@ -324,7 +324,7 @@ class ShortWays(ABC):
                     self._outgoing.deliver(chosen, message, now)
 
     def _one_by_one(self, route: Route, sessions: list[Session], packet: Publish, source: Session, now: float) -> None:
-        message = self.message(packet, route.topic, route.topic_field, source.client, now)
+        message = self.message(packet, route.topic, route.topic_field, source.key, now)
         chosen = set(sessions)
         for target in route.targets:
             if target.session in chosen:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SNAPSHOT_VERSION", "decode_state", "encode_state"]
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 """Changes with every change of the format: an older broker must not take what it would misread."""
 
 _MAGIC: Final = b"surecast broker\0"
@@ -108,7 +108,10 @@ def decode_state(broker: Broker, data: bytes) -> None:
         raise PeerError("broker snapshot: it does not begin like one")
     _, version, check = _HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise PeerError(f"broker snapshot: its format is version {version}; only {SNAPSHOT_VERSION} can be read")
+        raise PeerError(
+            f"broker snapshot: its format is version {version}, and this version of surecast reads {SNAPSHOT_VERSION}: "
+            "run it with the version that wrote it until its queues are empty, and then begin a new group"
+        )
     body = data[_HEAD.size :]
     if zlib.crc32(body) != check:
         raise PeerError(f"broker snapshot: its {len(body)} bytes do not have the check sum {check:08x}: it is damaged")
@@ -129,7 +132,7 @@ def _read(of: Reader, broker: Broker) -> None:
     reader = SessionReader(of, messages, limits)
     read = [reader.read() for _ in range(of.count())]
     sessions = [session for session, _, _ in read]
-    broker.sessions.by_client.update({session.client: session for session in sessions})
+    broker.sessions.by_client.update({session.key: session for session in sessions})
     _read_filters(of, broker, sessions, [subscriptions for _, _, subscriptions in read])
     for _ in range(of.count()):
         connection = read_connection(of, broker, limits)

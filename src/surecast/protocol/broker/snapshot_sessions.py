@@ -180,8 +180,8 @@ class SessionReader:
         serial, lifetime_s, ends_at, check_at, size, window, identifier, sequence, limits, connection, flags = (
             of.unpack(_SESSION)
         )
-        session = Session(client, serial, lifetime_s)
-        session.user, session.listener = user, listener
+        session = Session(client, serial, lifetime_s, user)
+        session.listener = listener
         session.limit(self._limits[limits - 1], window)
         session.ends_at, session.expiry_check_at = ends_at, check_at
         session.bytes_queued = size

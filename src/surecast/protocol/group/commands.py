@@ -75,7 +75,7 @@ class Item(IntEnum):
     DOWN = 6
     """A life of a replica is over, and with it its connections."""
     KICK = 7
-    """An administrator ends a connection, or a session."""
+    """An administrator ends a connection, or a session, which is named by its key."""
     UNSUBSCRIBE = 8
     """An administrator ends a subscription."""
     RULES = 9

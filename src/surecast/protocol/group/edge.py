@@ -199,8 +199,8 @@ class Edge(Port):
             raw = b"".join(raw_packet(packet, version) for packet in taken)
         else:
             packets, raw = [], data
-        self.straight.deliver(session.client, connection.version_5, taken, now)
-        self.outbox.append(self.straight.pack(session.client, version, raw))
+        self.straight.deliver(session.key, connection.version_5, taken, now)
+        self.outbox.append(self.straight.pack(session.key, version, raw))
         return packets, data
 
     def _may_publish(self, member: Member, client: str, topic: str) -> bool:

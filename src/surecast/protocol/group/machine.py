@@ -317,19 +317,19 @@ class GroupMachine:
                 self.port.declared_down(life)
 
     def _kick(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        client = data.decode()
+        key = data.decode()
         if number:
-            self.broker.end_session(client, now)
+            self.broker.end_session(key, now)
             return
-        session = self.broker.sessions.by_client.get(client)
+        session = self.broker.sessions.by_client.get(key)
         if session is not None and session.connection is not None:
             self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
 
     def _unsubscribe(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        client, key = (text.decode() for text in read_texts(data))
-        session = self.broker.sessions.by_client.get(client)
+        key, topic_filter = (text.decode() for text in read_texts(data))
+        session = self.broker.sessions.by_client.get(key)
         if session is not None:
-            self.broker.remove_subscription(session, key, now)
+            self.broker.remove_subscription(session, topic_filter, now)
 
     def _set_rules(self, source: _Source, number: int, data: bytes, now: float) -> None:
         if data != self.rules.access:
