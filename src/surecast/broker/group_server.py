@@ -115,6 +115,7 @@ class GroupServer(Shell):
         """A transport is up."""
         channel.connection = self.edge.open(origin, time.time())
         self._channels[channel.connection] = channel
+        self.node.replica.hurried = True
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes have arrived."""
@@ -187,8 +188,6 @@ class GroupServer(Shell):
         if self._failed:
             return
         edge = self.edge
-        if edge.entering:
-            self._enter()
         dirty = self.machine.broker.dirty
         if dirty:
             self._send(dirty)
@@ -205,18 +204,6 @@ class GroupServer(Shell):
         if edge.is_ready and not self.node.collects(edge.bytes_ready):
             self.turn()
         self._hooks.turn()
-
-    def _enter(self) -> None:
-        """Channels go on with the connection that the group knows."""
-        entering, self.edge.entering = self.edge.entering, []
-        self.node.replica.hurried = True
-        for connection, member in entering:
-            channel = self._channels.pop(connection, None)
-            if channel is not None:
-                channel.connection = member
-                self._channels[member] = channel
-            else:
-                self.edge.lost(member, time.time())
 
     def _close_all(self) -> None:
         closing, self.edge.closing = self.edge.closing, []
@@ -243,7 +230,7 @@ class GroupServer(Shell):
         self._timer = self.loop.call_later(_TICK_S, self._tick)
         now = time.time()
         self.edge.tick(now)
-        self.node.replica.hurried = bool(self.edge.members)
+        self.node.replica.hurried = bool(self._channels)
         if self.node.leads:
             is_silent = now - self.machine.time_us / 1e6 > _APPLICATION_S
             if self.machine.broker.next_timer() <= now or (self.machine.applications and is_silent):

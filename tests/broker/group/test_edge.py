@@ -59,7 +59,7 @@ class Hands:
         """A client connects to a site and says all this at once."""
         connection = site.edge.open(Origin(peer="test"), self.world.now)
         site.edge.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
-        return site.edge.entering.pop()[1] if site.edge.entering else connection
+        return connection
 
     def send(self, site: Site, connection: Connection, *packets: Packet) -> None:
         site.edge.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
@@ -106,6 +106,40 @@ def test_what_was_sent_before_the_entry_follows_it_in_order() -> None:
     hands.send(site, client, Publish("t", b"4"))
     hands.settle(site)
     assert [p.payload for p in heard(client) if isinstance(p, Publish)] == [b"%d" % n for n in range(5)]
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_nothing_that_arrives_while_a_client_enters_is_lost(checks: bool) -> None:
+    """Before its CONNECT is looked at, between that and the end of the turn, and before the group has let it in."""
+    hands = Hands()
+    site = hands.sites[0]
+    site.edge.authenticates = checks
+    client = hands.open(site, Connect("eager"))
+    hands.send(site, client, Subscribe(1, (Subscription("t", 0),)), Publish("t", b"0"))
+    for waiting in site.edge.take_checking():
+        site.edge.admit(waiting, "ann", hands.world.now)
+    hands.send(site, client, Publish("t", b"1"))
+    [entry] = hands.taken(site)
+    hands.send(site, client, Publish("t", b"2"))
+    hands.carry_out([entry])
+    hands.send(site, client, Publish("t", b"3"))
+    hands.settle(site)
+    assert [p.payload for p in heard(client) if isinstance(p, Publish)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_client_that_leaves_while_its_password_is_checked_is_heard() -> None:
+    hands = Hands()
+    site = hands.sites[0]
+    site.edge.authenticates = True
+    client = hands.open(site, Connect("hasty"), Publish("t", b"hello"), Disconnect())
+    site.edge.lost(client, hands.world.now)
+    for waiting in site.edge.take_checking():
+        site.edge.admit(waiting, "ann", hands.world.now)
+    hands.settle(site)
+    assert hands.published() == 1
+    assert not site.edge.gate.connections
+    assert not site.edge.members
+    assert not any(site.machine.broker.connections for site in hands.sites)
 
 
 def test_a_client_that_does_not_wait_for_any_answer_is_heard() -> None:

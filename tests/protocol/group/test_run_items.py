@@ -65,11 +65,10 @@ class Pair:
             self.plain.execute(with_packets(command), context)
 
     def enter(self, name: str, version: int, **more: int) -> Member:
-        connection = self.edge.open(Origin(peer=name), 5.0)
+        member = self.edge.open(Origin(peer=name), 5.0)
         properties = Properties(session_expiry_s=100, **more) if version == V5 else Properties()
         hello = Connect(client_id=name, clean_start=False, version=version, properties=properties)
-        self.edge.receive(connection, encode(hello, version), 5.0)
-        _, member = self.edge.entering.pop()
+        self.edge.receive(member, encode(hello, version), 5.0)
         self.step()
         return member
 

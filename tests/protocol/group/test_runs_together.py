@@ -79,9 +79,8 @@ class Side:
             plain.execute(with_packets(command), context)
 
     def enter(self, name: str, version: int) -> None:
-        connection = self.edge.open(Origin(peer=name), 5.0)
-        self.edge.receive(connection, encode(Connect(name, version=version), version), 5.0)
-        self.members[name] = self.edge.entering.pop()[1]
+        self.members[name] = member = self.edge.open(Origin(peer=name), 5.0)
+        self.edge.receive(member, encode(Connect(name, version=version), version), 5.0)
         self.step()
 
     def heard(self, name: str) -> list[Packet]:

@@ -39,7 +39,6 @@ def carry(world: World) -> None:
         site.edge.outbox.clear()
     for site in world.sites:
         site.deliver()
-        site.settle()
 
 
 def test_messages_go_straight_and_in_order() -> None:

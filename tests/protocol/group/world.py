@@ -72,14 +72,6 @@ class Site:
 
     def send(self, connection: Connection, data: bytes) -> None:
         self.edge.receive(connection, data, self.world.now)
-        self.settle()
-
-    def settle(self) -> None:
-        for old, member in self.edge.entering:
-            client = self.clients.pop(old)
-            self.clients[member] = client
-            client.connection = member
-        self.edge.entering.clear()
 
     def apply(self, context: Context, command: bytes) -> None:
         self.machine.execute(command, context)
@@ -141,9 +133,7 @@ class World:
             site.apply(Context(site.position + 1, time_us), command)
             if self.random.random() < 0.5:
                 site.deliver()
-                site.settle()
         site.deliver()
-        site.settle()
 
     def catch_up(self) -> None:
         """Everything that waits is carried out everywhere."""

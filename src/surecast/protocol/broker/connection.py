@@ -39,7 +39,8 @@ class Connection:
     """The state that ends with a connection. `out` holds what is to be sent, in order.
 
     `packet_bytes_max` is the largest packet the client takes; `aliases_max` the number of topic aliases it allows.
-    `held` are packets that came before the client's credentials were checked. `congested` is set while too much is
+    `held` are packets that came before the client's credentials were checked; `left` says why the transport was lost
+    since then, if it was. `congested` is set while too much is
     unsent; `burst_bytes` of retained messages were written to it at the time `burst_at`. `allowed` remembers what the
     client may publish to. `limits` and `known_aliases_max` are what the client was told when it connected; `pace` slows
     down one whose messages are limited by rate.
@@ -65,6 +66,7 @@ class Connection:
         "is_elsewhere",
         "known_aliases",
         "known_aliases_max",
+        "left",
         "limits",
         "number",
         "opened_at",
@@ -104,6 +106,7 @@ class Connection:
         self.burst_bytes = 0
         self.held: list[Packet | PublishRun | AckRun] = []
         self.held_bytes = 0
+        self.left = ""
         self.opened_at = now
         self.connected_at = now
         self.heard_at = now

@@ -264,9 +264,23 @@ class Broker:
         self.incoming.take(self.incoming.message(packet, topic, text_field(topic), "", now), now)
 
     def lost(self, connection: Connection, now: float, reason: str = "connection lost") -> None:
-        """The transport is gone; nothing can be sent any more."""
+        """The transport is gone; nothing can be sent any more.
+
+        A client whose credentials are still being checked may have said all it wanted to: if they are right, it counts.
+        """
+        if (
+            connection.phase is _CHECKING
+            and connection.held
+            and connection.held_bytes <= self.settings.first_packet_bytes_max
+        ):
+            connection.left = reason
+            return
         if not connection.is_closed():
             self._endings.close(connection, now, reason, with_will=True)
+        self.dismiss(connection)
+
+    def dismiss(self, connection: Connection) -> None:
+        """Forgets a connection that is over, or goes on elsewhere."""
         self.connections.pop(connection.number, None)
         self.timers.cancel("connect", connection.number)
         self.timers.cancel("silence", connection.number)
@@ -280,6 +294,8 @@ class Broker:
         held, connection.held = connection.held, []
         self._accept(connection, connection.connect, now)
         self._handle_all(connection, held, now)
+        if connection.left:
+            self.lost(connection, now, connection.left)
 
     def refuse(
         self, connection: Connection, now: float, reason: ReasonCode = ReasonCode.BAD_USER_NAME_OR_PASSWORD
@@ -287,6 +303,8 @@ class Broker:
         """The credentials of a connection are wrong."""
         if connection.phase in (Phase.CHECKING, Phase.NEW):
             self._endings.refuse(connection, reason, "")
+            if connection.left:
+                self.lost(connection, now, connection.left)
 
     def disconnect(self, connection: Connection, reason: ReasonCode, now: float, text: str = "") -> None:
         """The broker ends a connection and says why, where the protocol has a word for it."""

@@ -75,7 +75,6 @@ class Edge(Port):
         self.gate = Broker(settings, authenticates=True)
         self.authenticates = authenticates
         self.members: dict[int, Member] = {}
-        self.entering: list[tuple[Connection, Member]] = []
         self.closing: list[Member] = []
         self._next_local = 0
         self._sequence = 0
@@ -104,13 +103,15 @@ class Edge(Port):
         """Whether there is a command to take."""
         return bool(self._items) and len(self._under_way) < self.window
 
-    def open(self, origin: Origin, now: float) -> Connection:
+    def open(self, origin: Origin, now: float) -> Member:
         """A new connection, at the gate."""
-        return self.gate.open(origin, now)
+        member = Member(origin, self.gate.decoder(origin.listener), now)
+        self.gate.open(origin, now, member)
+        return member
 
     def receive(self, connection: Connection, data: bytes, now: float) -> None:
         """Takes what a client sent."""
-        if not isinstance(connection, Member):
+        if not isinstance(connection, Member) or not connection.local:
             self._receive_at_gate(connection, data, now)
             return
         if connection.phase is _CLOSED:
@@ -217,34 +218,34 @@ class Edge(Port):
         return waiting
 
     def admit(self, connection: Connection, user: str, now: float) -> None:
-        """The credentials are right: the client enters. `entering` tells the shell of its new connection."""
+        """The credentials are right: the client enters."""
         connect = connection.connect
-        if connection.phase is not Phase.CHECKING or connect is None:
+        if not isinstance(connection, Member) or connection.phase is not Phase.CHECKING or connect is None:
             return
         if self.is_stuck(now):
             # Nothing more is taken on that cannot be carried out.
             self.gate.refuse(connection, now, ReasonCode.SERVER_UNAVAILABLE)
             return
+        held, rest, left = connection.held, connection.decoder.held, connection.left
+        self.gate.dismiss(connection)
         self._next_local += 1
         origin = Origin(connection.origin.listener, connection.origin.peer, user)
         packet = encode(replace(connect, password=None), connect.version)
         # The reader and the decoder of the core, here as elsewhere, take the same packets and refuse the same.
         core = self.machine.broker
-        member = Member(origin, core.decoder(origin.listener), now, self._next_local, core.decoder(origin.listener))
-        member.reader.feed(packet)
-        self.members[member.local] = member
+        decoder, reader = core.decoder(origin.listener), core.decoder(origin.listener)
+        reader.feed(packet)
+        connection.leave_gate(self._next_local, origin, decoder, reader, now)
+        self.members[connection.local] = connection
         entry = Entry(origin.listener, origin.peer, user, packet)
-        self._add(Item.ENTER, member.local, pack_entry(entry), None)
+        self._add(Item.ENTER, connection.local, pack_entry(entry), None)
         version = V5 if connect.version == V5 else V311
-        if connection.held:
-            held = b"".join(raw_packet(p, version) for p in connection.held)
-            self._hand_in(member, held, None, promises(connection.held))
-        if connection.decoder.held_bytes:
-            self.receive(member, connection.decoder.held, now)
-        # The transport goes on; for the gate the connection is over.
-        connection.phase = Phase.CLOSED
-        self.gate.lost(connection, now)
-        self.entering.append((connection, member))
+        if held:
+            self._hand_in(connection, b"".join(raw_packet(p, version) for p in held), None, promises(held))
+        if rest:
+            self.receive(connection, rest, now)
+        if left:
+            self.lost(connection, now, left)
 
     def refuse(
         self, connection: Connection, now: float, reason: ReasonCode = ReasonCode.BAD_USER_NAME_OR_PASSWORD
@@ -254,7 +255,7 @@ class Edge(Port):
 
     def lost(self, connection: Connection, now: float, reason: str = "connection lost") -> None:
         """The transport is gone."""
-        if not isinstance(connection, Member):
+        if not isinstance(connection, Member) or not connection.local:
             self.gate.lost(connection, now, reason)
         elif self.members.pop(connection.local, None) is not None:
             early = self._early.get(connection.local)

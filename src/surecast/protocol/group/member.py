@@ -13,23 +13,33 @@ __all__ = ["Early", "Member", "promises", "raw_packet"]
 
 
 class Member(Connection):
-    """A connection of this replica that has entered the group, or is about to.
+    """A connection of this replica, from its first byte on.
 
+    While `local` is 0 it is at the gate. Then it has entered the group, or is about to, and `local` is its number here.
     Beside the state that all replicas have of it: `reader` cuts the bytes of the client into packets, and `tail` is the
-    beginning of one. `local` is its number here. `listened_at` is when the client was last heard, by this replica's
-    clock. `may` remembers what the client may publish to by the rules `may_by`.
+    beginning of one. `listened_at` is when the client was last heard, by this replica's clock. `may` remembers what
+    the client may publish to by the rules `may_by`.
+
+    Transports know one object for as long as they last: nothing that arrives can meet one that was exchanged meanwhile.
     """
 
     __slots__ = ("listened_at", "local", "may", "may_by", "reader", "tail")
 
-    def __init__(self, origin: Origin, decoder: Decoder, now: float, local: int, reader: Decoder):
+    def __init__(self, origin: Origin, decoder: Decoder, now: float):
         super().__init__(0, origin, decoder, now)
-        self.local = local
-        self.reader = reader
+        self.local = 0
+        self.reader = decoder
         self.tail: list[bytes] = []
         self.listened_at = now
         self.may: dict[str, bool] = {}
         self.may_by = b""
+
+    def leave_gate(self, local: int, origin: Origin, decoder: Decoder, reader: Decoder, now: float) -> None:
+        """Begins anew for the group: what the gate knew of the connection is forgotten."""
+        super().__init__(0, origin, decoder, now)
+        self.local = local
+        self.reader = reader
+        self.listened_at = now
 
 
 @dataclass(slots=True)
