@@ -14,7 +14,7 @@ from surecast.broker.event_log import (
     Unsubscribed,
 )
 from surecast.protocol.broker import Message, Session, Subscription
-from surecast.protocol.broker.content import event_of
+from surecast.protocol.broker.content import attributes_of
 from surecast.protocol.broker.session import split_key
 
 __all__ = ["DEADLINE_PROPERTY", "PUBLICATION_PROPERTY", "EventObserver"]
@@ -24,6 +24,7 @@ DEADLINE_PROPERTY = "deadline-ms"
 PUBLICATION_PROPERTY = "publication-time"
 """User property of a PUBLISH: when the publisher published, in seconds since 1970."""
 
+_TIMES = (DEADLINE_PROPERTY, PUBLICATION_PROPERTY)
 _Timing = tuple[float | None, float | None]
 
 
@@ -118,9 +119,7 @@ class EventObserver:
         if not message.properties:
             return None, None
         if self._timed[0] is not message:
-            if message.event is None:
-                message.event = event_of(message)
-            given = dict(message.event.attributes)
+            given = attributes_of(message, _TIMES)
             time, deadline_ms = given.get(PUBLICATION_PROPERTY), given.get(DEADLINE_PROPERTY)
             self._timed = (
                 message,

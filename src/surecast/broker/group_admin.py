@@ -144,9 +144,9 @@ class AdminPort(ClientPort):
             raise OverloadError(
                 f"replica {self.node.id}: the backup was not taken within {_RESTORE_S:g} s; is there a majority?"
             ) from None
-        outcome = server.machine.backup.outcome
+        outcome, detail = server.machine.backup.outcome, server.machine.backup.detail
         if outcome[:1] != b"+":
-            raise ConfigurationError(outcome[1:].decode())
+            raise ConfigurationError(outcome[1:].decode() + (f": {detail}" if detail else ""))
         self._answer(door, _RESTORE, {})
 
 

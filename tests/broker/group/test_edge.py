@@ -212,7 +212,7 @@ def test_a_new_group_takes_a_backup_once() -> None:
 @pytest.mark.parametrize("wrong", [b"", b"\0\0\0\1x", filled()[:-1], filled()[:-1] + b"?"])
 def test_what_is_no_backup_leaves_a_new_group_as_it_was(wrong: bytes) -> None:
     hands = Hands()
-    assert restore(hands, wrong)[:1] == b"!"
+    assert restore(hands, wrong) == b"!its state cannot be read"  # alike on every version of Python
     client = hands.open(hands.sites[0], Connect("somebody"))
     hands.settle(hands.sites[0])
     assert isinstance(heard(client)[0], Connack)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
-from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import Observer, Tally
@@ -186,7 +185,7 @@ class Incoming(ShortWays):
             return ReasonCode.QUOTA_EXCEEDED
         if route is None:
             route = self._routes.find(message.topic)
-        receivers = route.targets if route.plain else route.receivers(message, wants)
+        receivers = route.targets if route.plain else route.receivers(message, self._wants)
         if self._observer is not None:
             self._observer.published(message, len(receivers), now)
         deliver = self._outgoing.deliver

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from surecast.protocol.filters import Event
 from surecast.protocol.mqtt.wire import variable_bytes
 
 __all__ = ["Delivery", "Message", "text_field"]
@@ -30,14 +29,13 @@ class Message:
     subscriber gets unaltered. `expires_at` is when it is not sent any more, and `interval_end` when the expiry interval
     that subscribers are told is over: both infinite without an expiry, and not the same where a deadline comes first.
     `references` counts the durable queue entries and the retained topic that need it on disk. `size` is what counts
-    against a queue's limit. `event` is made on demand for content filters.
+    against a queue's limit.
     """
 
     __slots__ = (
         "_first",
         "_kind",
         "_others",
-        "event",
         "expires_at",
         "interval_end",
         "number",
@@ -79,7 +77,6 @@ class Message:
         self.published_at = published_at
         self.publisher = publisher
         self.references = 0
-        self.event: Event | None = None
         self.size = len(payload) + len(topic_field) + len(properties)
         self._kind: _Kind | None = None
         self._first: Parts = (b"", b"")

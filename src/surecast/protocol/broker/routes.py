@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.mqtt import TopicTree, match
@@ -297,6 +298,7 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._taps: list[tuple[str, Tap]] = []
         self._scanned = 0
+        self.contents = Contents()
         self.count = 0
 
     def tap(self, filter: str, tap: Tap) -> None:
@@ -314,6 +316,10 @@ class Routes:
         before = session.subscriptions.get(subscription.key)
         session.subscriptions[subscription.key] = subscription
         self.count += before is None
+        if subscription.content is not None:
+            self.contents.add(subscription.content)
+        if before is not None and before.content is not None:
+            self.contents.remove(before.content)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares.get(key)
@@ -368,6 +374,8 @@ class Routes:
 
     def _take(self, session: Session, subscription: Subscription) -> None:
         self.count -= 1
+        if subscription.content is not None:
+            self.contents.remove(subscription.content)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares[key]

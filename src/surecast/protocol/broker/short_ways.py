@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from surecast.protocol.broker.connection import Connection, Phase
-from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
@@ -36,6 +35,7 @@ class ShortWays(ABC):
         self._dirty = dirty
         self._tally = tally
         self._observer = observer
+        self._wants = routes.contents.wants
         self._entries: dict[int, Delivery] = {}
         self.rejects = False
         """Whether some session may have the overflow rule `reject`."""
@@ -72,7 +72,7 @@ class ShortWays(ABC):
             for packet in run.packets():
                 message = self.message(packet, run.topic, route.topic_field, session.key, now)
                 for target in others:
-                    chosen = target.chosen(message, wants)
+                    chosen = target.chosen(message, self._wants)
                     if chosen is not None:
                         self._outgoing.deliver(chosen, message, now)
         if qos:
@@ -315,11 +315,11 @@ class ShortWays(ABC):
             if message is None:
                 message = self.message(packet, packet.topic, route.topic_field, session.key, now)
             for target in route.rest:
-                chosen = target.chosen(message, wants)
+                chosen = target.chosen(message, self._wants)
                 if chosen is not None:
                     self._outgoing.deliver(chosen, message, now)
             for share in route.shares:
-                chosen = share.pick(message, wants)
+                chosen = share.pick(message, self._wants)
                 if chosen is not None:
                     self._outgoing.deliver(chosen, message, now)
 

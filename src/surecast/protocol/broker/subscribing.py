@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker.connection import Connection
-from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.incoming import Authorise, ViolationError
 from surecast.protocol.broker.observer import Observer, Tally
@@ -91,7 +90,7 @@ class Subscribing:
         for subscription in wanted:
             target = Target(session, [subscription])
             for message in self._retained.matching(subscription.filter, now):
-                if wants(subscription, message):
+                if self._routes.contents.wants(subscription, message):
                     self._outgoing.send_retained(target, message, now, unsent > limit)
                     unsent += message.size
         connection.burst_at, connection.burst_bytes = now, unsent

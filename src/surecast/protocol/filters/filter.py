@@ -29,8 +29,9 @@ __all__ = ["KEYWORDS", "NAME", "NOTHING", "Filter", "hull", "merge"]
 KEYWORDS: Final = frozenset({"and", "in", "startswith", "prefix", "exists", "true", "false", "inf"})
 """Names that must stand in backquotes where they are meant as names."""
 
-NAME: Final = r"[^\W\d][\w.-]*"
-"""A name that needs no backquotes, as a regular expression."""
+NAME: Final = r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_.\-\u0080-\U0010ffff]*"
+"""A name that needs no backquotes, as a regular expression. What Unicode calls a letter differs between versions of
+Python, so every character beyond ASCII is one here."""
 
 
 @dataclass(frozen=True, slots=True, init=False)

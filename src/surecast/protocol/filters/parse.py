@@ -8,7 +8,8 @@ r"""Filters as people write them.
                | name ( "startswith" | "prefix" ) text
                | name "exists"
     bound      = number | "inf" | "-inf"
-    name       = a letter or "_", then letters, digits, "_", "." and "-"; anything else in `backquotes`
+    name       = a letter or "_", then letters, digits, "_", "." and "-"; anything else in `backquotes`. Characters
+                 beyond ASCII count as letters
     text       = "in double quotes"
 
 A round bracket leaves its end out. Inside quotes `\\` stands for a backslash and `\"` (in backquotes: a backslash and
@@ -40,14 +41,15 @@ from surecast.protocol.filters.filter import KEYWORDS, NAME, NOTHING, Filter
 __all__ = ["FilterSyntaxError", "parse"]
 
 _TOKEN: Final = re.compile(
-    r"(?P<space>\s+)"
+    r"(?P<space>[ \t\r\n\f\v]+)"
     r"|(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<infinite>[+-]?inf(?![\w.-]))"
+    r"|(?P<infinite>[+-]?inf(?![A-Za-z0-9_.\-\u0080-\U0010ffff]))"
     rf"|(?P<word>{NAME})"
     r"|(?P<text>\"(?:[^\"\\]|\\[\"\\])*\")"
     r"|(?P<name>`(?:[^`\\]|\\[`\\])*`)"
     r"|(?P<mark><=|>=|[=<>:*,()\[\]])"
 )
+_NUMBER_CHARACTERS_MAX: Final = 400  # no version of Python limits numbers of so few digits
 _COMPARISONS: Final = {"<": below, "<=": at_most, ">": above, ">=": at_least}
 
 
@@ -186,6 +188,8 @@ class _Parser:
         token = self._next
         if token.kind != "number":
             raise self._error(expected)
+        if len(token.text) > _NUMBER_CHARACTERS_MAX:
+            raise self._error(f"a number of at most {_NUMBER_CHARACTERS_MAX} characters")
         try:
             value: float = int(token.text) if token.text.lstrip("+-").isdecimal() else float(token.text)
             if isinf(float(value)):

@@ -368,7 +368,7 @@ class GroupMachine:
             self._read(state)
         except (SurecastError, ValueError, LookupError, struct.error) as error:
             self._reset()
-            outcome = b"!" + str(error).encode()
+            outcome, kept[1].detail = b"!its state cannot be read", str(error)
         self.sources, self.backup, self.time_us, self._swept_us = kept
         self.rules.use(rules)
         self.rules.use_limits(limits, self.broker, now)

@@ -14,7 +14,6 @@ from zlib import crc32
 
 from surecast.errors import PeerError
 from surecast.protocol.broker import Broker, Message
-from surecast.protocol.broker.content import wants
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.routes import Group, Route, Target
 from surecast.protocol.group.machine import GroupMachine
@@ -132,9 +131,10 @@ class Straight:
                 members = set(group.sessions)
                 self._one_by_one(broker, [t for t in route.targets if t.session in members], message, now)
         self._one_by_one(broker, route.rest, message, now)
+        matches = broker.routes.contents.matches
         for share in route.shares:
             # Every replica comes to the same choice, without a turn that they would have to agree on.
-            able = [t for t in share.order if t.session.connection is not None and t.chosen(message, wants)]
+            able = [t for t in share.order if t.session.connection is not None and t.chosen(message, matches)]
             if able:
                 self._one_by_one(broker, [able[crc32(packet.payload) % len(able)]], message, now)
 
@@ -149,7 +149,7 @@ class Straight:
             connection = target.session.connection
             if connection is None or connection.is_elsewhere or connection.congested:
                 continue
-            chosen = target.chosen(message, wants)
+            chosen = target.chosen(message, broker.routes.contents.matches)
             if chosen is None:
                 continue
             identifiers = chosen.identifiers if connection.version_5 else ()
