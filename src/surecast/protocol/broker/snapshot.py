@@ -42,6 +42,9 @@ __all__ = ["SNAPSHOT_VERSION", "decode_state", "encode_state"]
 SNAPSHOT_VERSION: Final = 2
 """Changes with every change of the format: an older broker must not take what it would misread."""
 
+_BEFORE_USERS: Final = 1
+"""The version in which appointments of sessions are named by client identifier alone; a backup may have it."""
+
 _MAGIC: Final = b"surecast broker\0"
 _HEAD: Final = struct.Struct(">16sHI")
 _COUNTERS: Final = struct.Struct(">QQQQQdB")
@@ -107,24 +110,24 @@ def decode_state(broker: Broker, data: bytes) -> None:
     if len(data) < _HEAD.size or not data.startswith(_MAGIC):
         raise PeerError("broker snapshot: it does not begin like one")
     _, version, check = _HEAD.unpack_from(data)
-    if version != SNAPSHOT_VERSION:
+    if version not in (_BEFORE_USERS, SNAPSHOT_VERSION):
         raise PeerError(
             f"broker snapshot: its format is version {version}, and this version of surecast reads {SNAPSHOT_VERSION}: "
-            "run it with the version that wrote it until its queues are empty, and then begin a new group"
+            "run the version that wrote it until its queues are empty, and then begin a new group"
         )
     body = data[_HEAD.size :]
     if zlib.crc32(body) != check:
         raise PeerError(f"broker snapshot: its {len(body)} bytes do not have the check sum {check:08x}: it is damaged")
     of = Reader(body)
     try:
-        _read(of, broker)
+        _read(of, broker, version)
     except (SurecastError, struct.error, LookupError, ValueError, OverflowError, StopIteration) as error:
         raise PeerError(f"broker snapshot: what stands before byte {of.at} cannot be: {error}") from error
     if of.at != len(body):
         raise PeerError(f"broker snapshot: it goes on for {len(body) - of.at} bytes after its end")
 
 
-def _read(of: Reader, broker: Broker) -> None:
+def _read(of: Reader, broker: Broker, version: int) -> None:
     _read_counters(of, broker)
     limits = read_limits(of)
     messages = read_messages(of)
@@ -142,7 +145,7 @@ def _read(of: Reader, broker: Broker) -> None:
             session.connection = broker.connections[number]
             session.connection.session = session
     broker.checking += [broker.connections[number] for number in of.column("Q", of.count())]
-    _read_timers(of, broker)
+    _read_timers(of, broker, {session.client: session.key for session in sessions} if version == _BEFORE_USERS else {})
     _read_requests(of, broker)
 
 
@@ -235,12 +238,14 @@ def _write_timers(to: Writer, broker: Broker) -> None:
         to.texts(kind, str(key))
 
 
-def _read_timers(of: Reader, broker: Broker) -> None:
+def _read_timers(of: Reader, broker: Broker, keys: dict[str, str]) -> None:
+    """Reads appointments; `keys` are those of sessions where they are named by client identifier alone."""
     entries = []
     for _ in range(of.count()):
         at, number, flags = of.unpack(_TIMER)
-        kind, key = of.text(), of.text()
-        entries.append((at, number, kind, int(key) if flags & _BY_NUMBER else key, bool(flags & _PLANNED)))
+        kind, name = of.text(), of.text()
+        key = int(name) if flags & _BY_NUMBER else keys.get(name, name)
+        entries.append((at, number, kind, key, bool(flags & _PLANNED)))
     broker.timers.adopt(entries)
 
 
