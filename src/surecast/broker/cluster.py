@@ -5,74 +5,24 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import yaml
-
+from surecast.broker.cluster_file import write_group
 from surecast.broker.group_config import BrokerGroupSpec, load_broker_group
 from surecast.broker.replica.administer import ask_status
-from surecast.broker.security import write_private
 from surecast.errors import ConfigurationError
 
 __all__ = ["LocalGroup", "stop_replicas", "write_group"]
 
 _POLL_S: Final = 0.05
-
-
-def write_group(folder: Path, replicas: int, *, port: int = 0, options: Mapping[str, Any] | None = None) -> Path:
-    """Writes the file of a group on loopback, with a secret of its own, where there is none yet; the file.
-
-    MQTT is at `port` and those after it; 0 takes any that are free. `options` are further fields of the file.
-    """
-    if replicas < 1 or replicas % 2 == 0:
-        hint = f"{max(1, replicas - 1)} tolerate as many failures" if replicas > 0 else "it needs one at least"
-        raise ConfigurationError(f"replicas is {replicas}: write an odd number; {hint}")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "group.yaml"
-    if path.exists():
-        known = sum(not one.joins for one in load_broker_group(path).replicas)
-        if known != replicas:
-            raise ConfigurationError(
-                f"{path}: this group has {known} replicas, not {replicas}; take another folder or --replicas {known}"
-            )
-        return path
-    secret = folder / "secret"
-    if not secret.exists():
-        write_private(secret, secrets.token_hex(32) + "\n")
-    ports = _free_ports(3 * replicas)
-    members = [
-        {
-            "id": number,
-            "peer": f"127.0.0.1:{ports[3 * number - 3]}",
-            "client": f"127.0.0.1:{ports[3 * number - 2]}",
-            "mqtt": [{"name": "mqtt", "port": port + number - 1 if port else ports[3 * number - 1]}],
-        }
-        for number in range(1, replicas + 1)
-    ]
-    data = {"name": "local", "secret_file": "secret", "data": "data", **(options or {}), "replicas": members}
-    path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-    return path
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 class LocalGroup:
@@ -158,7 +108,8 @@ class LocalGroup:
     def _takes_clients(self, number: int) -> bool:
         for listener in self.spec.replica(number).mqtt:
             try:
-                socket.create_connection((listener.host, listener.wanted_port), 1.0).close()
+                host = "127.0.0.1" if listener.host in ("*", "0.0.0.0") else listener.host
+                socket.create_connection((host, listener.wanted_port), 1.0).close()
             except OSError:
                 return False
         return True

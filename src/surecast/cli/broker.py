@@ -11,7 +11,7 @@ import typer
 
 from surecast.cli.options import AsJson, parse_overrides
 
-__all__ = ["app"]
+__all__ = ["app", "listener_count", "settings_of"]
 
 app = typer.Typer(help="Run an MQTT broker, and ask a running one.", invoke_without_command=True)
 
@@ -82,12 +82,12 @@ def broker(
         "log.level": log_level and log_level.value,
         "log.format": log_format and log_format.value,
     }
-    flags = {field: value for field, value in flags.items() if value is not None} | _settings(settings)
+    flags = {field: value for field, value in flags.items() if value is not None} | settings_of(settings)
     if group is not None or id is not None:
         _run_replica(group, id, [*flags, *(["config"] if config or check_config else [])])
     file = check_config or config
     if websocket_port is not None:
-        count = _listener_count(file)
+        count = listener_count(file)
         flags |= {f"listeners[{count}].kind": "websocket", f"listeners[{count}].port": websocket_port}
         if host is not None:
             flags[f"listeners[{count}].host"] = host
@@ -120,14 +120,14 @@ def _leave(code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _settings(texts: list[str] | None) -> dict[str, Any]:
+def settings_of(texts: list[str] | None) -> dict[str, Any]:
     from surecast.scenario.source import parse_source
 
     given = parse_overrides(texts)
     return {name: parse_source(value, f"--set {name}", Path()).data for name, value in given.items()}
 
 
-def _listener_count(file: Path | None) -> int:
+def listener_count(file: Path | None) -> int:
     """How many listeners a file names, so that another can be added."""
     from surecast.broker.config import load_config
 

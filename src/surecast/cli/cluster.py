@@ -6,11 +6,16 @@ import signal
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from surecast.cli.options import AsJson, seconds_of
+
+if TYPE_CHECKING:
+    from surecast.broker.cluster import LocalGroup
+    from surecast.broker.config_models import BrokerConfig
+    from surecast.broker.group_config import BrokerGroupSpec
 
 __all__ = ["app"]
 
@@ -38,30 +43,58 @@ def _file(path: Path) -> Path:
 
 @app.command()
 def up(
-    replicas: Annotated[int, typer.Option("--replicas", "-n", help="How many replicas: an odd number.")] = 3,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", "-n", help="How many replicas: an odd number; 3 by default.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Folder of the group's file, state and logs.")] = Path("surecast-group"),
     port: Annotated[
-        int, typer.Option("--port", "-p", help="MQTT port of the first replica; 0 takes any that are free.")
-    ] = 1883,
-    sync: Annotated[_Sync, typer.Option(help="Whether an acknowledged message is on the disks of a majority.")] = (
-        _Sync.majority
-    ),
-    variant: Annotated[_Variant, typer.Option(help="The protocol by which the replicas agree.")] = _Variant.multi,
+        int | None,
+        typer.Option(
+            "--port", "-p", help="MQTT port of the first replica; 1883 by default, 0 takes any that are free."
+        ),
+    ] = None,
+    sync: Annotated[
+        _Sync | None,
+        typer.Option(help="Whether an acknowledged message is on the disks of a majority; that is the default."),
+    ] = None,
+    variant: Annotated[
+        _Variant | None, typer.Option(help="The protocol by which the replicas agree; multi by default.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Configuration of a broker, YAML: what it says holds for every replica."),
+    ] = None,
+    users: Annotated[Path | None, typer.Option(help="Users file, made by surecast passwd.")] = None,
+    acl: Annotated[Path | None, typer.Option(help="File of access rules.")] = None,
+    websocket_port: Annotated[
+        int | None, typer.Option(help="WebSocket port of the first replica; 0 takes any that are free.")
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option(help="Port of the first replica for metrics and health over HTTP.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field of the configuration. May be repeated."),
+    ] = None,
     zap: Annotated[bool, typer.Option("--zap", help="Count viewers inside the broker (ZapViewers).")] = False,
     event_log: Annotated[bool, typer.Option("--event-log", help="Write an event log for each replica.")] = False,
     restart: Annotated[bool, typer.Option(help="Start a replica again when it has died.")] = True,
+    json: AsJson = False,
 ) -> None:
     """Start a group of real processes on this machine, and watch it until it is interrupted.
 
-    A folder that has a group already goes on with it, and the options about the group itself are not looked at.
+    A folder that has a group already goes on with it; an option that says otherwise than its file is refused.
     """
     from surecast.broker.cluster import LocalGroup, write_group
-    from surecast.cli.output import console, errors, working
+    from surecast.cli.output import errors, working
 
-    options: dict[str, Any] = {"sync": sync.value, "paxos": {"variant": variant.value}}
+    options: dict[str, Any] = {"sync": sync.value} if sync is not None else {}
+    options |= {"paxos": {"variant": variant.value}} if variant is not None else {}
     options |= {"zap": {}} if zap else {}
     options |= {"event_log": {"folder": "events"}} if event_log else {}
-    path = write_group(folder, replicas, port=port, options=options)
+    flags: dict[str, Any] = {"security.users": users, "security.acl": acl, "http.port": http_port}
+    loaded = _configuration(config, flags, websocket_port, settings)
+    path = write_group(folder, replicas, port=port, options=options, config=loaded)
     stopping: list[int] = []
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stopping.append(1))
@@ -69,9 +102,7 @@ def up(
         with working("starting the replicas"):
             group.start()
             group.wait_ready()
-        _print_status(group.status(), group.spec)
-        console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False)
-        console.print(f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False)
+        _print_begun(group, folder, json)
         while not stopping:
             time.sleep(0.2)
             for number, code in group.ended().items():
@@ -89,9 +120,39 @@ def up(
             group.close()
 
 
+def _configuration(
+    file: Path | None, flags: dict[str, Any], websocket_port: int | None, settings: list[str] | None
+) -> BrokerConfig | None:
+    """What is said of a broker, checked; None where nothing is."""
+    from surecast.broker.config import load_config
+    from surecast.cli.broker import listener_count, settings_of
+
+    given = {name: value for name, value in flags.items() if value is not None} | settings_of(settings)
+    if websocket_port is not None:
+        at = listener_count(file)
+        given |= {f"listeners[{at}].kind": "websocket", f"listeners[{at}].port": websocket_port}
+    if file is None and not given:
+        return None
+    return load_config(None if file is None else file.absolute(), given)
+
+
+def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
+    from surecast.cli.output import console, print_json
+
+    found = _described(group.status(), group.spec)
+    if as_json:
+        print_json({"replicas": found, "mqtt": group.addresses})
+        return
+    _print_status(found)
+    console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False, soft_wrap=True)
+    for kind, addresses in _other_addresses(found).items():
+        console.print(f"{kind}: {' '.join(addresses)}", markup=False, soft_wrap=True)
+    console.print(f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False)
+
+
 @app.command()
 def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> None:
-    """Show the replicas of a group: who leads, how far each is, and whether they agree."""
+    """Show the replicas of a group: who leads, how far each is, where it listens, and whether they agree."""
     import asyncio
 
     from surecast.broker.group_config import load_broker_group
@@ -99,11 +160,11 @@ def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> N
     from surecast.cli.output import print_json
 
     spec = load_broker_group(_file(group))
-    found = asyncio.run(ask_status(spec))
+    found = _described(asyncio.run(ask_status(spec)), spec)
     if json:
         print_json({"replicas": found})
     else:
-        _print_status(found, spec)
+        _print_status(found)
     if not any(one.get("leader") for one in found):
         raise typer.Exit(1)
 
@@ -113,18 +174,38 @@ def replace(
     old: Annotated[int, typer.Argument(help="The replica that leaves.", show_default=False)],
     new: Annotated[int, typer.Argument(help="The replica that takes its place; it is running.", show_default=False)],
     group: GroupFile = Path("surecast-group"),
+    timeout: Annotated[str, typer.Option(help="How long it may take.", metavar="DURATION")] = "2min",
+    json: AsJson = False,
 ) -> None:
     """Put a new replica in the place of one that is lost, while the group works.
 
-    First add the new one to the group's file, with a new number and joins: true, and start it.
+    First add the new one to the group's file, with a new number and joins: true, and start it. The command ends when
+    the new one has the state of the others and votes.
     """
     import asyncio
 
     from surecast.broker.group_config import load_broker_group
-    from surecast.broker.replica.administer import ask_replace
+    from surecast.broker.replica.administer import ask_replace, await_member
+    from surecast.cli.output import errors, print_json
 
-    since = asyncio.run(ask_replace(load_broker_group(_file(group)), old, new))
-    typer.echo(f"replica {new} takes the place of {old} from instance {since} on")
+    spec = load_broker_group(_file(group))
+    limit_s = seconds_of("--timeout", timeout, is_positive=True)
+    begun_s = time.monotonic()
+
+    def tell(line: str) -> None:
+        errors.print(f"{time.monotonic() - begun_s:5.1f} s  {line}", markup=False, soft_wrap=True)
+
+    async def run() -> tuple[int, dict[str, Any]]:
+        since = await ask_replace(spec, old, new, timeout_s=limit_s, tell=tell)
+        tell(f"agreed: replica {new} takes the place of {old} from instance {since} on")
+        left_s = max(1.0, limit_s - (time.monotonic() - begun_s))
+        return since, await await_member(spec, new, timeout_s=left_s, tell=tell)
+
+    since, member = asyncio.run(run())
+    if json:
+        print_json({"old": old, "new": new, "since": since, "member": member})
+    else:
+        typer.echo(f"replica {new} takes the place of {old} from instance {since} on; it has the state, and votes")
 
 
 @app.command()
@@ -169,30 +250,50 @@ def restore(group: GroupFile, file: BackupFile) -> None:
     typer.echo(f"restored from {file}: the group {about.group} at instance {about.applied}")
 
 
-def _print_status(found: list[dict[str, Any]], spec: Any) -> None:
+def _described(found: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[dict[str, Any]]:
+    """What the replicas say, with where each stands in the group and where it listens."""
+    from surecast.broker.group_config import BrokerReplicaSpec
+    from surecast.broker.replica.standing import standings
+
+    described = []
+    for one, standing in zip(found, standings(found), strict=True):
+        replica = spec.replica(standing.replica)
+        assert isinstance(replica, BrokerReplicaSpec)
+        listeners = [
+            {"name": each.label, "kind": each.kind, "address": f"{each.host}:{each.wanted_port}"}
+            for each in replica.mqtt
+        ]
+        http = None if replica.http is None else f"{replica.http.host}:{replica.http.port}"
+        about = {"role": standing.role, "detail": standing.detail, "behind": standing.behind}
+        described.append({**one, **about, "listeners": listeners, "http": http})
+    return described
+
+
+def _other_addresses(found: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Where the replicas listen for other than plain MQTT, by kind."""
+    addresses: dict[str, list[str]] = {}
+    for one in found:
+        for each in one["listeners"]:
+            if each["kind"] != "tcp":
+                addresses.setdefault(each["kind"], []).append(each["address"])
+        if one["http"] is not None:
+            addresses.setdefault("http", []).append(one["http"])
+    return addresses
+
+
+def _print_status(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from surecast.cli.output import console
 
-    table = Table("replica", "mqtt", "state", "leader", "applied", "behind", "hash")
-    most = max((int(one["chosen"]) for one in found if "chosen" in one), default=0)
+    table = Table("replica", "listens", "state", "leader", "applied", "behind", "hash")
     for one in found:
-        number = int(one["replica"])
-        listeners = spec.replica(number).mqtt
-        where = ", ".join(f"{each.host}:{each.wanted_port}" for each in listeners)
-        if "error" in one:
-            table.add_row(str(number), where, Text(f"down: {one['error']}"), "", "", "", "")
-            continue
-        state = "leads" if one["leads"] else "follows" if one["voting"] else "joins"
-        applied = int(one["applied"])
-        table.add_row(
-            str(number),
-            where,
-            state,
-            str(one["leader"] or "none"),
-            f"{applied:,}",
-            f"{most - applied:,}",
-            str(one["hash"])[:8],
-        )
+        where = [f"{each['address']} ({each['kind']})" for each in one["listeners"]]
+        where += [f"{one['http']} (http)"] if one["http"] is not None else []
+        state = f"{one['role']}: {one['detail']}" if one["detail"] else one["role"]
+        figures = ["", "", "", ""]
+        if "error" not in one:
+            figures = [str(one["leader"] or "none"), f"{one['applied']:,}", f"{one['behind']:,}", str(one["hash"])[:8]]
+        table.add_row(str(one["replica"]), "\n".join(where), Text(state), *figures)
     console.print(table)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -19,8 +20,10 @@ from typing import Any
 import pytest
 
 from surecast.broker.cluster import LocalGroup, stop_replicas, write_group
+from surecast.broker.config import load_config
+from surecast.broker.security import set_password
 from surecast.cli import main
-from surecast.client import Client
+from surecast.client import Client, RefusedError
 from surecast.client.group import GroupClient, split_address
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties, Will
@@ -141,7 +144,8 @@ def test_wrong_questions_are_answered_clearly(tmp_path: Path) -> None:
         "cluster", "up", "--replicas", "2", "--folder", tmp_path / "two", code=1
     )
     group = write_group(tmp_path / "one", 1)
-    assert "this group has 1 replicas, not 3" in surecast("cluster", "up", "--folder", tmp_path / "one", code=1)
+    said = surecast("cluster", "up", "-n", "3", "--folder", tmp_path / "one", code=1)
+    assert "--replicas 3: this group has 1" in said
     assert "none.yaml" in surecast("cluster", "status", tmp_path / "none.yaml", code=1)
     assert "down:" in surecast("cluster", "status", group, code=1)
     assert "has no leader" in surecast("cluster", "backup", group, tmp_path / "b", code=1)
@@ -151,6 +155,81 @@ def test_wrong_questions_are_answered_clearly(tmp_path: Path) -> None:
     assert "replica" in surecast("cluster", "replace", "1", "2", group, code=1)
     assert "--group and --id go together" in surecast("broker", "--group", group, code=1)
     assert "has only 1" in surecast("broker", "--group", group, "--id", "7", code=1)
+
+
+def test_what_an_existing_group_has_otherwise_is_named(tmp_path: Path) -> None:
+    """Once, `cluster up --port` in a folder with a group went on with the ports of that group without a word."""
+    config = tmp_path / "broker.yaml"
+    config.write_text("listeners: [{}, {kind: websocket, port: 0}]\nlimits: {queue_messages: 70, queue_size: 1MiB}\n")
+    plain, folder = tmp_path / "plain", tmp_path / "group"
+    write_group(plain, 3, port=18_000)
+    write_group(folder, 3, port=18_000, options={"sync": "none"}, config=load_config(config))
+    asked = ("-n", "5", "-p", "1883", "--sync", "majority", "--variant", "fast", "--zap", "--event-log")
+    said = surecast("cluster", "up", "--folder", folder, *asked, "--set", "limits.queue_messages=71", code=1)
+    for words in (
+        "group.yaml: there is a group already, and it is not what is asked for: --replicas 5: this group has 3",
+        "--port 1883: replica 1 is at port 18000 (replicas[0].mqtt[0].port)",
+        "sync majority: in the file it is none",
+        "paxos.variant fast: in the file it is multi",
+        "zap ZapSpec(every=1.0, top=10): in the file it is not set",
+        "limits.queue_messages 71: in the file it is 70",
+        "leave these options out to go on with the group",
+    ):
+        assert words in said
+    assert "event_log.folder" in said
+    said = surecast("cluster", "up", "--folder", plain, "--websocket-port", "0", "--http-port", "9", code=1)
+    assert "listeners tcp, websocket: replica 1 has tcp (replicas[0].mqtt)" in said
+    assert "http.port 9: replicas[0].http.port is not set" in said
+    said = surecast("cluster", "up", "--folder", folder, "-c", config, "--set", "listeners[1].path=/other", code=1)
+    assert "listeners[1].path /other: replicas[0].mqtt[1].path is /mqtt" in said
+    # What says the same, or nothing, goes on with the group.
+    same = {"sync": "none", "limits": {"queue_size": "1048576B"}}
+    assert write_group(folder, None, port=None, options=same, config=load_config(config)) == folder / "group.yaml"
+    assert write_group(folder, 3, port=0) == folder / "group.yaml"
+
+
+def test_what_only_a_broker_of_its_own_can_have_is_refused(tmp_path: Path) -> None:
+    said = surecast("cluster", "up", "--folder", tmp_path / "g", "--set", "state.folder=here", code=1)
+    assert "state cannot be set for a group: a group keeps its state in its own folder" in said
+    said = surecast("cluster", "up", "--folder", tmp_path / "g", "-p", "65534", code=1)
+    assert "port 65534: 3 replicas need those after it up to 65536" in said
+    assert not (tmp_path / "g").exists()
+
+
+def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_for(tmp_path: Path, run: Run) -> None:
+    set_password(tmp_path / "users", "ann", "secret")
+    (tmp_path / "rules").write_text("allow all home/%u/#\n")
+    (tmp_path / "broker.yaml").write_text(
+        "listeners: [{}, {kind: websocket, port: 0, limits: {packet_size: 5kB}}]\n"
+        "limits: {unsent_size: 1MiB, publish_rate: 100/s, session_expiry: 1h}\n"
+        "security: {users: users, acl: rules}\n"
+    )
+    folder = tmp_path / "group"
+
+    async def look(replicas: list[dict[str, Any]]) -> None:
+        for one in replicas:
+            plain, web = (split_address(each["address"])[1] for each in one["listeners"])
+            with pytest.raises(RefusedError):
+                await Client(port=plain, username="ann", password=b"wrong").connect()
+            name = f"c{one['replica']}"
+            ann = Client(port=web, client_id=name, username="ann", password=b"secret", websocket_path="/mqtt")
+            async with ann:
+                assert ann.connack.properties.maximum_packet_size == 5_000
+                assert ann.connack.properties.receive_maximum == 7
+                assert await ann.subscribe("home/ann/#", qos=1) == (1,)
+                with pytest.raises(RefusedError):
+                    await ann.publish("home/bob/x", b"no", qos=1)
+            health = await asyncio.to_thread(urllib.request.urlopen, f"http://{one['http']}/healthz")
+            assert health.status == 200
+
+    options = ("-c", str(tmp_path / "broker.yaml"), "--http-port", "0", "--set", "limits.receive_maximum=7")
+    with up(folder, *options) as process:
+        found = json.loads(surecast("cluster", "status", folder, "--json"))["replicas"]
+        assert sorted(one["role"] for one in found) == ["leads", "votes", "votes"]
+        assert [[each["kind"] for each in one["listeners"]] for one in found] == [["tcp", "websocket"]] * 3
+        run(lambda: look(found))
+        assert str(found[2]["listeners"][1]["address"]) in surecast("cluster", "status", folder)
+        process.send_signal(signal.SIGINT)
 
 
 def test_a_process_that_took_the_number_of_a_dead_replica_is_left_alone(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.broker.group.raw import Raw
 
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.replica.administer import ask_status
+from surecast.broker.replica.standing import standings
 from surecast.client.group import GroupClient
 from surecast.protocol.mqtt import V5, V311, Connack, Disconnect, Puback, Publish, ReasonCode
 
@@ -149,9 +150,18 @@ def test_a_replica_whose_disk_is_lost_is_refused_and_replaced_by_a_new_one(group
             assert "another store" in (group.path.parent / f"{lost}.log").read_text()
             del group.processes[lost]
             add_replica(group, 4)
+            late = await asyncio.to_thread(replace, group, lost, 4, "--timeout", "3s", code=1)
+            assert "still waited for replica 4 to be reached at 127.0.0.1:" in late
+            assert "Connect call failed" in late
             group.start(4)
             said = await asyncio.to_thread(replace, group, lost, 4)
-            assert f"replica 4 takes the place of {lost}" in said
+            for words in ("asks replica", "a majority to agree", f"agreed: replica 4 takes the place of {lost} from"):
+                assert words in said
+            assert f"replica 4 takes the place of {lost}" in said.splitlines()[-1]
+            assert "it has the state, and votes" in said
+            roles = {each.replica: each.role for each in standings(await ask_status(group.spec))}
+            assert roles[4] in ("leads", "votes")
+            assert roles[lost] == "replaced"
             await client.publish("t", b"with another")
             assert [(await client.message()).payload for _ in range(2)] == [b"without it", b"with another"]
         present = [number for number in group.numbers if number != lost]
@@ -170,11 +180,12 @@ def test_a_replica_whose_disk_is_lost_is_refused_and_replaced_by_a_new_one(group
     run(main)
 
 
-def replace(group: LocalGroup, old: int, new: int) -> str:
-    command = [str(SURECAST), "cluster", "replace", str(old), str(new), str(group.path)]
+def replace(group: LocalGroup, old: int, new: int, *options: str, code: int = 0) -> str:
+    """What the command said: its progress, and its verdict in the last line."""
+    command = [str(SURECAST), "cluster", "replace", str(old), str(new), str(group.path), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stderr + done.stdout
 
 
 def add_replica(group: LocalGroup, number: int) -> None:

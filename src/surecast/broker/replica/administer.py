@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from surecast.broker.replica.addresses import Address
@@ -15,20 +16,35 @@ from surecast.broker.replica.group_file import GroupSpec
 from surecast.broker.replica.hello import Hello
 from surecast.errors import ConfigurationError, PeerError
 
-__all__ = ["ask_replace", "ask_status"]
+__all__ = ["Tell", "ask_replace", "ask_status", "await_member"]
+
+Tell = Callable[[str], None]
+"""Gets a line whenever something else is waited for."""
 
 _STATUS_S = 5.0
-_REPLACE_S = 60.0
+_REPLACE_S = 120.0
+_LEAST_S = 1.0
+_LATE_S = 2.0
+_POLL_S = 0.2
 
 
-async def _ask(group: GroupSpec, address: Address, question: bytes, timeout_s: float) -> dict[str, Any]:
+def _silence(line: str) -> None:
+    """For callers who do not want to know."""
+
+
+async def _ask(
+    group: GroupSpec, address: Address, question: bytes, timeout_s: float, tell: Tell = _silence
+) -> dict[str, Any]:
     hello = Hello("admin", group.name, 1, 0, secrets.token_hex(16))
     link, _ = await ReplicaLink.open(address, hello, group.read_secret())
     try:
         link.write(frame(question))
         async with asyncio.timeout(timeout_s):
-            answer: dict[str, Any] = json.loads((await link.hear())[1:])
-            return answer
+            while True:
+                answer: dict[str, Any] = json.loads((await link.hear())[1:])
+                if "waits" not in answer:
+                    return answer
+                tell(str(answer["waits"]))
     finally:
         link.close()
 
@@ -54,24 +70,77 @@ async def ask_status(group: GroupSpec, state: bool = False) -> list[dict[str, An
     return list(await asyncio.gather(*(one(number, address) for number, address in _addresses(group).items())))
 
 
-async def ask_replace(group: GroupSpec, old: int, new: int, address: str | None = None) -> int:
+async def ask_replace(
+    group: GroupSpec,
+    old: int,
+    new: int,
+    address: str | None = None,
+    *,
+    timeout_s: float = _REPLACE_S,
+    tell: Tell = _silence,
+) -> int:
     """Has a new replica, which is running, take the place of an old one; the instance from which on it votes.
 
-    The first replica that can be reached is asked. ConfigurationError says why it cannot be done.
+    The replicas are asked one after the other until one can do it. ConfigurationError says why it cannot be done.
     """
     known = {one.id: one.peer for one in group.replicas}
     where = address or known.get(new)
-    question = REPLACE + json.dumps({"old": old, "new": new, "address": where}).encode()
+    askable = {number: asked for number, asked in _addresses(group).items() if number not in (old, new)}
     trouble = "no replica of the file takes clients"
-    for number, asked in _addresses(group).items():
-        if number in (old, new):
-            continue
+    until_s = asyncio.get_running_loop().time() + timeout_s
+    for place, (number, asked) in enumerate(askable.items()):
+        left_s = max(_LEAST_S, (until_s - asyncio.get_running_loop().time()) / (len(askable) - place))
+        fields = {"old": old, "new": new, "address": where, "timeout_s": left_s}
+        tell(f"asks replica {number} at {asked}")
         try:
-            answer = await _ask(group, asked, question, _REPLACE_S)
+            answer = await _ask(group, asked, REPLACE + json.dumps(fields).encode(), left_s + _LATE_S, tell)
         except (OSError, PeerError) as error:
             trouble = f"replica {number}: {error or 'no answer'}"
+            tell(trouble)
             continue
         if "since" in answer:
             return int(answer["since"])
         trouble = str(answer.get("error"))
+        if not answer.get("is_late"):
+            break  # the group does not want it, and would say the same again
     raise ConfigurationError(trouble)
+
+
+async def await_member(
+    group: GroupSpec, new: int, *, timeout_s: float = _REPLACE_S, tell: Tell = _silence
+) -> dict[str, Any]:
+    """Waits until a new replica has the state of the others and votes; its status then.
+
+    ConfigurationError says what is still missing after the time.
+    """
+    address = _addresses(group).get(new)
+    if address is None:
+        raise ConfigurationError(f"replica {new}: the group's file does not say where it can be asked; add client:")
+    waits, until_s = "", asyncio.get_running_loop().time() + timeout_s
+    while True:
+        try:
+            status = await _ask(group, address, STATUS, _STATUS_S)
+            now = _lacks(status)
+        except (OSError, PeerError) as error:
+            now = f"it does not answer at {address}: {error or 'no answer'}"
+        if not now:
+            return status
+        if now != waits:
+            waits = now
+            tell(f"replica {new}: {waits}")
+        if asyncio.get_running_loop().time() > until_s:
+            raise ConfigurationError(f"replica {new} is a member, but does not vote after {timeout_s:g} s: {waits}")
+        await asyncio.sleep(_POLL_S)
+
+
+def _lacks(status: dict[str, Any]) -> str:
+    """What a replica still needs before it votes; empty where nothing is missing."""
+    if status["snapshot_size"]:
+        done, size = int(status["snapshot_bytes"]), int(status["snapshot_size"])
+        return f"{done / 2**20:.1f} of {size / 2**20:.1f} MiB of a snapshot are here"
+    if status["blank"]:
+        return "it waits for a snapshot of the others"
+    behind = int(status["chosen"]) - int(status["applied"])
+    if not status["voting"]:
+        return f"it catches up, {behind:,} instances behind" if behind else "it has not heard of its membership yet"
+    return ""

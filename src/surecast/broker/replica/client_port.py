@@ -15,7 +15,7 @@ from surecast.broker.replica.client_wire import REPLACE, REQUESTS, STATUS, STATU
 from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.hello import Hello, Role, Welcome
-from surecast.broker.replica.node import ReplicaNode
+from surecast.broker.replica.node import REPLACE_S, ReplicaNode
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.paxos import Answer
 
@@ -24,6 +24,7 @@ __all__ = ["ClientPort"]
 _COUNT: Final = struct.Struct(">I")
 _REQUEST: Final = struct.Struct(">QQI")
 _UNSENT_BYTES_MAX: Final = 64 << 20
+_REPLACE_MAX_S: Final = 3600.0
 
 
 class ClientPort:
@@ -174,9 +175,15 @@ class ClientPort:
             fields = json.loads(content[1:])
             address = fields.get("address")
             since = await self.node.replace(
-                int(fields["old"]), int(fields["new"]), None if address is None else parse_address(address)
+                int(fields["old"]),
+                int(fields["new"]),
+                None if address is None else parse_address(address),
+                min(float(fields.get("timeout_s", REPLACE_S)), _REPLACE_MAX_S),
+                lambda line: self._answer(door, REPLACE, {"waits": line}),
             )
             self._answer(door, REPLACE, {"since": since})
+        except OverloadError as error:
+            self._answer(door, REPLACE, {"error": str(error), "is_late": True})
         except (SurecastError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._answer(door, REPLACE, {"error": str(error)})
 

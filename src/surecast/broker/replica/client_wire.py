@@ -4,7 +4,8 @@ client    Q  requests as `pack_requests` packs them, all of the client's own num
 replica   A  answers: count:4 (sequence:8 size:4)*count reply*count; the size of a refused one is all ones
 replica   O  requests it has no room for: sequence:8*; they are to be sent again later
 client    S  asks for the status;  replica  S  JSON; an admin's `Sstate` also asks for a digest of the state
-admin     R  JSON: old, new, address;  replica  R  JSON: since, or error
+admin     R  JSON: old, new, address, timeout_s;  replica  R  JSON: what it waits for, as often as that changes, and at
+             last since, or error
 """
 
 from __future__ import annotations

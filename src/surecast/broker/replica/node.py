@@ -21,12 +21,13 @@ from surecast.errors import ConfigurationError, OverloadError, PeerError, Sureca
 from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, decode
 from surecast.protocol.paxos.machine import Observer
 
-__all__ = ["ReplicaNode"]
+__all__ = ["REPLACE_S", "ReplicaNode"]
 
 _TICKS: Final = 3  # in each heartbeat
 _CLOCK_S: Final = 1.0
 _TIMER_S: Final = 0.0006
-_REPLACE_S: Final = 30.0
+REPLACE_S: Final = 30.0
+"""How long a replacement may take before it is given up, where nobody says otherwise."""
 
 
 def _nothing(*_: object) -> None:
@@ -240,12 +241,20 @@ class ReplicaNode:
             leader.hasten()
             self._run_turn()
 
-    async def replace(self, old: int, new: int, address: Address | None = None, timeout_s: float = _REPLACE_S) -> int:
+    async def replace(
+        self,
+        old: int,
+        new: int,
+        address: Address | None = None,
+        timeout_s: float = REPLACE_S,
+        tell: Callable[[str], None] = _nothing,
+    ) -> int:
         """Puts a new replica in the place of an old one; the instance from which on it votes.
 
         The new one must be running, started to join. It is reached at `address`, or where it said that it is when it
         dialled this one; its token is learned from it. ConfigurationError says why the group does not want the change,
-        OverloadError that the new one or a majority did not answer in time: then it may still happen.
+        OverloadError that the new one or a majority did not answer in time: then it may still happen. `tell` gets a
+        line whenever it waits for something else.
         """
         if address is not None and (known := self.book.get(new)) is None:
             self.peers.enter(new, Place(address))
@@ -257,13 +266,19 @@ class ReplicaNode:
             if not answered.done():
                 answered.set_result(answers)
 
-        waits_for = f"replica {new} to be reached at {address or 'an address it has not told yet'}"
+        place = f"replica {new} to be reached at {address or 'an address it has not told yet'}"
+        waits_for, why = place, ""
         try:
             async with asyncio.timeout(timeout_s):
                 while new not in self.peers.tokens:
                     self.peers.link(new)
+                    if why != self.peers.why_not(new) or waits_for == place:
+                        why = self.peers.why_not(new)
+                        waits_for = f"{place}: {why or 'no answer yet'}"
+                        tell(f"waits for {waits_for}")
                     await asyncio.sleep(self.settings.heartbeat_s)
-                waits_for = "a majority"
+                waits_for = "a majority to agree"
+                tell(f"replica {new} is reached; waits for {waits_for}")
                 number = self.replica.replace(old, new, self.peers.tokens[new], time.monotonic())
                 self._done[number] = done
                 self.plan_turn()
@@ -279,7 +294,9 @@ class ReplicaNode:
     def status(self) -> NodeStatus:
         """A look at the replica."""
         replica, node = self.replica, self.replica.node
-        members = self.members
+        members, now = self.members, time.monotonic()
+        snapshot_bytes, snapshot_size = replica.catch_up.progress
+        silent_s = {one: round(max(0.0, now - at_s), 3) for one, at_s in node.detector.heard_s.items()}
         return NodeStatus(
             group=self.group,
             replica=self.id,
@@ -291,9 +308,12 @@ class ReplicaNode:
             chosen=max(node.applied, node.target),
             hash=replica.hash.hex(),
             members=members,
-            peers=self.peers.status(members),
+            peers=self.peers.status(members, silent_s),
             queue_bytes=replica.submissions.bytes + replica.leader.queue_bytes,
             counts=dict(node.counts),
+            blank=node.blank,
+            snapshot_bytes=snapshot_bytes,
+            snapshot_size=snapshot_size,
         )
 
     def announce(self, peer: Address, client: Address | None) -> None:

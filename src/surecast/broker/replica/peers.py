@@ -204,8 +204,12 @@ class Peers:
             one: place for one, place in self.book.told().items() if int(one) in known or int(one) > membership.highest
         }
 
-    def status(self, members: tuple[int, ...]) -> tuple[PeerStatus, ...]:
-        """A look at all links."""
+    def why_not(self, peer: int) -> str:
+        """Returns why there is no link to another replica; empty where there is one, or nothing is known yet."""
+        return self._whys.get(peer, "")
+
+    def status(self, members: tuple[int, ...], silent_s: Mapping[int, float]) -> tuple[PeerStatus, ...]:
+        """A look at all links. `silent_s` says how long nothing has come from each replica that was ever heard."""
         return tuple(
             PeerStatus(
                 replica=one,
@@ -215,6 +219,7 @@ class Peers:
                 heard=one in self._doors,
                 queued_bytes=link.queued_bytes,
                 dropped=link.dropped,
+                silent_s=silent_s.get(one),
             )
             for one, link in sorted(self._links.items())
         )

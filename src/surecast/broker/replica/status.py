@@ -11,7 +11,10 @@ __all__ = ["NodeStatus", "PeerStatus"]
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """Another replica, as seen from one: `up` is the link to it, `heard` the link from it."""
+    """Another replica, as seen from one: `up` is the link to it, `heard` the link from it.
+
+    `silent_s` is how long nothing has come from it, None where nothing ever has since this one started.
+    """
 
     replica: int
     address: str
@@ -20,6 +23,7 @@ class PeerStatus:
     heard: bool
     queued_bytes: int
     dropped: int
+    silent_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class NodeStatus:
 
     `leader` is 0 where none is known. `chosen` is the last instance known to be chosen anywhere, `applied` the last one
     carried out here; `hash` runs over all of them, so that replicas that applied equally much can be compared.
-    `queue_bytes` are requests that wait here, of own clients and, where it leads, of all.
+    `queue_bytes` are requests that wait here, of own clients and, where it leads, of all. One that is `blank` has no
+    state yet; of a snapshot of `snapshot_size` bytes that comes in `snapshot_bytes` are here.
     """
 
     group: str
@@ -44,6 +49,9 @@ class NodeStatus:
     peers: tuple[PeerStatus, ...]
     queue_bytes: int
     counts: Mapping[str, int]
+    blank: bool = False
+    snapshot_bytes: int = 0
+    snapshot_size: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""

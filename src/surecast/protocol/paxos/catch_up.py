@@ -25,7 +25,13 @@ class CatchUp:
         self._last_applied = -1
         self._served_s: dict[int, float] = {}
         self._incoming = (0, b"", b"")  # of a snapshot that is coming in: instance, digest, the data so far
+        self._incoming_bytes = 0  # and how many it will have
         self._incoming_from = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Returns the bytes of a snapshot that have come in, and how many it has; zeros where none is coming in."""
+        return len(self._incoming[2]), self._incoming_bytes
 
     def keep(self, slot: int, data: bytes) -> None:
         """Keeps a snapshot for others, and one more that somebody has half of."""
@@ -110,12 +116,12 @@ class CatchUp:
         if message.offset != len(data):
             return None  # it came twice
         data += message.data
-        self._incoming, self._incoming_from = (slot, digest, data), sender
+        self._incoming, self._incoming_from, self._incoming_bytes = (slot, digest, data), sender, message.size
         self.attempt = 0
         if len(data) < message.size:
             self.ask()
             return None
-        self._incoming, self._incoming_from = (0, b"", b""), 0
+        self._incoming, self._incoming_from, self._incoming_bytes = (0, b"", b""), 0, 0
         if digest_of(data) != digest:
             node.count("damaged snapshots")
             return None
