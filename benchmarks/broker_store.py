@@ -1,8 +1,10 @@
-"""How fast the broker's store and event log are, and what a live key takes in memory. About a minute.
+"""How fast the broker's store and event log are, and what a live key takes in memory. About a minute and a half.
 
-Run without arguments, or with a folder on the disk that is to be measured. Prints commits of one message against
-group commits at each durability, commits under cleaning, the time to open, the memory of each live key, and the time
-of each event record.
+Run without arguments, or with a folder on the disk that is to be measured. Each figure is measured for both stores in
+turns of a fifth of a second, so that what else the machine does reaches both; the ratio is segments over SQLite, below
+1 where segments are quicker. Prints commits of one message against group commits at each durability, keys that are
+overwritten, commits under cleaning with the space taken, the time to open, the memory of each live key, and the time of
+each event record.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from surecast.broker.event_log import Delivered, EventLog, Published
-from surecast.broker.store import Operation, SqliteStore
+from surecast.broker.segment_store import SegmentStore
+from surecast.broker.store import Operation, SqliteStore, Store
 
 PAYLOAD = bytes(range(100))
-SECONDS = 1.5  # for each figure
+SECONDS = 1.5  # for each figure and store
+TURN_S = 0.2
+STORES: dict[str, type[SqliteStore] | type[SegmentStore]] = {"sqlite": SqliteStore, "segments": SegmentStore}
 
 
 def key(n: int) -> bytes:
@@ -29,78 +37,125 @@ def churn(start: int, size: int, behind: int) -> list[Operation]:
     return [(key(m // 2 - behind), None) if m % 2 else (key(m // 2), PAYLOAD) for m in range(start, start + size)]
 
 
-def timed(store: SqliteStore, size: int, behind: int, begin_at: int = 0) -> tuple[list[float], float]:
-    """The times of as many commits of `size` operations as fit, in order of length, and their processor time."""
-    times: list[float] = []
-    processor_s = 0.0
-    end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end:
-        operations = churn(begin_at + len(times) * size, size, behind)
-        begin, processor_begin = time.perf_counter(), time.process_time()
-        store.commit(operations)
-        times.append(time.perf_counter() - begin)
-        processor_s += time.process_time() - processor_begin
-    return sorted(times), processor_s
+def overwrite(start: int, size: int) -> list[Operation]:
+    """Retained messages of 10,000 topics, written again and again."""
+    return [(b"r/%06d" % (m * 7919 % 10_000), PAYLOAD) for m in range(start, start + size)]
 
 
-def show(label: str, measured: tuple[list[float], float], operations: int) -> float:
-    times, processor_s = measured
-    mean_s = sum(times) / len(times)
-    each_processor_s = processor_s / len(times) / operations
-    quantiles = ", ".join(f"{q:.1%} {times[int(q * (len(times) - 1))] * 1e3:.2f}" for q in (0.5, 0.99, 0.999))
-    print(
-        f"  {label}: {mean_s / operations * 1e6:8.2f} us an operation, {each_processor_s * 1e6:.2f} of it busy; "
-        f"a commit in ms: mean {mean_s * 1e3:.2f}, {quantiles}, longest {times[-1] * 1e3:.2f}"
-    )
-    return mean_s / operations
+class Run:
+    """Commits of one store: the time and the processor time of each."""
+
+    def __init__(self, store: Store, make: Callable[[int], list[Operation]], begin_at: int = 0):
+        self.store = store
+        self.make = make
+        self.at = begin_at
+        self.times: list[float] = []
+        self.processor_s = 0.0
+        self.operations = 0
+
+    def go(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            operations = self.make(self.at)
+            begin, processor_begin = time.perf_counter(), time.process_time()
+            self.store.commit(operations)
+            self.times.append(time.perf_counter() - begin)
+            self.processor_s += time.process_time() - processor_begin
+            self.at += len(operations)
+            self.operations += len(operations)
+
+    def show(self, label: str) -> tuple[float, float]:
+        """Prints the figures; returns the time and the processor time of an operation."""
+        times = sorted(self.times)
+        mean_s, busy_s = sum(times) / self.operations, self.processor_s / self.operations
+        quantiles = ", ".join(f"{q:.1%} {times[int(q * (len(times) - 1))] * 1e3:.2f}" for q in (0.5, 0.99, 0.999))
+        print(
+            f"  {label:36}: {mean_s * 1e6:8.2f} us an operation, {busy_s * 1e6:.2f} of it busy; "
+            f"a commit in ms: mean {sum(times) / len(times) * 1e3:.2f}, {quantiles}, longest {times[-1] * 1e3:.2f}"
+        )
+        return mean_s, busy_s
+
+
+def in_turns(label: str, runs: dict[str, Run], seconds: float = SECONDS) -> None:
+    """Measures all runs in short turns, prints each and the ratio."""
+    for _ in range(round(seconds / TURN_S)):
+        for run in runs.values():
+            run.go(TURN_S)
+    figures = [run.show(f"{label}, {name}") for name, run in runs.items()]
+    if len(figures) == 2:
+        (first_s, first_busy_s), (second_s, second_busy_s) = figures
+        print(f"        ratio: time {second_s / first_s:.2f}, busy {second_busy_s / first_busy_s:.2f}")
 
 
 def group_commit(folder: Path) -> None:
-    for durability in ("full", "os"):
+    durabilities: tuple[Literal["full", "os"], ...] = ("full", "os")
+    for durability in durabilities:
         print(f"durability {durability}, messages of {len(PAYLOAD)} bytes, each written and later deleted")
-        single_s = 0.0
-        for size in (1, 10, 100, 1000, 5000):
-            with SqliteStore(folder / f"{durability} {size}", durability) as store:
-                each_s = show(f"{size:5} operations a commit", timed(store, size, 1000), size)
-                single_s = single_s or each_s
-                if size > 1:
-                    print(f"        {single_s / each_s:.0f} times as fast as one commit for each")
+        for size in (1, 10, 100, 1000):
+            runs = {
+                name: Run(
+                    kind(folder / f"{name} {durability} {size}", durability), partial(churn, size=size, behind=1000)
+                )
+                for name, kind in STORES.items()
+            }
+            in_turns(f"{size:5} operations a commit", runs)
+            for run in runs.values():
+                run.store.close()
+    print("durability os, 10,000 keys overwritten for ever")
+    runs = {
+        name: Run(kind(folder / f"{name} overwritten", "os"), lambda n: overwrite(n, 20))
+        for name, kind in STORES.items()
+    }
+    in_turns("   20 operations a commit", runs, 3 * SECONDS)
+    for name, run in runs.items():
+        run.store.close()
+        print(f"        {name}: {disk_bytes(folder / f'{name} overwritten') / 1e6:.1f} MB on the disk")
+
+
+def disk_bytes(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
 
 
 def cleaning(folder: Path) -> None:
     print("a queue of 100,000 messages below one that comes and goes: 100 operations a commit, the log being cleaned")
-    with SqliteStore(folder / "cleaning", "full") as store:
+    runs: dict[str, Run] = {}
+    fill = 1_200_000  # until the log is as large as it may be
+    for name, kind in STORES.items():
+        store = kind(folder / f"{name} cleaning", "os")
         for n in range(0, 100_000, 1000):
             store.commit([(b"cold" + key(n + i), PAYLOAD) for i in range(1000)])
-        fill = 400_000  # until the log is as large as it may be
         for start in range(0, fill, 2000):
             store.commit(churn(start, 2000, 5000))
-        for _ in range(3):
-            measured = timed(store, 100, 5000, fill)
-            fill += 100 * len(measured[0])
-            show("                 ", measured, 100)
-            found = store.statistics()
-            print(
-                f"        live {found.live_bytes / 1e6:.1f} MB, log {found.log_bytes / 1e6:.1f} MB, {found.rows} rows"
-            )
+        store.close()
+        runs[name] = Run(kind(folder / f"{name} cleaning", "full"), partial(churn, size=100, behind=5000), fill)
+    in_turns("", runs, 4.5)
+    for name, run in runs.items():
+        found = run.store.statistics()
+        disk = disk_bytes(folder / f"{name} cleaning")
+        print(
+            f"        {name}: live {found.live_bytes / 1e6:.1f} MB, log {found.log_bytes / 1e6:.1f} MB, "
+            f"on the disk {disk / 1e6:.1f} MB"
+        )
+        run.store.close()
 
 
 def opening(folder: Path) -> None:
     pairs = 200_000
-    with SqliteStore(folder / "opening", "os") as store:
-        for n in range(0, pairs, 100):
-            store.commit([(key(n + i), PAYLOAD) for i in range(100)])
-    begin = time.perf_counter()
-    with SqliteStore(folder / "opening", "os") as store:
-        opened = time.perf_counter()
-        assert sum(1 for _ in store.items()) == pairs
-        done = time.perf_counter()
-    print(f"{pairs:,} live keys: open {opened - begin:.2f} s, items {done - opened:.2f} s")
-    tracemalloc.start()
-    with SqliteStore(folder / "opening", "os"):
-        used = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    print(f"  {used / pairs:.0f} bytes of memory for each live key of {len(key(0))} bytes, the key included")
+    for name, kind in STORES.items():
+        with kind(folder / f"{name} opening", "os") as store:
+            for n in range(0, pairs, 100):
+                store.commit([(key(n + i), PAYLOAD) for i in range(100)])
+        begin = time.perf_counter()
+        with kind(folder / f"{name} opening", "os") as store:
+            opened = time.perf_counter()
+            assert sum(1 for _ in store.items()) == pairs
+            done = time.perf_counter()
+        print(f"{name}: {pairs:,} live keys: open {opened - begin:.2f} s, items {done - opened:.2f} s")
+        tracemalloc.start()
+        with kind(folder / f"{name} opening", "os"):
+            used = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        print(f"  {used / pairs:.0f} bytes of memory for each live key of {len(key(0))} bytes, the key included")
 
 
 def event_log(folder: Path) -> None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from surecast.errors import SurecastError
 
-__all__ = ["DURABILITIES", "Durability", "MemoryStore", "Operation", "Store", "StoreError", "StoreStatistics"]
+__all__ = [
+    "DURABILITIES",
+    "DamagedError",
+    "Durability",
+    "MemoryStore",
+    "Operation",
+    "Store",
+    "StoreError",
+    "StoreStatistics",
+]
 
 Durability: TypeAlias = Literal["full", "os", "memory"]
 """What a commit that returned survives.
@@ -28,6 +38,16 @@ class StoreError(SurecastError):
     """The store cannot be opened, read or written; the message names the file and says what to do."""
 
 
+class DamagedError(StoreError):
+    """A store that lost or changed something it had confirmed; `path` and `at` say where, `reason` what."""
+
+    def __init__(self, path: Path, at: int, reason: str, remedy: str = ""):
+        super().__init__(f"{path}: damaged at byte {at:,}: {reason}" + (f"; {remedy}" if remedy else ""))
+        self.path = path
+        self.at = at
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
     """How large a store is: what is live, and what it takes."""
@@ -36,6 +56,10 @@ class StoreStatistics:
     live_bytes: int
     log_bytes: int
     rows: int
+    commits: int = 0
+    """The number of the last commit."""
+    in_doubt: bool = False
+    """Whether the last commits before the start may be lost."""
 
 
 class Store(Protocol):

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from surecast.broker.replica import Address, Place, ReplicaNode, SegmentStore
+from surecast.broker.replica import Address, Place, ReplicaNode
 from surecast.broker.replica.frames import HEAD_BYTES, frame
 from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet
+from surecast.broker.segment_store import SegmentStore
 from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
 from surecast.protocol.paxos import Context, ExampleStore, PaxosSettings

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from surecast.broker.replica.group_file import GroupFileError, GroupSpec, PaxosSpec, ReplicaSpec, load_group
     from surecast.broker.replica.node import ReplicaNode
     from surecast.broker.replica.run import find_handler, make_node, new_loop, run_replica
-    from surecast.broker.replica.segment_store import SegmentStore
     from surecast.broker.replica.status import NodeStatus, PeerStatus
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Place",
     "ReplicaNode",
     "ReplicaSpec",
-    "SegmentStore",
     "find_handler",
     "load_group",
     "make_node",
@@ -41,7 +39,6 @@ _MODULES = {
     "group_file": ("GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"),
     "node": ("ReplicaNode",),
     "run": ("find_handler", "make_node", "new_loop", "run_replica"),
-    "segment_store": ("SegmentStore",),
     "status": ("NodeStatus", "PeerStatus"),
 }
 _HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -12,8 +12,8 @@ from pathlib import Path
 from surecast.broker.replica.client_port import ClientPort
 from surecast.broker.replica.group_file import GroupSpec, load_group
 from surecast.broker.replica.node import ReplicaNode
-from surecast.broker.replica.segment_store import SegmentStore
 from surecast.broker.run_log import BrokerLog
+from surecast.broker.segment_store import SegmentStore
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import Handler
 

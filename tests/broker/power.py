@@ -2,6 +2,7 @@
 
 Sectors of what was not synced are there in any mixture of their versions; of the changes of the folder since it was
 synced, the first few are. Files are real ones while the store is open; the disk keeps beside them what would be left.
+The mark is changed in memory, without a call: what it holds is looked at in each call.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Any
 
 import pytest
 
-from surecast.broker.replica import segment_file, segment_store
+from surecast.broker import segment_file, segment_mark, segment_store
 
 __all__ = ["Disk", "PowerLoss"]
 
 _SECTOR = 64
 _RENAME, _UNLINK = Path.rename, Path.unlink
 Names = dict[str, int]
+
+
+def _is_kept(path: Path) -> bool:
+    return path.suffix == ".log" or path.stem == "mark"
 
 
 class PowerLoss(BaseException):
@@ -35,6 +40,8 @@ class Disk:
     """
 
     def __init__(self, folder: Path, left: dict[str, bytes], draw: random.Random, ends_at: int, errors: float):
+        self._folder = folder
+        self._boot = draw.getrandbits(64)  # each disk is another start of the machine
         self._draw = draw
         self._ends_at = ends_at
         self._errors = errors
@@ -57,6 +64,8 @@ class Disk:
         """From now on the store works with this disk."""
         patch.setattr(segment_store, "os", self)
         patch.setattr(segment_file, "os", self)
+        patch.setattr(segment_mark, "os", self)
+        patch.setattr(segment_mark, "_boot", lambda: (self._boot, self._boot))
         patch.setattr(Path, "rename", lambda path, target: self._rename(path, target))
         patch.setattr(Path, "unlink", lambda path, missing_ok=False: self._unlink(path, missing_ok))
 
@@ -67,6 +76,7 @@ class Disk:
 
     def left(self) -> dict[str, bytes]:
         """What is found when the power is back."""
+        self._look_at_mark()
         names = dict(self._synced)
         for change in self._changes[: self._draw.randint(0, len(self._changes))]:
             change(names)
@@ -81,8 +91,16 @@ class Disk:
             content += version[at : at + _SECTOR].ljust(_SECTOR, b"\0")
         return bytes(content[:size])
 
+    def _look_at_mark(self) -> None:
+        """Notes what was written to the mark since the last call: the kernel may have written it to the disk."""
+        if "mark" in self._names and (path := self._folder / "mark").exists():
+            versions, content = self._versions[self._names["mark"]], path.read_bytes()
+            if content != versions[-1]:
+                versions.append(content)
+
     def _call(self, done: Callable[[], Any]) -> Any:
         """A call that may fail, or be the last one, done or not."""
+        self._look_at_mark()
         self._calls += 1
         if self._calls == self._ends_at:
             if self._draw.random() < 0.5:
@@ -102,7 +120,7 @@ class Disk:
     # What the store calls.
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        if path.suffix != ".log":
+        if not _is_kept(path):
             other = os.open(path, flags, mode)
             self._others.add(other)
             return other
@@ -143,6 +161,7 @@ class Disk:
         self._call(truncated)
 
     def fdatasync(self, file: int) -> None:
+        self._look_at_mark()
         versions = self._versions[self._open[file]]
         self._call(lambda: versions.__setitem__(slice(None), versions[-1:]))
 
@@ -157,11 +176,11 @@ class Disk:
         self._call(synced)
 
     def _rename(self, path: Path, target: Path) -> None:
-        if path.suffix == ".log":
+        if _is_kept(path):
             self._call(lambda: self._change(lambda names: names.__setitem__(target.name, names.pop(path.name))))
         _RENAME(path, target)
 
     def _unlink(self, path: Path, missing_ok: bool) -> None:
-        if path.suffix == ".log" and path.exists():
+        if _is_kept(path) and path.exists():
             self._call(lambda: self._change(lambda names: names.pop(path.name)))
         _UNLINK(path, missing_ok)

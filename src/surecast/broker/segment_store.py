@@ -1,0 +1,535 @@
+"""The store of a broker and of a replica: an append-only log in files, one write and one `fdatasync` for each commit.
+
+In memory it keeps for every live key where its value stands. The log is cleaned oldest file first: while more than half
+of it is garbage, each commit also takes live pairs of the oldest file along, a few times its own size, so that no
+commit waits for a long one; the file leaves the log once all of them are durable elsewhere. Files go oldest first; so a
+deletion may be forgotten with its file, because everything it deletes was in files older still, which are gone.
+
+A file that left is used again: writing over what is there needs no new pages and blocks, and its sync no change of the
+file system. That makes a write three times, and a sync nearly twice as quick.
+
+A commit that was cut off by a crash is the last thing in the last file. It is cut away when the store is opened. Damage
+anywhere else is not: the store then refuses to open (`segment_load`), and `segment_mark` tells an end that came early.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal
+
+from surecast.broker.segment_file import (
+    ENTRY_BYTES,
+    HEAD_BYTES,
+    Head,
+    entry_at,
+    entry_head,
+    entry_size,
+    make_head,
+    read_all,
+    write_all,
+)
+from surecast.broker.segment_load import AT_BITS, SIZE_BITS, LogReader, segment_path
+from surecast.broker.segment_mark import MARK_NAME, Mark, new_store, read_mark
+from surecast.broker.store_base import DamagedError, Operation, StoreError, StoreStatistics
+from surecast.broker.store_rows import DELETION_BYTES, PAIR_BYTES
+from surecast.errors import ConfigurationError
+
+__all__ = ["SegmentStore"]
+
+_SPARE: Final = "spare-"
+_SPARES_MAX: Final = 8
+_LOCK: Final = "lock"
+_COUNTS: Final = struct.Struct("<II")
+_SIZE_MASK: Final = (1 << SIZE_BITS) - 1
+_AT_MASK: Final = (1 << AT_BITS) - 1
+_SEGMENT_SHIFT: Final = AT_BITS + SIZE_BITS
+_STEP_FACTOR: Final = 4  # a commit that cleans goes through old bytes of so many times its own size,
+_STEP_BYTES: Final = 16 << 10  # and so many more
+_RETIRING_MAX: Final = 4  # files that wait for a sync before it is hurried
+_REMEDY: Final = "restore the folder from a copy"
+
+
+class _Segment:
+    """A file of the log."""
+
+    __slots__ = ("bytes", "file", "path", "salt")
+
+    def __init__(self, path: Path, file: int, salt: int, size: int):
+        self.path = path
+        self.file = file
+        self.salt = salt
+        self.bytes = size
+
+
+class _Cleaning:
+    """Where the cleaning of the oldest file stands: what is left of an entry, and where the next one begins."""
+
+    __slots__ = ("at", "next_at", "pairs")
+
+    def __init__(self, pairs: list[tuple[bytes, bytes, int]], at: int, next_at: int):
+        self.pairs = pairs
+        self.at = at
+        self.next_at = next_at
+
+
+class SegmentStore:
+    """The store in one folder, locked against every other process while it is open.
+
+    `durability`: with `full` a commit that returned survives a loss of power; with `os` the end of the process.
+    `may_lose` says what happens to a store that was written with `os` and is found after the machine started anew: it
+    opens with all that was synced, the last seconds missing; otherwise it does not open, since a replica that forgot a
+    promise may break its group. `remedy` is what a refusal says that should be done. `sync_every_s`: the mark, and with
+    `os` the log, are synced so often by a thread of the store; never where it is 0.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with SegmentStore(Path(folder)) as store:
+    ...         store.commit([(b"a", b"1"), (b"b", b"2")])
+    ...         store.commit([(b"a", None)])
+    ...     with SegmentStore(Path(folder)) as store:
+    ...         list(store.items())
+    [(b'b', b'2')]
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        durability: Literal["full", "os"] = "full",
+        segment_bytes: int = 16 << 20,
+        slack_bytes: int = 32 << 20,
+        *,
+        may_lose: bool = False,
+        remedy: str = _REMEDY,
+        sync_every_s: float = 1.0,
+    ):
+        if durability not in ("full", "os"):
+            raise ConfigurationError(f"durability: {durability!r} is unknown here; write 'full' or 'os'")
+        self.folder = folder
+        self.cut_bytes = 0
+        self.doubt = ""
+        self._durability: Literal["full", "os"] = durability
+        self._segment_bytes = segment_bytes
+        self._slack_bytes = slack_bytes
+        self._may_lose = may_lose
+        self._keeps_order = durability == "os" and may_lose  # what was synced must stay whole without what was not
+        self._remedy = remedy
+        self._segments: dict[int, _Segment] = {}
+        self._last = 0
+        self._oldest = 1
+        self._spares: list[Path] = []
+        self._left: list[Path] = []  # spares whose new name is not on the disk yet: used now, both names could be lost
+        self._index: dict[bytes, int] = {}
+        self._live_bytes = 0
+        self._log_bytes = 0
+        self._next = 1
+        self._broken = ""
+        self._lock = -1
+        self._mark: Mark | None = None
+        self._cleaning = _Cleaning([], 0, HEAD_BYTES)
+        self._synced = 0
+        self._synced_segment = 0
+        self._retiring: list[tuple[int, int]] = []
+        self._syncer: _Syncer | None = None
+        self._open()
+        if sync_every_s and (durability == "full" or may_lose):
+            self._syncer = _Syncer(self.sync, sync_every_s)
+
+    @property
+    def durability(self) -> Literal["full", "os"]:
+        """What a commit that returned survives."""
+        return self._durability
+
+    def commit(self, operations: Iterable[Operation]) -> None:
+        """Applies all operations or none, the later ones over the earlier ones, and returns when they are durable.
+
+        Where it raises StoreError because there was no room, nothing has changed. Where the disk did not confirm what
+        it took, nothing is known of it, and the store takes no more commits.
+        """
+        changes = dict(operations)
+        index = self._index
+        pairs = {key: value for key, value in changes.items() if value is not None}
+        deleted = [key for key, value in changes.items() if value is None and key in index]
+        if not pairs and not deleted:
+            return
+        if self._broken:
+            raise StoreError(self._broken)
+        if self._log_bytes > 2 * self._live_bytes + self._slack_bytes and self._oldest < self._last:
+            self._commit_cleaning(pairs, deleted, changes)
+        else:
+            self._append(pairs, deleted, 0, self._oldest)
+        for key in deleted:
+            self._live_bytes -= (index.pop(key) & _SIZE_MASK) + len(key) + PAIR_BYTES
+        if self._retiring:
+            self._retire()
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every live pair once, read from disk, one file after the other."""
+        places: dict[int, list[tuple[bytes, int]]] = {}
+        for key, place in self._index.items():
+            places.setdefault(place >> _SEGMENT_SHIFT, []).append((key, place))
+        for number in sorted(places):
+            segment = self._segments[number]
+            try:
+                data = read_all(segment.file, segment.bytes, 0)
+            except OSError as error:
+                raise StoreError(f"{segment.path}: {error.strerror}") from error
+            if len(data) < segment.bytes:
+                raise DamagedError(segment.path, len(data), "shorter than it was when it was written", self._remedy)
+            for key, place in places.pop(number):
+                at = place >> SIZE_BITS & _AT_MASK
+                yield key, data[at : at + (place & _SIZE_MASK)]
+
+    def statistics(self) -> StoreStatistics:
+        """The present size."""
+        log_bytes = sum(segment.bytes for segment in self._segments.values())
+        return StoreStatistics(
+            len(self._index), self._live_bytes, log_bytes, len(self._segments), self._next - 1, bool(self.doubt)
+        )
+
+    def sync(self) -> None:
+        """Brings to the disk how far the log reaches, and with durability `os` the log itself. Any thread may call."""
+        number, last, left = self._next - 1, self._last, len(self._left)
+        if number == self._synced or self._mark is None or self._broken:
+            return
+        try:
+            if self._durability == "full":
+                self._mark.sync()
+            else:
+                for each in range(max(self._synced_segment, 1), last + 1):
+                    if (segment := self._segments.get(each)) is not None:
+                        os.fdatasync(segment.file)
+                self._sync_folder()
+                self._mark.confirm_synced(number)
+        except OSError as error:
+            self._broken = f"{self.folder}: the disk did not confirm commits ({error.strerror}); {self._remedy}"
+            return
+        self._synced, self._synced_segment = number, last
+        self._spares += self._left[:left]
+        del self._left[:left]
+
+    def close(self) -> None:
+        """Lets go of the files. Closing twice is harmless."""
+        if self._syncer is not None:
+            self._syncer.stop()
+        if self._lock < 0:
+            return
+        if not self._broken:
+            with suppress(OSError):
+                self._tidy()
+        self._let_go()
+
+    def __enter__(self) -> SegmentStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Writing
+
+    def _append(self, pairs: dict[bytes, bytes], deleted: list[bytes], moved: int, oldest: int) -> None:
+        """Writes one entry, makes it durable, and enters its pairs into the index."""
+        keys = [*pairs, *deleted]
+        lengths = struct.pack(f"<{len(keys) + len(pairs)}I", *map(len, keys), *map(len, pairs.values()))
+        table = _COUNTS.pack(len(pairs), len(deleted)) + lengths + b"".join(keys)
+        number, segment = self._current()
+        head = entry_head(self._next, oldest, moved, segment.salt, table, pairs.values())
+        parts = [head, table, *pairs.values()]
+        size = sum(map(len, parts))
+        try:
+            write_all(segment.file, parts, segment.bytes)
+        except OSError as error:
+            self._undo(segment, error)
+        try:
+            if self._durability == "full":
+                os.fdatasync(segment.file)
+        except OSError as error:
+            self._broken = f"{segment.path}: the disk did not confirm a commit ({error.strerror}); {self._remedy}"
+            raise StoreError(self._broken) from error
+        assert self._mark is not None
+        self._mark.confirm(self._next)
+        self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs)
+        segment.bytes += size
+        self._log_bytes += size
+        self._next += 1
+        self._oldest = oldest
+
+    def _undo(self, segment: _Segment, error: OSError) -> None:
+        """Takes back half an entry."""
+        try:
+            os.ftruncate(segment.file, segment.bytes)
+        except OSError:
+            self._broken = f"{segment.path}: a commit was written in part ({error.strerror}); start again"
+        raise StoreError(
+            f"{segment.path}: {error.strerror}; nothing was committed: make room, then start again"
+        ) from error
+
+    def _enter(self, segment: int, at: int, pairs: dict[bytes, bytes]) -> None:
+        index = self._index
+        base = segment << _SEGMENT_SHIFT
+        live_bytes = self._live_bytes
+        for key, value in pairs.items():
+            size = len(value)
+            former = index.get(key)
+            live_bytes += size + (len(key) + PAIR_BYTES if former is None else -(former & _SIZE_MASK))
+            index[key] = base | at << SIZE_BITS | size
+            at += size
+        self._live_bytes = live_bytes
+
+    def _current(self) -> tuple[int, _Segment]:
+        """The file to write to, a new one where the last is full."""
+        number = self._last
+        if number and (last := self._segments[number]).bytes < self._segment_bytes:
+            return number, last
+        number += 1
+        self._segments[number] = self._begin(number)
+        self._last = number
+        self._log_bytes += HEAD_BYTES
+        return number, self._segments[number]
+
+    def _begin(self, number: int) -> _Segment:
+        """A file for the next entries, a used one where there is one; it gets its name when it is ready."""
+        assert self._mark is not None
+        spare = self._spares.pop() if self._spares else self.folder / f"{_SPARE}{number:010d}.log"
+        path = segment_path(self.folder, number)
+        salt = secrets.randbits(32)
+        file = -1
+        try:
+            file = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            old = os.fstat(file).st_size
+            write_all(file, [make_head(Head(number, self._next, old, self._mark.store, self._oldest, salt))], 0)
+            if self._durability == "full":
+                os.fdatasync(file)
+            spare.rename(path)
+            if self._durability == "full":
+                self._sync_folder()
+        except OSError as error:
+            if file >= 0:
+                os.close(file)
+            for half in (spare, path):
+                with suppress(OSError):
+                    half.unlink()
+            raise StoreError(f"{path}: {error.strerror}; nothing was committed") from error
+        return _Segment(path, file, salt, HEAD_BYTES)
+
+    # Cleaning
+
+    def _commit_cleaning(
+        self, pairs: dict[bytes, bytes], deleted: list[bytes], changes: dict[bytes, bytes | None]
+    ) -> None:
+        """Commits, and takes live pairs of the oldest file along; retires the file where none is left."""
+        before, own = self._cleaning, len(pairs)
+        oldest = self._oldest
+        is_done = self._take_oldest(pairs, changes, _STEP_FACTOR * _size(pairs, deleted) + _STEP_BYTES)
+        try:
+            self._append(pairs, deleted, len(pairs) - own, oldest + is_done)
+        except BaseException:
+            self._cleaning = before
+            raise
+        if is_done:
+            self._cleaning = _Cleaning([], 0, HEAD_BYTES)
+            self._retiring.append((self._next - 1, oldest))
+            self._log_bytes -= self._segments[oldest].bytes
+
+    def _take_oldest(self, pairs: dict[bytes, bytes], changes: dict[bytes, bytes | None], budget: int) -> bool:
+        """Adds live pairs of the oldest file, going through so many bytes of it; whether it is done with."""
+        segment, index = self._segments[self._oldest], self._index
+        rest, at, next_at = self._cleaning.pairs, self._cleaning.at, self._cleaning.next_at
+        while budget > 0:
+            if at == len(rest):
+                if next_at >= segment.bytes:
+                    break
+                rest, size = self._live_pairs(segment, next_at)
+                budget -= size - sum(len(key) + len(value) for key, value, _ in rest)
+                next_at += size
+                at = 0
+                continue
+            key, value, place = rest[at]
+            at += 1
+            budget -= len(key) + len(value)
+            if key not in changes and index.get(key) == place:
+                pairs[key] = value
+        self._cleaning = _Cleaning(rest, at, next_at)
+        return at == len(rest) and next_at >= segment.bytes
+
+    def _live_pairs(self, segment: _Segment, at: int) -> tuple[list[tuple[bytes, bytes, int]], int]:
+        """Returns the live pairs of the entry at a place, with what the index says of each, and the entry's size."""
+        try:
+            size = entry_size(read_all(segment.file, ENTRY_BYTES, at))
+            entry = entry_at(read_all(segment.file, size, at), 0, segment.salt)
+        except (OSError, struct.error) as error:
+            raise DamagedError(segment.path, at, f"it cannot be read: {error}", self._remedy) from error
+        if entry is None:
+            raise DamagedError(segment.path, at, "a commit that was whole is so no more", self._remedy)
+        index, base = self._index, self._oldest << _SEGMENT_SHIFT
+        places = accumulate((len(value) for _, value in entry.pairs), initial=at + entry.values_at)
+        pairs = [
+            (key, value, base | begin << SIZE_BITS | len(value))
+            for (key, value), begin in zip(entry.pairs, places, strict=False)
+        ]
+        return [each for each in pairs if index.get(each[0]) == each[2]], size
+
+    def _retire(self) -> None:
+        """Takes files out of the log that nothing needs any more, once that is durable."""
+        while self._retiring and not (self._keeps_order and self._retiring[0][0] > self._synced):
+            self._delete(self._retiring.pop(0)[1])
+        if len(self._retiring) > _RETIRING_MAX and self._syncer is not None:
+            self._syncer.hurry()
+
+    def _delete(self, number: int) -> None:
+        segment = self._segments.pop(number)
+        os.close(segment.file)
+        spare = self.folder / f"{_SPARE}{number:010d}.log"
+        try:
+            if len(self._spares) + len(self._left) < _SPARES_MAX and segment.bytes <= 2 * self._segment_bytes:
+                segment.path.rename(spare)
+                (self._left if self._keeps_order else self._spares).append(spare)
+            else:
+                segment.path.unlink()
+            if self._durability == "full":
+                self._sync_folder()  # were the next file gone first, what it deletes would be back
+        except OSError as error:
+            self._broken = f"{segment.path}: it cannot be taken away ({error.strerror}); start again"
+
+    # Opening
+
+    def _open(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._load()
+        except OSError as error:
+            self._let_go()
+            where = error.filename or self.folder
+            raise StoreError(f"{where}: {error.strerror}; the folder must be writable") from error
+        except DamagedError as error:
+            self._let_go()
+            raise DamagedError(error.path, error.at, error.reason, self._remedy) from None
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{self.folder}: another process uses this store; give each broker its own") from None
+
+    def _load(self) -> None:
+        """Reads the log, cuts away what a crash left at its end, and makes sure that the rest is on the disk."""
+        path = self.folder / MARK_NAME
+        if not path.exists():
+            if names := sorted(self.folder.glob("segment-*.log")):
+                raise DamagedError(path, 0, f"the file is missing, though {names[-1].name} is there")
+            self._mark = Mark(self.folder, new_store())
+            self._sync_folder()
+        state = read_mark(path)
+        lost_power = not (state.same_boot or state.full or state.closed)
+        if lost_power and not self._may_lose:
+            raise StoreError(
+                f"{self.folder}: the machine started anew while this store was written without sync; it may have lost "
+                f"promises; {self._remedy}"
+            )
+        log = LogReader(self.folder, state, lost_power)
+        log.read()
+        self.doubt, self.cut_bytes = log.doubt(), log.torn_bytes
+        self._mark = self._mark or Mark(self.folder)
+        self._take(log)
+        self._mark.begin(self._next - 1, self._durability == "full")
+        self._synced, self._synced_segment = self._next - 1, self._last
+        self._spares = sorted(self.folder.glob(f"{_SPARE}*.log"))
+        for number in [each for each in self._segments if each < self._oldest]:
+            self._delete(number)
+
+    def _take(self, log: LogReader) -> None:
+        self._index, self._live_bytes, self._next, self._oldest = log.index, log.live_bytes, log.next, log.oldest
+        for one in log.files:
+            file = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
+            self._segments[one.number] = _Segment(one.path, file, one.salt, one.end)
+            self._last = one.number
+            self._log_bytes += one.end if one.number >= log.oldest else 0
+        for path in reversed(log.beyond):
+            path.unlink()
+        if log.files and log.files[-1].end < log.files[-1].size:
+            os.ftruncate(self._segments[self._last].file, log.files[-1].end)
+        self._sync_all()
+
+    def _tidy(self) -> None:
+        """Leaves nothing behind the last commit, and all of it on the disk."""
+        assert self._mark is not None
+        if self._segments:
+            last = self._segments[self._last]
+            os.ftruncate(last.file, last.bytes)
+        self._sync_all()
+        self._mark.end(self._next - 1)
+        self._synced = self._next - 1
+        self._retire()
+
+    def _sync_all(self) -> None:
+        for segment in self._segments.values():
+            os.fsync(segment.file)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _let_go(self) -> None:
+        for segment in self._segments.values():
+            os.close(segment.file)
+        self._segments.clear()
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+class _Syncer:
+    """Calls `sync` again and again in a thread of its own."""
+
+    def __init__(self, sync: Callable[[], None], every_s: float):
+        self._sync = sync
+        self._every_s = every_s
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="surecast-sync", daemon=True)
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Has the next sync come now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+            if not self._stopping:
+                self._sync()
+
+
+def _size(pairs: dict[bytes, bytes], deleted: list[bytes]) -> int:
+    """Returns the bytes that an entry of these adds to the log."""
+    keys_and_values = sum(map(len, pairs)) + sum(map(len, pairs.values())) + sum(map(len, deleted))
+    return keys_and_values + PAIR_BYTES * len(pairs) + DELETION_BYTES * len(deleted) + ENTRY_BYTES
