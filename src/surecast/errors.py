@@ -17,6 +17,7 @@ __all__ = [
     "OverloadError",
     "PeerError",
     "Problem",
+    "SaturationError",
     "ScenarioError",
     "SurecastError",
     "TopologyError",
@@ -39,6 +40,13 @@ class ConfigurationError(UserError):
 
 class AssumptionError(UserError):
     """A model was asked about a system outside its assumptions; the message names the component."""
+
+
+class SaturationError(AssumptionError):
+    """A component of the described system gets more than it can carry: no queue is stable, so there is no answer.
+
+    The message names the component, its load and its capacity. Commands exit with status 3.
+    """
 
 
 class PeerError(SurecastError):

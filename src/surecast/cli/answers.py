@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 
 if TYPE_CHECKING:
     from surecast.report import QoSReport
@@ -151,8 +151,10 @@ def predict_system(
         predict_periods,
         predict_reliability,
     )
+    from surecast.predict.overload import refuse_overload
     from surecast.predict.replication import predict_replication
 
+    refuse_overload(system, algorithms)
     added = [report for model in MODELS.values() if (report := model(system)) is not None]
     if _is_composed(system, schemes, algorithms, policies):
         from surecast.predict.composed import predict_composed
@@ -198,9 +200,11 @@ def simulate_system(
     the steps of the dissemination code. Where dropping cannot be simulated, as over several brokers, and no policy is
     asked for, a warning says so beside what remains.
     """
+    from surecast.predict.overload import refuse_overload
     from surecast.simulate.replication import simulate_replication
     from surecast.simulate.routing import simulate_routing
 
+    refuse_overload(system, algorithms)
     if method == "walk" and _is_composed(system, schemes, algorithms, policies):
         return _simulate_composed(system, plan, progress)
     schemes, coded = _of_packets(system, schemes, policies)
@@ -477,7 +481,8 @@ def _mechanisms(system: System, policy: str) -> tuple[Mapping[str, Mechanism], l
             try:
                 found.update(find_mechanisms(replace(system, subscribers=(subscriber,)), policy))
             except AssumptionError as refusal:
-                refused.append(AssumptionError(f"{policy}: {refusal}"))
+                kind = SaturationError if isinstance(refusal, SaturationError) else AssumptionError
+                refused.append(kind(f"{policy}: {refusal}"))
         return found, refused
 
 

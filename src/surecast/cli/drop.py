@@ -20,7 +20,7 @@ from surecast.cli.drop_output import (
     write_answer_page,
 )
 from surecast.cli.options import AsJson
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 
 if TYPE_CHECKING:
     from surecast.scenario.mechanism import Mechanism
@@ -220,7 +220,8 @@ def _gives(case: Case, given: Mechanism | None, kinds: tuple[str, ...]) -> list[
         reasons: dict[str, list[str]] = {}
         for one in gives:
             reasons.setdefault(_reason(one, case), []).append(one.kind)
-        raise AssumptionError("; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items()))
+        text = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        raise SaturationError(text) if all(one.is_saturated for one in gives) else AssumptionError(text)
     return gives
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from surecast.cli import NOTHING_FITS
 from surecast.cli.answers import AlgorithmNames, check_algorithms, check_writable, progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
 from surecast.cli.plan_output import OPTIONS, plan_data, print_plan
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["check_file", "plan"]
 
 Objective = Literal["worst-delay", "mean-delay", "messages", "cost", "headroom"]
-NOTHING_FITS: Final = 3
-"""The exit status where no placement keeps all limits."""
 COMPARED_MAX: Final = 20_000
 """Placements up to which the result of a search is compared with the optimum."""
 

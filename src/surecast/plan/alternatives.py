@@ -51,7 +51,7 @@ def alternatives_of(system: System, schemes: Sequence[str] = SCHEMES) -> Alterna
     wants = tuple(index.setdefault(tuple(sorted(s.topics)), len(index)) for s in system.subscribers)
     topics, brokers = tuple(index), range(len(system.overlay.brokers))
     stand_ins = tuple(Subscriber(f"{i}/{b}", b, wanted) for i, wanted in enumerate(topics) for b in brokers)
-    report = predict_reliability(replace(system, subscribers=stand_ins), schemes)
+    report = predict_reliability(replace(system, subscribers=stand_ins), schemes, load=system)
     table = {}
     for scheme in schemes:
         found = report.values("reliability", scope="subscriber", variant=scheme)

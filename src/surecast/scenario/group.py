@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from surecast.errors import ConfigurationError
 from surecast.scenario.distributions import Distribution
-from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, System
 
-__all__ = ["Group", "GroupCosts", "group_loads", "group_of", "is_replicated"]
+__all__ = ["Group", "GroupCosts", "group_of", "is_replicated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +164,3 @@ def group_of(system: System, broker: int) -> Group:
         service=part.notification_service,
         failures=part.failures,
     )
-
-
-def group_loads(system: System) -> list[float]:
-    """Publications per second that each broker has to order: those of its own publishers and those that pass it."""
-    flows = flows_of(system)
-    passed: list[set[tuple[int, int]]] = [set() for _ in system.overlay.brokers]
-    index = {topic.name: i for i, topic in enumerate(system.topics)}
-    for i, publisher in enumerate(system.publishers):
-        passed[publisher.home].update((i, index[topic]) for topic in publisher.topics)
-    for publisher_of, topic_of, route in zip(flows.publisher, flows.topic, flows.route, strict=True):
-        for broker in flows.routes[int(route)].brokers:
-            passed[broker].add((int(publisher_of), int(topic_of)))
-    rates = [publisher.rate_per_s / len(publisher.topics) for publisher in system.publishers]
-    return [sum(rates[i] for i, _ in sorted(streams)) for streams in passed]

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import brentq
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 from surecast.predict.dropping import OnOffQueue, QueueAnswer, Target, Verdict, largest_parameter, threshold_policy
 from surecast.predict.dropping.choose import Outcome, choose, through_input
 from surecast.predict.dropping.laws import ResponseLaw, quantile_of_law
@@ -80,7 +80,7 @@ class Case:
         if self.target_s is not None:
             Target(self.target_s, self.quantile)
         if self.arrival_per_s >= self.input_per_s:
-            raise AssumptionError(
+            raise SaturationError(
                 f"the broker's input queue is unstable: {self.arrival_per_s:.6g} events/s arrive and it processes "
                 f"{self.input_per_s:.6g}/s; publish less, or give the broker more capacity"
             )
@@ -108,6 +108,8 @@ class Gives:
     refusal: str = ""
     needed: bool = True
     """Whether the target is missed without the mechanism."""
+    is_saturated: bool = False
+    """Whether it is refused because the queue would grow for ever."""
 
     @property
     def mechanism(self) -> Mechanism:
@@ -195,7 +197,7 @@ def gives_of(case: Case, mechanism: Mechanism, kind: str = "") -> Gives:
             _refuse_growth(case, mechanism)
             outcome = through_input(case.outlet, mechanism)
     except AssumptionError as error:
-        return Gives(kind or mechanism.name, case, None, _plain(error))
+        return Gives(kind or mechanism.name, case, None, _plain(error), is_saturated=isinstance(error, SaturationError))
     return Gives(kind or mechanism.name, case, outcome)
 
 
@@ -204,7 +206,7 @@ def _refuse_growth(case: Case, mechanism: Mechanism) -> None:
     queue, join = case.outlet.queue, mechanism.join_probability
     if unbounded and not queue.is_stable(join):
         share = queue.phases.connected_share
-        raise AssumptionError(
+        raise SaturationError(
             f"the queue is unstable with join probability {join:.6g}: {queue.arrival_per_s:.6g} events/s arrive, "
             f"{queue.arrival_per_s * (share + (1 - share) * join):.6g}/s join and {queue.service_per_s * share:.6g}/s "
             "can be sent; let fewer join, or transmit faster"
@@ -237,7 +239,7 @@ transmit faster'
     try:
         return Gives(name, case, _by_mean(case, kind) if case.quantile is None else _by_quantile(case, kind))
     except AssumptionError as error:
-        return Gives(name, case, None, _plain(error))
+        return Gives(name, case, None, _plain(error), is_saturated=isinstance(error, SaturationError))
 
 
 def _plain(error: AssumptionError) -> str:
@@ -270,7 +272,9 @@ def _by_quantile(case: Case, kind: str) -> Outcome:
     if found.mechanism is None:
         least = {"probabilistic": Mechanism(join_probability=0.0), "finite-buffer": Mechanism(buffer_size=1)}
         unstable = found.verdict is Verdict.UNSTABLE
-        raise AssumptionError(_least(case, least.get(kind, base)) if not unstable else _unstable(case))
+        if unstable:
+            raise SaturationError(_unstable(case))
+        raise AssumptionError(_least(case, least.get(kind, base)))
     if kind == "expiry":
         # at the queue the lifetime is shorter by the mean time before it
         return through_input(case.outlet, replace(base, lifetime_s=found.mechanism.lifetime_s + before))

@@ -21,8 +21,9 @@ from surecast.predict.dropping.queue import OnOffQueue
 from surecast.predict.replication import predict_open
 from surecast.report import check_books
 from surecast.scenario import System, build, parse_text
-from surecast.scenario.group import group_loads, group_of
+from surecast.scenario.group import group_of
 from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.saturation import broker_rates_per_s
 
 FAILS = "availability: {brokers: {availability: 0.93, period: 900s}, links: {availability: 0.98, period: 500s}}"
 ON_OFF = "connectivity: {on: 20s, off: 10s}, service: 10/s"
@@ -139,7 +140,7 @@ def test_queueing_alone_is_a_sum_of_exponential_times() -> None:
 def test_groups_alone_take_their_acknowledgement_time() -> None:
     system = system_of(delivery="delivery: {replication: {replicas: 3}}")
     found = predict_composed(system, factors=False)
-    loads = group_loads(system)
+    loads = broker_rates_per_s(system)
     times = [predict_open(group_of(system, i), loads[i]).acknowledged_mean_s for i in range(3)]
     assert found.value("delay_mean_s", name="s", variant="composed") == pytest.approx(sum(times))
 

@@ -110,7 +110,7 @@ def test_what_cannot_be_met_is_a_warning_that_names_it_and_a_refusal_if_nothing_
 
 
 def test_overload_is_refused_by_the_name_of_the_component() -> None:
-    with pytest.raises(AssumptionError, match="broker x: its input queue is unstable"):
+    with pytest.raises(AssumptionError, match="broker x is overloaded"):
         predict_dropping(system_of(brokers="[{name: x, capacity: 5/s}]"))
     slow = SCENARIO.replace("service: 4/s", "service: 1/s")
     system = build(parse_text(slow.format(target="2s", dropping="{policy: none}", brokers="[{name: x}]")))

@@ -12,7 +12,7 @@ from surecast.predict.reliability.components import components_of
 from surecast.predict.replication import predict_replication
 from surecast.report import QoSReport
 from surecast.scenario import System, build, load_system, parse_text
-from surecast.scenario.group import group_loads
+from surecast.scenario.saturation import broker_rates_per_s
 from surecast.simulate.replication import simulate_group_reliability, simulate_replication
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "p2s.yaml"
@@ -76,12 +76,12 @@ def test_one_replica_has_neither_followers_nor_elections() -> None:
 
 
 def test_each_group_orders_what_comes_to_it_and_passes_it() -> None:
-    assert group_loads(line()) == pytest.approx([1 / 60, 1 / 60 + 1 / 10, 1 / 60])
+    assert broker_rates_per_s(line()) == pytest.approx([1 / 60, 1 / 60 + 1 / 10, 1 / 60])
 
 
 def test_a_rate_beyond_the_group_is_refused_with_its_broker() -> None:
     system = load_system(EXAMPLE, {"workload.publishers[0].rate": "50/s"})[1]
-    with pytest.raises(AssumptionError, match="broker broker: 1200 publications per second come, and 3 replicas"):
+    with pytest.raises(AssumptionError, match="broker broker is overloaded: 1200 events/s come"):
         predict_replication(system)
 
 

@@ -13,7 +13,8 @@ from surecast.errors import AssumptionError
 from surecast.predict.composed import composed_mechanisms, predict_composed
 from surecast.report import QoSReport, check_books
 from surecast.scenario import System, build, parse_text
-from surecast.scenario.group import group_loads, group_of
+from surecast.scenario.group import group_of
+from surecast.scenario.saturation import broker_rates_per_s
 from surecast.simulate import simulate_reliability
 from surecast.simulate.composed import simulate_composed
 from surecast.simulate.composed.kernels import EXPIRED, HOME_DOWN, PATH_DOWN, REACHED, UNDER_WAY, travel
@@ -150,7 +151,7 @@ delivery: {replication: {replicas: 3}}
 """)
     found = simulate_composed(system, runs=2, duration_s=200, seed=1).value("delay_mean_s", name="s")
     group = group_of(system, 0)
-    real = simulate_group(group, OpenLoad(group_loads(system)[0]), duration_s=10.0, seed=1).acknowledged_s.mean()
+    real = simulate_group(group, OpenLoad(broker_rates_per_s(system)[0]), duration_s=10.0, seed=1).acknowledged_s.mean()
     assert found == pytest.approx(float(real), rel=0.05)
 
 

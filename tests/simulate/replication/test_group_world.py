@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, SaturationError
 from surecast.scenario import Failures, build, parse_distribution, parse_text
 from surecast.scenario.group import Group, GroupCosts
 from surecast.simulate.replication import (
@@ -214,8 +214,13 @@ def test_the_report_has_every_broker_and_is_the_same_for_the_same_seed() -> None
 
 
 @pytest.mark.usefixtures("few")
-def test_overload_is_warned_of() -> None:
+def test_overload_is_refused_and_slow_ordering_warned_of() -> None:
     text = SCENARIO.replace("{name: a}", "{name: a, service: {distribution: deterministic, mean: 30ms}}")
+    with pytest.raises(SaturationError, match="broker a is overloaded: 50 events/s come"):
+        simulate_replication(build(parse_text(text)), runs=2, duration_s=2.0, seed=1)
+    text = SCENARIO.replace(
+        "replication: {", "replication: {publication_cost: 200ms, follower_publication_cost: 200ms, "
+    )
     report = simulate_replication(build(parse_text(text)), runs=2, duration_s=2.0, seed=1)
     assert any("broker a: some publications" in warning for warning in report.info.warnings)
 

@@ -15,6 +15,7 @@ from surecast.predict.coding.delivery import Event, Outcome, mean_delay, quantil
 from surecast.predict.coding.groups import VIEW_SIZE
 from surecast.predict.coding.network import Audience, Channel, audiences_of
 from surecast.predict.coding.schemes import Alternative, Forecaster, alternatives, coding_of
+from surecast.predict.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.system import Overlay, System
 
@@ -59,6 +60,7 @@ def predict_coding(
     >>> round(report.value("reliability", name="s", variant="coding"), 4)
     0.9844
     """
+    refuse_overloaded_events(system)
     spec = coding_of(system)
     audiences = audiences_of(system)
     if not audiences:

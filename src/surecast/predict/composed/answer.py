@@ -23,6 +23,7 @@ from surecast.predict.composed.parts import (
     without_replication,
 )
 from surecast.predict.dropping.choose import POLICIES
+from surecast.predict.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import Subscriber, System
@@ -83,6 +84,7 @@ def predict_composed(
     scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
     policy = system.delivery.dropping.policy if policy is None else policy
     _check(scheme, policy, quantiles)
+    refuse_overloaded_events(system)
     model = ComposedModel(system, scheme, policy)
     parts = parts_of(system)
     builder = ReportBuilder(

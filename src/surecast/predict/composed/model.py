@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import AssumptionError
+from surecast.errors import SaturationError
 from surecast.predict.composed.laws import Passage, Waits, interrupted
 from surecast.predict.dropping.choose import Outcome, choose, through_input
 from surecast.predict.dropping.laws import ExponentialSum, ResponseLaw
@@ -20,8 +20,9 @@ from surecast.predict.reliability.model import DeliveryModel, delivery_model
 from surecast.predict.reliability.schemes import SchemeAnswer, answers
 from surecast.predict.replication.performance import GroupPerformance, predict_open
 from surecast.scenario.flows import Route
-from surecast.scenario.group import group_loads, group_of, is_replicated
+from surecast.scenario.group import group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import Broker, Subscriber, System
 
 __all__ = ["ComposedModel", "Outlook"]
@@ -116,7 +117,7 @@ class ComposedModel:
         """Ordering at each broker that is a group; None where no broker is one."""
         if not is_replicated(self.system):
             return None
-        loads = group_loads(self.system)
+        loads = broker_rates_per_s(self.system)
         return [
             predict_open(group_of(self.system, i), loads[i], f"broker {broker.name}")
             for i, broker in enumerate(self.system.overlay.brokers)
@@ -222,7 +223,7 @@ class ComposedModel:
             return Outlook(1.0, None, 0.0, {}, rate)
         service = 1.0 / subscriber.service.mean_s
         if rate >= service:
-            raise AssumptionError(
+            raise SaturationError(
                 f"subscriber {subscriber.name}: {rate:.6g} events/s come, and {service:.6g}/s can be transmitted to "
                 "it; give it a faster service, or fewer topics"
             )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 from surecast.predict.dropping.choose import POLICIES, Outcome, choose, through_input
 from surecast.predict.dropping.paths import BrokerInput, Outlet, outlets_of
 from surecast.predict.dropping.queue import after
+from surecast.predict.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.flows import left_out
 from surecast.scenario.mechanism import Mechanism
@@ -69,6 +70,7 @@ def predict_dropping(
         notes=system.notes,
         parameters={"policies": list(asked), "protect_connected": protect_connected},
     )
+    refuse_overloaded_events(system)
     outlets, inputs = outlets_of(system, builder.note, builder.warn)
     if not outlets:
         raise AssumptionError(
@@ -115,7 +117,8 @@ def _add_policy(
             text = str(refusal)
             named = text if subscriber.name in text else f"subscriber {subscriber.name}: {text}"
             builder.warn(f"{policy}: {named}")
-            refusals.append(AssumptionError(f"{policy}: {named}"))
+            kind = SaturationError if isinstance(refusal, SaturationError) else AssumptionError
+            refusals.append(kind(f"{policy}: {named}"))
             if subscriber.response_target_s is not None:
                 met.append(0.0)
             continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 from surecast.predict.dropping.onoff import Verdict
 from surecast.predict.dropping.optimal import optimal_policy, threshold_policy
 from surecast.predict.dropping.paths import Outlet, outlets_of
@@ -136,7 +136,7 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
     base = Mechanism(lifetime_distribution=dropping.lifetime_distribution) if policy == "expiry" else Mechanism()
     if policy == "none":
         if not outlet.queue.is_stable():
-            raise AssumptionError(
+            raise SaturationError(
                 f"subscriber {name}: its queue is unstable without dropping: {outlet.queue.arrival_per_s:.6g} events/s "
                 f"arrive, and {outlet.queue.service_per_s * outlet.queue.phases.connected_share:.6g}/s can be sent"
             )

@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import ConfigurationError, SaturationError
 
 __all__ = [
     "ArrivalAnswer",
@@ -98,7 +98,7 @@ def refuse_unstable(arrival: Array, service: Array, on: Array, off: Array, join:
     wrong = np.broadcast_to(offered >= service, np.broadcast(offered, service).shape)
     if wrong.any():
         load = np.broadcast_to(offered / service, wrong.shape)
-        raise AssumptionError(
+        raise SaturationError(
             f"the queue is unstable: its utilisation while connected would be {_first(load, wrong)}; it needs "
             "arrival_per_s * (1 + join_probability * off_s / on_s) < service_per_s"
         )
@@ -195,7 +195,7 @@ def mean_number(
     >>> mean_number(5.0, 8.0, 20.0, 20.0, 1.0)
     Traceback (most recent call last):
     ...
-    surecast.errors.AssumptionError: the queue is unstable: its utilisation while connected would be 1.25; it needs \
+    surecast.errors.SaturationError: the queue is unstable: its utilisation while connected would be 1.25; it needs \
 arrival_per_s * (1 + join_probability * off_s / on_s) < service_per_s
     """
     arrival, service, on, off, join = _queue(arrival_per_s, service_per_s, on_s, off_s, join_probability)

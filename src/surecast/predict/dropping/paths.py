@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import AssumptionError
+from surecast.errors import SaturationError
 from surecast.predict.dropping.phases import Phases, fitted_phases
 from surecast.predict.dropping.queue import OnOffQueue
 from surecast.scenario.flows import Flows, flows_of
+from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import Subscriber, System
 
 __all__ = ["BrokerInput", "Outlet", "broker_inputs", "outlets_of"]
@@ -56,16 +57,8 @@ def broker_inputs(system: System, flows: Flows) -> list[BrokerInput]:
 
     Each event passes a broker once, however many subscribers it goes to: also one that matches no subscription.
     """
-    passing: list[set[tuple[int, int]]] = [set() for _ in system.overlay.brokers]
-    topic_index = {topic.name: i for i, topic in enumerate(system.topics)}
-    for i, publisher in enumerate(system.publishers):
-        passing[publisher.home].update((i, topic_index[topic]) for topic in publisher.topics)
-    for i, topic, route in zip(flows.publisher.tolist(), flows.topic.tolist(), flows.route.tolist(), strict=True):
-        for broker in flows.routes[route].brokers:
-            passing[broker].add((i, topic))
     found = []
-    for broker, streams in zip(system.overlay.brokers, passing, strict=True):
-        rate = math.fsum(system.publishers[i].rate_per_s / len(system.publishers[i].topics) for i, _ in sorted(streams))
+    for broker, rate in zip(system.overlay.brokers, broker_rates_per_s(system, flows), strict=True):
         service = broker.notification_service
         if service is None:
             found.append(BrokerInput(rate, 0.0, 0.0, True))
@@ -73,7 +66,7 @@ def broker_inputs(system: System, flows: Flows) -> list[BrokerInput]:
         first, second, _ = service.moments()
         load = rate * first
         if load >= 1.0:
-            raise AssumptionError(
+            raise SaturationError(
                 f"broker {broker.name}: its input queue is unstable, with {rate:.6g} events/s for a capacity of "
                 f"{1.0 / first:.6g}/s; give it a higher capacity or publish less"
             )

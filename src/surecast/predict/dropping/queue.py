@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 from surecast.predict.dropping.closed_law import tail_terms
 from surecast.predict.dropping.laws import ExponentialSum, ResponseLaw, TransformLaw
 from surecast.predict.dropping.levels import delivered_moments, delivery_transforms, level_distribution
@@ -212,7 +212,7 @@ def _refuse_drift(queue: OnOffQueue, table: tuple[tuple[float, ...], tuple[float
     share = queue.phases.connected_share
     joining = queue.arrival_per_s * (share * table[1][-1] + (1.0 - share) * table[0][-1])
     if joining >= queue.service_per_s * share:
-        raise AssumptionError(
+        raise SaturationError(
             f"the queue is unstable: with the last entries of the join table {joining:.6g} events/s join, and "
             f"{queue.service_per_s * share:.6g}/s can be transmitted"
         )

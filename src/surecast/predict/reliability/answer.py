@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
+from surecast.predict.overload import refuse_overloaded_events
 from surecast.predict.reliability.inversion import Mixtures
 from surecast.predict.reliability.model import DeliveryModel, delivery_model
 from surecast.predict.reliability.pairs import Connection, PairConnections, connect_pairs
@@ -38,6 +39,7 @@ def predict_reliability(
     delays: Delays = "arrived",
     quantiles: Sequence[float] = (0.99,),
     samples: int = 40_000,
+    load: System | None = None,
 ) -> QoSReport:
     """Real-time reliability, delays and price of a system under each scheme; each is a variant of the report.
 
@@ -45,7 +47,8 @@ def predict_reliability(
     bound, from `samples` sampled states, or (auto) exactly where that is quick and else sampled. With `ideal`
     subscriptions are refreshed and stored events passed on at once, as in the paper; otherwise at the intervals of the
     scenario. `delays` are those of the events that `arrived` in time, or of `all` that were not lost at a dead home
-    broker, as if they lived for ever.
+    broker, as if they lived for ever. `load` is the system whose events load the brokers and links, where this one is
+    a variation of it; left out, the system itself.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -69,6 +72,7 @@ def predict_reliability(
     bypass-buffering 0.8656
     """
     chosen = _checked(SCHEMES if schemes is None else tuple(schemes), quantiles, delays)
+    refuse_overloaded_events(system if load is None else load)
     model = delivery_model(system, ideal=ideal)
     builder = ReportBuilder(
         system.name,

@@ -16,7 +16,8 @@ from surecast.predict.reliability.phase_fit import fit_phase_type
 from surecast.predict.replication.chain import GroupChain, group_chain, reversible_chain
 from surecast.predict.replication.election import failover_s
 from surecast.scenario.distributions import Exponential, Hyperexponential
-from surecast.scenario.group import group_loads, group_of
+from surecast.scenario.group import group_of
+from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import Failures, System
 
 __all__ = ["Component", "Components", "component_of", "components_of"]
@@ -155,7 +156,7 @@ def _groups(system: System) -> list[GroupChain | None]:
         return [None] * len(brokers)
     known: dict[tuple[Failures | None, float], GroupChain | None] = {}
     found = []
-    for i, rate in enumerate(group_loads(system)):
+    for i, rate in enumerate(broker_rates_per_s(system)):
         group = group_of(system, i)
         key = (group.failures, failover_s(group, rate))
         if key not in known:

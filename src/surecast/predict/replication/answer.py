@@ -10,7 +10,8 @@ from surecast.predict.replication.election import failover_s
 from surecast.predict.replication.performance import GroupPerformance, predict_open
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.distributions import Exponential
-from surecast.scenario.group import Group, group_loads, group_of
+from surecast.scenario.group import Group, group_of
+from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
 
 __all__ = ["predict_replication"]
@@ -34,6 +35,7 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
     >>> round(report.value("availability", name="b"), 3)
     0.968
     """
+    refuse_saturated_events(system)
     told = system.delivery.replication
     builder = ReportBuilder(
         system.name,
@@ -42,7 +44,7 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
         notes=system.notes,
         parameters={"replication": told.model_dump(mode="json")},
     )
-    loads = group_loads(system)
+    loads = broker_rates_per_s(system)
     for i, broker in enumerate(system.overlay.brokers):
         group = group_of(system, i)
         found = predict_open(group, loads[i], f"broker {broker.name}")

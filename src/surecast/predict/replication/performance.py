@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import ConfigurationError, SaturationError
 from surecast.predict.replication.gate import Gate, Mixture, solve_cycle, solve_gate
 from surecast.predict.replication.times import InstanceTimes
 from surecast.scenario.group import Group
@@ -83,7 +83,7 @@ def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> Gr
     answer = _several if times.are_several else _one_by_one if times.peers else _lone
     found = answer(times, rate_per_s) if rate_per_s < capacity else None
     if found is None:
-        raise AssumptionError(
+        raise SaturationError(
             f"{name}: {rate_per_s:.6g} publications per second come, and {group.replicas} replicas order at most "
             f"{capacity:.6g}; lower the rates, or the broker's service time"
         )

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.dissemination import DisseminationSettings
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
 from surecast.simulate.coding.network import Audience, Channel, audiences_of
@@ -70,6 +71,7 @@ def simulate_coding(
     >>> 0.975 < report.value("reliability", name="s", variant="coding") < 0.995
     True
     """
+    refuse_saturated_events(system)
     spec = _coding_of(system)
     channel = channel or Channel.of_scenario(spec)
     if events < BATCHES:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario import System
-from surecast.scenario.group import Group, group_loads, group_of, is_replicated
+from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.simulate.dropping.plan import check_stable
 from surecast.simulate.walk.plan import Plan as WalkPlan
 from surecast.simulate.walk.plan import Source, make_plan
@@ -79,6 +80,7 @@ def compose_plan(system: System, scheme: str, mechanisms: Mapping[str, Mechanism
             f"delivery.fault_tolerance.scheme: {scheme} is not simulated together with queues and dropping; write one "
             f"of {', '.join(SCHEMES)}"
         )
+    refuse_saturated_events(system)
     walk = make_plan(replace(system, client_failures=None))
     if not walk.sources:
         raise AssumptionError(f"{system.name}: no subscriber has a matching publisher; there is nothing to simulate")
@@ -93,14 +95,7 @@ def compose_plan(system: System, scheme: str, mechanisms: Mapping[str, Mechanism
     replicated = is_replicated(system)
     groups = [group_of(system, i) if replicated else None for i in range(len(system.overlay.brokers))]
     rows = np.array([_group_row(group) for group in groups], dtype=np.float64)
-    loads = tuple(group_loads(system))
-    for broker, load in zip(system.overlay.brokers, loads, strict=True):
-        service = broker.notification_service
-        if service is not None and load * service.mean_s >= 1.0:
-            raise AssumptionError(
-                f"broker {broker.name} is overloaded: {load:.6g} events/s come, it processes "
-                f"{1.0 / service.mean_s:.6g}/s; its queue would grow for ever"
-            )
+    loads = tuple(broker_rates_per_s(system))
     return Plan(system, scheme, walk, streams, outlets, tree, node_source, rows, tuple(groups), loads)
 
 

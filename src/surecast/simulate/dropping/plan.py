@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 from surecast.scenario import Connectivity, Distribution, System
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
@@ -151,7 +151,7 @@ def _check_loads(plan: Plan, name: str, mechanisms: Sequence[Mechanism], sizes: 
         service = system.overlay.brokers[home].notification_service
         rate = sum(system.publishers[p].rate_per_s for p in publishers)
         if service is not None and not sizes[home] and rate * service.mean_s >= 1.0:
-            raise AssumptionError(
+            raise SaturationError(
                 f"broker {system.overlay.brokers[home].name} is overloaded: {rate:.6g} events/s arrive, it "
                 f"processes {1.0 / service.mean_s:.6g}/s; its input queue would grow for ever"
             )
@@ -174,7 +174,7 @@ def check_stable(
     on_rate = (1.0 if mechanism.protect_connected else 0.0 if bounded else float(row_on[-1])) * on
     needed = rate_per_s * (on_rate + off_rate) * (0.0 if service is None else service.mean_s)
     if needed >= on:
-        raise AssumptionError(
+        raise SaturationError(
             f"{where}: the queue would grow for ever: transmitting what joins takes {needed:.4g} of the time, and "
             f"it is connected for {on:.4g} of it; drop more, or transmit faster"
         )

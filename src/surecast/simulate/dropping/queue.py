@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import ConfigurationError, SaturationError
 from surecast.scenario import Connectivity, Distribution, Streams, parse_distribution
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulate.dropping.draws import Floats, draw_events, draw_switches, draw_times
@@ -332,7 +332,7 @@ def _check(sweeper: Sweeper, rates: Floats, services: Floats, inputs: Floats, me
                 f"point {i}: arrival_per_s {rate}, service_per_s {service} and input_per_s {into} must be above 0"
             )
         if mechanism.input_buffer_size is None and rate >= into:
-            raise AssumptionError(f"point {i}: {rate:g} events/s into an input queue that processes {into:g}/s")
+            raise SaturationError(f"point {i}: {rate:g} events/s into an input queue that processes {into:g}/s")
         shape = None if math.isinf(service) else sweeper.service.with_mean(1.0 / service)
         check_stable(f"point {i}", rate, shape, sweeper.connectivity, mechanism)
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.group import Group, group_loads, group_of
+from surecast.scenario.group import Group, group_of
+from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulate.replication.options import OpenLoad
 from surecast.simulate.replication.outages import simulate_outages
@@ -91,6 +92,7 @@ def simulate_replication(
         raise ConfigurationError(f"runs: {runs} must be 1 or more")
     if not 0 < duration_s < float("inf"):
         raise ConfigurationError(f"duration_s: {duration_s} must be above 0 and finite")
+    refuse_saturated_events(system)
     builder = ReportBuilder(
         system.name,
         "simulated",
@@ -98,7 +100,7 @@ def simulate_replication(
         notes=system.notes,
         parameters={"method": "replicas", "runs": runs, "duration_s": duration_s},
     )
-    loads = group_loads(system)
+    loads = broker_rates_per_s(system)
     total, done = runs * len(loads), 0
     for i, broker in enumerate(system.overlay.brokers):
         group = group_of(system, i)

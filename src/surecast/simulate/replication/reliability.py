@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.flows import left_out
-from surecast.scenario.group import Group, group_loads, group_of
+from surecast.scenario.group import Group, group_of
+from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulate.replication.outages import simulate_outages
 from surecast.simulate.replication.run import measure_failovers
@@ -55,9 +56,10 @@ def simulate_group_reliability(
     """
     if runs < 1:
         raise ConfigurationError(f"runs: {runs} must be 1 or more")
+    refuse_saturated_events(system)
     plan, settings = make_plan(system), _settings(system, schemes, duration_s, warm_up_s, seed)
     groups = [group_of(system, i) for i in range(len(system.overlay.brokers))]
-    gaps = _gaps(groups, group_loads(system), seed)
+    gaps = _gaps(groups, broker_rates_per_s(system), seed)
     results = []
     for run in range(runs):
         given = {

@@ -10,6 +10,7 @@ from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
 from surecast.scenario.flows import left_out
+from surecast.scenario.saturation import refuse_saturated_events
 from surecast.simulate.walk.figures import build_report, mean_half_width
 from surecast.simulate.walk.intervals import Intervals
 from surecast.simulate.walk.outcomes import SCHEMES, RunResult, Settings
@@ -162,6 +163,7 @@ def _prepare(
         timeout = tolerance.subscription_timeout if timeout is None else timeout
     if isinstance(schemes, str):
         raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
+    refuse_saturated_events(system)
     plan = make_plan(system)
     lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < math.inf]
     settings = Settings(

@@ -12,6 +12,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.overlay import SCHEMES
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.flows import left_out
+from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulate.world.options import Options
 from surecast.simulate.world.result import WorldResult
@@ -56,6 +57,7 @@ def simulate_protocol(
     """
     if runs < 1:
         raise ConfigurationError(f"{runs} runs; at least 1 is needed")
+    refuse_saturated_events(system)
     names = list(SCHEMES) if schemes is None else list(schemes)
     warm_up = system.experiment.warm_up if warm_up_s is None else warm_up_s
     chosen = options or Options()
