@@ -191,7 +191,7 @@ def test_what_follows_connect_is_heard(
 def test_a_client_that_says_goodbye_without_an_answer_is_heard(
     ports: Ports, kind: str, certificates: Certificates
 ) -> None:
-    """Its password is checked while its connection is closed already."""
+    """Its password is checked while its connection is closed already, and it may be back by then."""
     topic = f"goodbye/{kind}"
     with Wire("tcp", ports["tcp"], certificates) as listens:
         hello: list[Packet] = [
@@ -202,7 +202,7 @@ def test_a_client_that_says_goodbye_without_an_answer_is_heard(
         assert len(heard(listens, V5, 2)) == 2
         for attempt in range(ROUNDS):
             packets: list[Packet] = [
-                Connect(f"hasty-{attempt}", username="ann", password=b"pw"),
+                Connect("hasty", username="ann", password=b"pw"),
                 Publish(topic, b"%d" % attempt),
                 Disconnect(),
             ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from surecast.broker.server import Server
@@ -69,3 +71,32 @@ def test_a_hundred_messages_are_one_commit_and_it_comes_before_the_answers() -> 
     sent = asyncio.run(main())
     assert sent.count(b"\x40\x02") >= 100  # every one is acknowledged
     assert history[-3:] == ["send", "close", "turn"]  # the goodbye
+
+
+def test_connections_of_one_client_are_let_in_in_the_order_they_came() -> None:
+    """However long the check of each password takes: the later connection is the one that stays."""
+    is_second_checked = threading.Event()
+
+    def authenticate(connect: Connect, origin: Origin) -> str:
+        if origin.peer == "first":
+            is_second_checked.wait(10)
+        else:
+            is_second_checked.set()
+        return "ann"
+
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            server = Server(authenticate=authenticate, executor=executor)
+            server.start()
+            channels = []
+            for peer in ("first", "second"):
+                channel = Channel([])
+                server.connected(channel, Origin(peer=peer))
+                server.received(channel.connection, encode(Connect("till"), V5))
+                channels.append(channel)
+            while not all(channel.sent for channel in channels):
+                await asyncio.sleep(0.005)
+            [session] = server.broker.sessions.by_client.values()
+            assert session.connection is channels[1].connection
+
+    asyncio.run(main())

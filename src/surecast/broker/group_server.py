@@ -85,6 +85,7 @@ class GroupServer(Shell):
             elsewhere=self._elsewhere,
             window=max(1, min(self.node.settings.alpha, self.node.settings.reply_window // 2)),
             bytes_max=self.node.settings.value_bytes_max,
+            reaches=self._reaches,
         )
         self.node.before_turn.append(self._submit)
         self.node.on_turn = self._end_turn
@@ -233,11 +234,16 @@ class GroupServer(Shell):
         self.node.replica.hurried = bool(self._channels)
         if self.node.leads:
             is_silent = now - self.machine.time_us / 1e6 > _APPLICATION_S
-            if self.machine.broker.next_timer() <= now or (self.machine.applications and is_silent):
+            if self.machine.next_timer() <= now or (self.machine.applications and is_silent):
                 self.edge.control(Item.TICK)
             self._watch_replicas(now)
         if self.edge.is_ready or self.edge.gate.dirty or self.edge.closing:
             self.turn()
+
+    def _reaches(self, replica: int) -> bool:
+        """Whether another replica is there, as far as this one knows."""
+        node = self.node.replica.node
+        return self.node.peers.is_up(replica) and bool(node.detector.alive([replica], node.now))
 
     def _watch_replicas(self, now: float) -> None:
         """The leader declares a replica down after a while, so that its clients' wills are sent."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from surecast.broker.store import Store
@@ -78,6 +79,7 @@ class Shell(ABC):
         self._stopped = False
         self.bytes_sent = 0
         self._checks: set[asyncio.Task[None]] = set()
+        self._last_checks: dict[str, asyncio.Task[None]] = {}
 
     @abstractmethod
     def connected(self, channel: Channel, origin: Origin) -> None:
@@ -200,15 +202,25 @@ class Shell(ABC):
 
     def _check_credentials(self, waiting: list[Connection]) -> None:
         for connection in waiting:
-            task = self.loop.create_task(self._check(connection))
+            assert connection.connect is not None
+            client = connection.connect.client_id
+            before = self._last_checks.get(client) if client else None
+            task = self.loop.create_task(self._check(connection, connection.connect, before))
             self._checks.add(task)
             task.add_done_callback(self._checks.discard)
+            if client:
+                self._last_checks[client] = task
+                task.add_done_callback(partial(self._end_checks, client))
 
-    async def _check(self, connection: Connection) -> None:
+    def _end_checks(self, client: str, task: asyncio.Task[None]) -> None:
+        if self._last_checks.get(client) is task:
+            del self._last_checks[client]
+
+    async def _check(self, connection: Connection, connect: Connect, before: asyncio.Task[None] | None) -> None:
+        """Checks credentials in a thread; connections of one client identifier are let in in the order they came."""
         assert self._authenticate is not None
-        assert connection.connect is not None
-        user = await self.loop.run_in_executor(
-            self._executor, self._authenticate, connection.connect, connection.origin
-        )
+        user = await self.loop.run_in_executor(self._executor, self._authenticate, connect, connection.origin)
+        if before is not None:
+            await asyncio.wait({before})
         self._checked(connection, user)
         self.turn()

@@ -204,6 +204,11 @@ class Peers:
             one: place for one, place in self.book.told().items() if int(one) in known or int(one) > membership.highest
         }
 
+    def is_up(self, peer: int) -> bool:
+        """Returns whether there is a link to another replica."""
+        link = self._links.get(peer)
+        return link is not None and link.is_up
+
     def why_not(self, peer: int) -> str:
         """Returns why there is no link to another replica; empty where there is one, or nothing is known yet."""
         return self._whys.get(peer, "")

@@ -88,6 +88,8 @@ class Item(IntEnum):
     """Nothing but time."""
     RESTORE = 13
     """A part of a backup, with which a new group is to begin."""
+    RELEASE = 14
+    """A client of another connection may enter: all that this replica had of it is in the log, or will never be."""
     RUNS = 15
     """Messages of clients that are runs of one pattern: as PACKETS, with what saves others to find that out again."""
 
@@ -97,12 +99,13 @@ _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the ti
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A connection as it enters the group."""
+    """A connection as it enters the group. Entries of earlier versions do not name the client outside of `connect`."""
 
     listener: str
     peer: str
     user: str
     connect: bytes
+    client: str = ""
 
 
 def pack_texts(*texts: str | bytes) -> bytes:
@@ -133,13 +136,13 @@ def read_texts(data: bytes) -> list[bytes]:
 
 def pack_entry(entry: Entry) -> bytes:
     """The data of an ENTER item."""
-    return pack_texts(entry.listener, entry.peer, entry.user, entry.connect)
+    return pack_texts(entry.listener, entry.peer, entry.user, entry.connect, entry.client)
 
 
 def read_entry(data: bytes) -> Entry:
     """What `pack_entry` packed."""
-    listener, peer, user, connect = read_texts(data)
-    return Entry(listener.decode(), peer.decode(), user.decode(), connect)
+    listener, peer, user, connect, *client = read_texts(data)
+    return Entry(listener.decode(), peer.decode(), user.decode(), connect, b"".join(client).decode())
 
 
 def pack(replica: int, life: int, sequence: int, items: Sequence[Happening]) -> tuple[list[bytes], Decoded]:

@@ -7,7 +7,7 @@ here, collected, and handed over as commands, several of which may be under way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin,
 from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, Packets, pack, pack_entry
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
+from surecast.protocol.group.moves import Home
 from surecast.protocol.group.straight import Straight
 from surecast.protocol.mqtt import (
     V5,
@@ -47,7 +48,7 @@ class Edge(Port):
     may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way, each of about
     `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then this replica
     has lost the majority. `order` are the topics that need no total order, as `Straight` takes them; what goes straight
-    to the other replicas is in `outbox`.
+    to the other replicas is in `outbox`. `reaches` says whether another replica can be reached.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Edge(Port):
         bytes_max: int = 1 << 20,
         patience_s: float = 3.0,
         order: Sequence[tuple[str, bool]] = (),
+        reaches: Callable[[int], bool] = lambda replica: True,
     ):
         self.machine = machine
+        self._reaches = reaches
         self.straight = Straight(machine, order)
         self._goes_straight = self.straight.is_used
         self.outbox: list[bytes] = []
@@ -82,6 +85,8 @@ class Edge(Port):
         self._bytes = 0
         self._under_way: dict[int, tuple[float, Decoded]] = {}
         self._early: dict[int, Early] = {}
+        self._leaving: dict[int, tuple[Home, int]] = {}
+        self._waiting: dict[int, int] = {}
         self._checked_at = 0.0
         machine.port = self
         self.control(Item.TICK)
@@ -237,7 +242,7 @@ class Edge(Port):
         reader.feed(packet)
         connection.leave_gate(self._next_local, origin, decoder, reader, now)
         self.members[connection.local] = connection
-        entry = Entry(origin.listener, origin.peer, user, packet)
+        entry = Entry(origin.listener, origin.peer, user, packet, connect.client_id)
         self._add(Item.ENTER, connection.local, pack_entry(entry), None)
         version = V5 if connect.version == V5 else V311
         if held:
@@ -262,6 +267,7 @@ class Edge(Port):
             if early is None or early.is_promised:
                 self._early.pop(connection.local, None)
                 self._add(Item.LOST, connection.local, reason.encode(), None)
+                self._let_go(connection.local)
             else:
                 # It has said all it wanted to, and did not wait for an answer.
                 early.items.append((Item.LOST, reason.encode(), None))
@@ -298,8 +304,10 @@ class Edge(Port):
         return taken
 
     def tick(self, now: float) -> None:
-        """Sees to silent clients, and to a group that does not answer."""
+        """Sees to silent clients, to clients that move, and to a group that does not answer."""
         self.gate.tick(now)
+        if self._leaving or self._waiting:
+            self._see_to_moves()
         if now - self._checked_at < _CHECK_S:
             return
         self._checked_at = now
@@ -310,6 +318,27 @@ class Edge(Port):
                 member.listened_at = now
         if self.is_stuck(now):
             self.send_away(now)
+
+    def _see_to_moves(self) -> None:
+        """Lets clients go whose old connection has been silent, and in whose old replica cannot be reached.
+
+        Between two ticks the shell has read whatever there was of a connection.
+        """
+        for number, (newcomer, ticks) in list(self._leaving.items()):
+            self._leaving[number] = (newcomer, ticks + 1)
+            if ticks:
+                self._let_go(number)
+        for number, home in list(self._waiting.items()):
+            if not self._reaches(home):
+                self._release((self.machine.replica, number))
+                del self._waiting[number]
+
+    def _let_go(self, number: int) -> None:
+        if self._leaving and (leaving := self._leaving.pop(number, None)) is not None:
+            self._release(leaving[0])
+
+    def _release(self, newcomer: Home) -> None:
+        self._add(Item.RELEASE, newcomer[1], self.machine.release(newcomer), None)
 
     def is_stuck(self, now: float) -> bool:
         """Whether a command has been under way for too long."""
@@ -342,6 +371,7 @@ class Edge(Port):
         """The connection of this replica that enters; what it has sent meanwhile follows."""
         if life != self.life:
             return None
+        self._waiting.pop(number, None)
         if self._early and (early := self._early.pop(number, None)) is not None:
             for kind, data, packets in early.items:
                 self._add(kind, number, data, packets)
@@ -353,6 +383,25 @@ class Edge(Port):
             return None
         found = self._under_way.pop(sequence, None)
         return found[1] if found is not None else None
+
+    def leaves(self, life: int, number: int, newcomer: Home) -> None:
+        """A client of this replica wants to enter by another connection: all that was read of this one goes first.
+
+        What is still on its way is waited for, unless the other connection came to this replica too, and so later.
+        """
+        if life == self.life:
+            self._leaving[number] = (newcomer, 0)
+            if number not in self.members or newcomer[0] == self.machine.replica:
+                self._let_go(number)
+
+    def waits(self, life: int, number: int, home: int) -> None:
+        """A connection of this replica cannot enter before `home` has let its client go."""
+        if life != self.life or home == self.machine.replica:
+            return
+        if self._reaches(home):
+            self._waiting[number] = home
+        else:
+            self._release((self.machine.replica, number))
 
     def declared_down(self, life: int) -> None:
         """The group has given this replica up, and its connections with it; it begins a new life."""
@@ -374,6 +423,8 @@ class Edge(Port):
         self._items, self._bytes = [], 0
         self._under_way.clear()
         self._early.clear()
+        self._leaving.clear()
+        self._waiting.clear()
         self.closing += self.members.values()
         self.members.clear()
         self.control(Item.TICK)

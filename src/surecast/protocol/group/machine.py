@@ -18,6 +18,7 @@ from surecast.errors import PeerError, SurecastError
 from surecast.protocol.broker import Broker, Connection, Origin, publish_system_topics
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.session import session_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
@@ -31,6 +32,7 @@ from surecast.protocol.group.commands import (
     read_entry,
     read_texts,
 )
+from surecast.protocol.group.moves import Home, Moves, Newcomer
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
 from surecast.protocol.group.run_items import count_runs, read_runs
 from surecast.protocol.mqtt import ReasonCode
@@ -42,6 +44,7 @@ MakeBroker = Callable[[Authorise], Broker]
 """Makes the core; every replica must make it with the same settings."""
 
 _SWEEP_US: Final = 5_000_000
+_HOME: Final = struct.Struct(">HQ")
 _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
 
 
@@ -49,6 +52,7 @@ _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the ti
 class _Source:
     """One replica as a source of commands: its life, the next sequence number, and what came too early."""
 
+    replica: int
     life: int = 0
     next: int = 1
     early: dict[int, bytes] = field(default_factory=dict)
@@ -65,6 +69,15 @@ class Port:
     def decoded(self, life: int, sequence: int) -> Decoded | None:
         """The items of an own command with their packets decoded, so that they need not be decoded again."""
         return None
+
+    def leaves(self, life: int, number: int, newcomer: Home) -> None:
+        """The client of a connection of this replica wants to enter by another one, and waits there.
+
+        Once all that it sent by this one is in the log, RELEASE lets it in.
+        """
+
+    def waits(self, life: int, number: int, home: int) -> None:
+        """A connection of this replica cannot enter before the replica `home` has let its client go."""
 
     def declared_down(self, life: int) -> None:
         """The others have given this life of the replica up."""
@@ -110,11 +123,14 @@ class GroupMachine:
             Item.SYSTEM: self._system,
             Item.TICK: self._nothing,
             Item.RESTORE: self._take_backup,
+            Item.RELEASE: self._release,
         }
         self._reset()
 
     def _reset(self) -> None:
         self.sources: dict[int, _Source] = {}
+        self._homes: dict[int, Home] = {}
+        self._moves = Moves(self._home_of, self._ask, self._open)
         self.backup = Parts()
         self.rules = self.rules.anew()
         self._swept_us = 0
@@ -142,13 +158,15 @@ class GroupMachine:
         broker = self.broker
         if broker.next_timer() <= now:
             broker.tick(now)
+        if self._moves and self._moves.next_at <= now:
+            self._moves.due(now)
         if context.time_us - self._swept_us >= _SWEEP_US:
             self._swept_us = context.time_us
             broker.sweep(now)
         replica, life, sequence = HEAD.unpack_from(data, begin)
         source = self.sources.get(replica)
         if source is None:
-            source = self.sources[replica] = _Source()
+            source = self.sources[replica] = _Source(replica)
         if life != source.life:
             if life < source.life:
                 return b""
@@ -178,7 +196,7 @@ class GroupMachine:
             pack_texts(name, application.snapshot()) for name, application in sorted(self.applications.items())
         ]
         times = self.time_us.to_bytes(8, "big") + self._swept_us.to_bytes(8, "big")
-        parts = (self.backup.pack(), pack_texts(*sources), pack_texts(*applications))
+        parts = (self.backup.pack(), pack_texts(*sources), self._moves.pack(), pack_texts(*applications))
         return pack_texts(times, self.rules.access, self.rules.limits, *parts, encode_state(self.broker))
 
     def restore(self, state: bytes) -> None:
@@ -192,7 +210,7 @@ class GroupMachine:
         self.port.restored()
 
     def _read(self, state: bytes) -> None:
-        times, rules, limits, backup, sources, applications, core = read_texts(state)
+        times, rules, limits, backup, sources, *moves, applications, core = read_texts(state)
         self.backup.restore(backup)
         self.time_us, self._swept_us = int.from_bytes(times[:8], "big"), int.from_bytes(times[8:], "big")
         self.rules.use(rules)
@@ -201,20 +219,33 @@ class GroupMachine:
         for packed in read_texts(sources):
             head, early, numbers = read_texts(packed)
             replica, life, following = (int.from_bytes(head[at : at + 8], "big") for at in (0, 8, 16))
-            source = self.sources[replica] = _Source(life, following)
+            source = self.sources[replica] = _Source(replica, life, following)
             for command in read_texts(early):
                 source.early[HEAD.unpack_from(command)[2]] = command
             for at in range(0, len(numbers), 16):
                 number = int.from_bytes(numbers[at + 8 : at + 16], "big")
                 connection = self.broker.connections[number]
                 connection.is_elsewhere = True
-                source.connections[int.from_bytes(numbers[at : at + 8], "big")] = connection
+                local = int.from_bytes(numbers[at : at + 8], "big")
+                source.connections[local] = connection
+                self._homes[number] = (replica, local)
+        for packed in moves:  # earlier versions had none
+            self._moves.restore(packed)
         for packed in read_texts(applications):
             name, kept = read_texts(packed)
             application = self.applications.get(name.decode())
             if application is None:
                 raise PeerError(f"group snapshot: this replica does not run the application {name.decode()!r}")
             application.restore(kept)
+
+    def next_timer(self) -> float:
+        """When something is due by the time of the log; infinite if nothing is planned."""
+        return min(self.broker.next_timer(), self._moves.next_at)
+
+    def release(self, newcomer: Home) -> bytes:
+        """Returns the data of the RELEASE item that lets a newcomer in."""
+        replica, _ = newcomer
+        return _HOME.pack(replica, self.sources[replica].life)
 
     def allows(self, user: str, client: str, action: str, topic: str) -> bool:
         """Whether a client may publish or subscribe to a topic, by the rules that hold for all replicas."""
@@ -225,10 +256,12 @@ class GroupMachine:
     def _begin(self, source: _Source, life: int, now: float) -> None:
         """A replica has started again: all its connections are gone."""
         for connection in list(source.connections.values()):
+            self._homes.pop(connection.number, None)
             self.broker.lost(connection, now, "the replica of the connection is down")
         source.connections.clear()
         source.early.clear()
         source.life, source.next = life, 1
+        self._moves.down(source.replica, now)
 
     def _run(self, replica: int, source: _Source, data: bytes, begin: int, end: int, now: float) -> None:
         sequence = source.next
@@ -278,12 +311,43 @@ class GroupMachine:
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
         entry = read_entry(data)
+        newcomer = Newcomer((source.replica, number), session_key(entry.user, entry.client), data)
+        if entry.client:
+            self._moves.enter(newcomer, now)
+        else:
+            self._open(newcomer, now)
+
+    def _open(self, newcomer: Newcomer, now: float) -> None:
+        """Lets a client in."""
+        entry = read_entry(newcomer.entry)
+        replica, number = newcomer.home
+        source = self.sources[replica]
         origin = Origin(entry.listener, entry.peer, entry.user)
         home = self.port.connection(source.life, number, origin, now) if self._is_own(source) else None
         connection = self.broker.open(origin, now, home)
         connection.is_elsewhere = home is None
         source.connections[number] = connection
+        self._homes[connection.number] = newcomer.home
         self.broker.receive(connection, entry.connect, now)
+
+    def _home_of(self, key: str) -> Home | None:
+        """Returns where the client of a session is connected, None if it is not."""
+        session = self.broker.sessions.by_client.get(key)
+        if session is None or session.connection is None:
+            return None
+        return self._homes.get(session.connection.number)
+
+    def _ask(self, newcomer: Newcomer, old: Home) -> None:
+        """Tells this replica, where it is concerned, that a client waits to leave one connection for another."""
+        if old[0] == self.replica:
+            self.port.leaves(self.sources[old[0]].life, old[1], newcomer.home)
+        if newcomer.home[0] == self.replica:
+            self.port.waits(self.sources[self.replica].life, newcomer.home[1], old[0])
+
+    def _release(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        replica, life = _HOME.unpack(data)
+        if replica in self.sources and self.sources[replica].life == life:
+            self._moves.release((replica, number), now)
 
     def _is_own(self, source: _Source) -> bool:
         return self.sources.get(self.replica) is source
@@ -296,7 +360,10 @@ class GroupMachine:
     def _lost(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.pop(number, None)
         if connection is not None:
+            self._homes.pop(connection.number, None)
             self.broker.lost(connection, now, data.decode())
+        else:
+            self._moves.leave((source.replica, number), now)
 
     def _congested(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.get(number)

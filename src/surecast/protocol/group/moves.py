@@ -1,0 +1,151 @@
+"""Clients that move from one connection to the next: the end of a connection comes before the beginning of the next.
+
+A client says goodbye to one replica and connects to another at once. What the first has read of it may reach the log
+behind its new CONNECT. So an entry whose client is still connected waits, in the replicated state, until the home of
+the old connection has said that all it had of it is in the log (RELEASE). It does not wait for a home that cannot be
+reached: whoever finds that out says RELEASE too. And it never waits for longer than `WAIT_S`, by the time of the log.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from surecast.protocol.group.commands import pack_texts, read_texts
+
+__all__ = ["WAIT_S", "Home", "Moves", "Newcomer"]
+
+WAIT_S: Final = 0.5
+_NEWCOMER: Final = struct.Struct(">HQHd")
+
+Home = tuple[int, int]
+"""A replica, and the number of a connection there."""
+
+
+@dataclass(slots=True)
+class Newcomer:
+    """A client that enters: where, whose session it wants, and the data of its ENTER item.
+
+    The first of those who want one session waits for the replica `awaited`, until the time `until` at the latest.
+    """
+
+    home: Home
+    session: str
+    entry: bytes
+    awaited: int = 0
+    until: float = math.inf
+
+
+class Moves:
+    """Those who wait for their session to be left by the connection before, in order.
+
+    `left_by` finds the home of the connection that has a session now. `ask` is told who begins to wait for whom, and
+    `admit` lets somebody in.
+    """
+
+    def __init__(
+        self,
+        left_by: Callable[[str], Home | None],
+        ask: Callable[[Newcomer, Home], None],
+        admit: Callable[[Newcomer, float], None],
+    ):
+        self._left_by = left_by
+        self._ask = ask
+        self._admit = admit
+        self._queues: dict[str, list[Newcomer]] = {}
+        self._sessions: dict[Home, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    @property
+    def next_at(self) -> float:
+        """When somebody has waited for long enough; infinite if nobody waits."""
+        first = next(iter(self._queues.values()), None)
+        return math.inf if first is None else first[0].until
+
+    def enter(self, newcomer: Newcomer, now: float) -> None:
+        """Lets a client in, at once where its session is free."""
+        queue = self._queues.get(newcomer.session)
+        if queue is None:
+            if not self._waits(newcomer, now):
+                self._admit(newcomer, now)
+                return
+            queue = self._queues[newcomer.session] = []
+        queue.append(newcomer)
+        self._sessions[newcomer.home] = newcomer.session
+
+    def release(self, home: Home, now: float) -> None:
+        """Nobody need wait with the entry of a connection any longer."""
+        session = self._sessions.get(home)
+        if session is not None and self._queues[session][0].home == home:
+            self._admit_first(session, now)
+
+    def leave(self, home: Home, now: float) -> None:
+        """The connection of somebody who waits is gone."""
+        session = self._sessions.pop(home, None)
+        if session is None:
+            return
+        queue = self._queues[session]
+        was_first = queue[0].home == home
+        queue[:] = [newcomer for newcomer in queue if newcomer.home != home]
+        if was_first:
+            self._settle(session, now)
+
+    def down(self, replica: int, now: float) -> None:
+        """A replica and all its connections are gone."""
+        for home in [home for home in self._sessions if home[0] == replica]:
+            self.leave(home, now)
+        for session in [session for session, queue in self._queues.items() if queue[0].awaited == replica]:
+            self._settle(session, now)
+
+    def due(self, now: float) -> None:
+        """Lets those in who have waited for long enough."""
+        while self.next_at <= now:
+            self._admit_first(next(iter(self._queues)), now)
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        return pack_texts(
+            *(
+                pack_texts(_NEWCOMER.pack(*each.home, each.awaited, each.until), each.session, each.entry)
+                for queue in self._queues.values()
+                for each in queue
+            )
+        )
+
+    def restore(self, data: bytes) -> None:
+        """What `pack` packed."""
+        for packed in read_texts(data):
+            head, session, entry = read_texts(packed)
+            replica, number, awaited, until = _NEWCOMER.unpack(head)
+            newcomer = Newcomer((replica, number), session.decode(), entry, awaited, until)
+            self._queues.setdefault(newcomer.session, []).append(newcomer)
+            self._sessions[newcomer.home] = newcomer.session
+
+    def _admit_first(self, session: str, now: float) -> None:
+        newcomer = self._queues[session].pop(0)
+        del self._sessions[newcomer.home]
+        self._admit(newcomer, now)
+        self._settle(session, now)
+
+    def _settle(self, session: str, now: float) -> None:
+        """Lets those in who need not wait, up to the first who must."""
+        queue = self._queues.pop(session)
+        while queue and not self._waits(queue[0], now):
+            newcomer = queue.pop(0)
+            del self._sessions[newcomer.home]
+            self._admit(newcomer, now)
+        if queue:
+            self._queues[session] = queue  # behind those who began to wait before
+
+    def _waits(self, newcomer: Newcomer, now: float) -> bool:
+        home = self._left_by(newcomer.session)
+        if home is None:
+            return False
+        newcomer.awaited, newcomer.until = home[0], now + WAIT_S
+        self._ask(newcomer, home)
+        return True
