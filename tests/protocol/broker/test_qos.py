@@ -120,21 +120,6 @@ def test_acknowledgements_of_unknown_identifiers(world: Any, version: int) -> No
     assert ann.ping()
 
 
-def test_the_wrong_acknowledgement_ends_nothing(world: Any, version: int) -> None:
-    """A PUBACK is no answer to QoS 2, a PUBREC none to QoS 1, and a PUBCOMP comes after a PUBREC only."""
-    sub, pub = world.client("sub", version).online(), world.client("pub", version).online()
-    sub.subscribe("a", 2)
-    pub.publish("a", b"2", 2).publish("a", b"1", 1)
-    two, one = sub.take()
-    sub.send(Puback(two.packet_id), Pubcomp(two.packet_id), Pubcomp(one.packet_id))
-    assert sub.session.queued == 2
-    sub.send(Pubrec(one.packet_id))
-    sub.take()
-    assert sub.session.queued == 2
-    sub.send(Puback(one.packet_id), Pubrec(two.packet_id), Pubcomp(two.packet_id))
-    assert sub.session.queued == 0
-
-
 @pytest.mark.parametrize(("qos", "answer"), [(1, Puback), (2, Pubrec)])
 def test_a_client_may_refuse_a_message(world: Any, qos: int, answer: type) -> None:
     """4.3.2, 4.3.3 [MQTT-4.3.3-4]: an error code ends the exchange; the message is counted as rejected."""

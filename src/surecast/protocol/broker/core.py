@@ -460,7 +460,8 @@ class Broker:
         self.outgoing.resume(session, now)
 
     def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
-        self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now)
+        if not self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now):
+            raise _wrong_kind("PUBACK")
 
     def _publish_run(self, connection: Connection, session: Session, packet: PublishRun, now: float) -> None:
         self.tally.packets_in += packet.count - 1
@@ -468,16 +469,19 @@ class Broker:
 
     def _puback_run(self, connection: Connection, session: Session, packet: AckRun, now: float) -> None:
         self.tally.packets_in += len(packet.packet_ids) - 1
-        self.outgoing.acknowledge_run(session, packet.packet_ids, now)
+        if not self.outgoing.acknowledge_run(session, packet.packet_ids, now):
+            raise _wrong_kind("PUBACK")
 
     def _pubrec(self, connection: Connection, session: Session, packet: Pubrec, now: float) -> None:
-        self.outgoing.received(session, packet.packet_id, packet.reason, now)
+        if not self.outgoing.received(session, packet.packet_id, packet.reason, now):
+            raise _wrong_kind("PUBREC")
 
     def _pubrel(self, connection: Connection, session: Session, packet: Pubrel, now: float) -> None:
         self.incoming.release(connection, session, packet.packet_id)
 
     def _pubcomp(self, connection: Connection, session: Session, packet: Pubcomp, now: float) -> None:
-        self.outgoing.completed(session, packet.packet_id, now)
+        if not self.outgoing.completed(session, packet.packet_id, now):
+            raise _wrong_kind("PUBCOMP")
 
     def _subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
         self.dirty.add(connection)
@@ -519,3 +523,7 @@ class Broker:
         """When `tick` should be called next; infinite if nothing is planned."""
         at = self.timers.next_at
         return math.inf if at is None else at
+
+
+def _wrong_kind(name: str) -> ViolationError:
+    return ViolationError(ReasonCode.PROTOCOL_ERROR, f"{name}: the message with this identifier waits for another one")

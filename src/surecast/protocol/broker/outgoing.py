@@ -99,16 +99,20 @@ class Outgoing:
             self._dirty.add(connection)
         return True
 
-    def acknowledge_run(self, session: Session, identifiers: tuple[int, ...], now: float) -> None:
+    # Acknowledgements. One of another message than is in flight is out of date, and has no effect; one of another kind
+    # than its message waits for breaks the protocol: these methods return False, and the connection ends.
+
+    def acknowledge_run(self, session: Session, identifiers: tuple[int, ...], now: float) -> bool:
         """The client has many QoS 1 messages."""
         if self._observer is not None or session.resend:
-            for identifier in identifiers:
-                self.acknowledge(session, identifier, ReasonCode.SUCCESS, now)
-            return
-        inflight, done, size, lasting = session.inflight, 0, 0, session.lifetime_s > 0
+            return all(self.acknowledge(session, each, ReasonCode.SUCCESS, now) for each in identifiers)
+        inflight, done, size, lasting, is_right = session.inflight, 0, 0, session.lifetime_s > 0, True
         for identifier in identifiers:
             delivery = inflight.get(identifier)
-            if delivery is not None and delivery.qos == 1:
+            if delivery is not None:
+                if delivery.qos != 1:
+                    is_right = False
+                    break
                 del inflight[identifier]
                 done += 1
                 size += delivery.message.size
@@ -118,37 +122,53 @@ class Outgoing:
         session.books.delivered += done
         if session.waiting or session.warned:
             self.fill(session, now)
+        return is_right
 
-    def acknowledge(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> None:
+    def acknowledge(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> bool:
         """The client has a QoS 1 message (PUBACK), or refused it."""
         delivery = session.inflight.get(identifier)
-        if delivery is not None and delivery.qos == 1:
-            self._finish(session, identifier, delivery, "rejected" if reason >= 0x80 else "", now)
-            if session.waiting or session.resend or session.warned:
-                self.fill(session, now)
+        if delivery is None:
+            return True
+        if delivery.qos != 1:
+            return False
+        self._finish(session, identifier, delivery, "rejected" if reason >= 0x80 else "", now)
+        if session.waiting or session.resend or session.warned:
+            self.fill(session, now)
+        return True
 
-    def received(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> None:
-        """The client has a QoS 2 message (PUBREC), or refused it; it is told to go on (PUBREL)."""
+    def received(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> bool:
+        """The client has a QoS 2 message (PUBREC), or refused it; it is told to go on (PUBREL).
+
+        A PUBREC may come twice, but who has taken a message cannot refuse it any more.
+        """
         delivery = session.inflight.get(identifier)
-        known = delivery is not None and delivery.qos == 2
-        if delivery is not None and known and reason >= 0x80:
+        if delivery is None:
+            if reason < 0x80:
+                self._release(session, identifier, known=False)
+            return True
+        if delivery.qos != 2 or (delivery.released and reason >= 0x80):
+            return False
+        if reason >= 0x80:
             self._finish(session, identifier, delivery, "rejected", now)
             self.fill(session, now)
-            return
-        if reason >= 0x80:
-            return
-        if delivery is not None and known and not delivery.released:
+            return True
+        if not delivery.released:
             delivery.released = True
             if session.lifetime_s:
                 self._journal.queued(session, delivery)
-        self._release(session, identifier, known)
+        self._release(session, identifier, known=True)
+        return True
 
-    def completed(self, session: Session, identifier: int, now: float) -> None:
+    def completed(self, session: Session, identifier: int, now: float) -> bool:
         """The exchange of a QoS 2 message is over (PUBCOMP)."""
         delivery = session.inflight.get(identifier)
-        if delivery is not None and delivery.qos == 2 and delivery.released:
-            self._finish(session, identifier, delivery, "", now)
-            self.fill(session, now)
+        if delivery is None:
+            return True
+        if not delivery.released:
+            return False
+        self._finish(session, identifier, delivery, "", now)
+        self.fill(session, now)
+        return True
 
     def resume(self, session: Session, now: float) -> None:
         """Sends again what was in flight, in its first order, and then what waits (MQTT 5.0, section 4.4)."""
