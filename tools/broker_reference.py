@@ -113,7 +113,8 @@ a client was told when it connected (its receive maximum, the largest packet, to
 again. Subscriptions that are not allowed any more end; users who are gone are disconnected, and so are clients without
 a name where one is asked for now; open connections keep their TLS. What is bound or opened once stays as it is, and a
 warning names it: the name, listeners and their kind, address and path, `state`, `event_log`, `http` but for a renewed
-certificate, `admin_socket`, `system_interval`, `limits.topic_levels` and `log.format`. If anything is wrong, all stays
+certificate, `admin_socket`, `system_interval`, `limits.topic_levels`, `limits.user_properties`,
+`limits.packet_filters` and `log.format`. If anything is wrong, all stays
 as it was, and an error says why.
 
 | code | meaning |

@@ -3,10 +3,15 @@
     python tools/fuzz_mqtt.py --minutes 10 [--seed 1]
     python tools/fuzz_mqtt.py --case 1:4711        # one case again
     python tools/fuzz_mqtt.py --live --minutes 10  # at a broker over sockets
+    python tools/fuzz_mqtt.py --cost --minutes 10  # what input costs, not what it means
 
 The invariant: any bytes, in any chunking, either parse or raise the protocol error, and chunking does not change the
 result. Besides, the short cut for PUBLISH reads what the plain way reads, what was read can be written and read again,
 and no more bytes are held than the limit allows. A failure prints its case, which is all it depends on, and its input.
+
+The cost of input must grow as its length: packets in a random pattern that is repeated four times as often may cost
+four times as much, with some allowance, and not sixteen times. Executed lines are counted, which is the same on every
+machine; what the interpreter does inside a line is seen by the processor time, with a wide bound and several tries.
 
 A live broker must answer nothing but MQTT, close what is wrong, and serve a well-behaved client all the while.
 """
@@ -24,6 +29,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from surecast.client import Client, ClientError
@@ -60,6 +66,8 @@ from surecast.protocol.mqtt import (
 from surecast.protocol.mqtt.properties import PROPERTIES, WILL, Kind
 
 LIMIT = 600
+LINES_MAX = 5.0
+SECONDS_MAX = 8.0
 TEXTS = ["", "a", "topic", "é𪛔", "\ufeff", "x" * 130]
 TOPICS = ["a", "a/b", "/", "house/hall/light", "$SYS/x", "é/𪛔", "t" * 140]
 FILTERS = [*TOPICS, "#", "+", "a/+/#", "$share/g/a/#"]
@@ -239,6 +247,89 @@ def run(names: list[str]) -> bool:
     return True
 
 
+def pattern(name: str) -> tuple[int, tuple[bytes, ...]]:
+    """The version and the packets of a pattern; they are sound, since a broken one ends all cost."""
+    rng = random.Random(f"cost {name}")
+    version: int = rng.choice([V311, V5])
+    maker = Maker(rng, version, "server")
+    parts: list[bytes] = []
+    for _ in range(rng.randint(2, 5)):
+        part = encode(maker.packet(), version)
+        with suppress(PacketError):  # a few are for servers to send
+            Decoder(version=version).feed(part)
+            parts += [part] * rng.choice([1, 1, 2, 3])
+    return version, tuple(parts) or (b"\xc0\0",)
+
+
+def repeated(parts: tuple[bytes, ...], piece: int, count: int) -> list[bytes]:
+    """A pattern `count` times over, in pieces of so many bytes; 0 is one piece."""
+    data = b"".join(parts) * count
+    piece = piece or len(data)
+    return [data[at : at + piece] for at in range(0, len(data), piece)]
+
+
+def decode(version: int, chunks: list[bytes]) -> None:
+    """Reads a stream as a broker does, without the limits that keep a packet small."""
+    decoder = Decoder(version=version, max_user_properties=1 << 30, max_filters=1 << 30)
+    for chunk in chunks:
+        decoder.feed_runs(chunk)
+
+
+def lines_of(call: Callable[[], None]) -> int:
+    """How many lines of Python a call executes."""
+    count = 0
+
+    def trace(frame: object, event: str, argument: object) -> object:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    """The least processor time of three calls."""
+    times = []
+    for _ in range(3):
+        begun = time.thread_time()
+        call()
+        times.append(time.thread_time() - begun)
+    return min(times)
+
+
+def growth(version: int, make: Callable[[int], list[bytes]], count: int) -> tuple[float, float]:
+    """How many times as dear input becomes that is four times as long: in lines, and in processor time."""
+    few, many = make(count), make(4 * count)
+    lines = lines_of(lambda: decode(version, many)) / max(1, lines_of(lambda: decode(version, few)))
+    few, many = make(10 * count), make(40 * count)
+    seconds = 0.0
+    for _ in range(5):  # a machine that does other things can only make it longer
+        seconds = seconds_of(lambda: decode(version, many)) / max(1e-4, seconds_of(lambda: decode(version, few)))
+        if seconds < SECONDS_MAX:
+            break
+    return lines, seconds
+
+
+def run_cost(names: list[str]) -> bool:
+    """Whether the cost of these patterns grows as their length; prints the first whose cost does not."""
+    for name in names:
+        version, parts = pattern(name)
+        for piece in (0, 7):
+            lines, seconds = growth(version, partial(repeated, parts, piece), 20)
+            if lines > LINES_MAX or seconds > SECONDS_MAX:
+                print(f"cost of case {name}, version {version}, pieces of {piece} bytes (0 is all):")
+                print(f"four times the input takes {lines:.1f} times the lines and {seconds:.1f} times the time")
+                print("repeated: " + b"".join(parts).hex(" "))
+                return False
+    return True
+
+
 @dataclass(slots=True)
 class Found:
     """What an attack has seen."""
@@ -361,18 +452,21 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--case", help="run this one case, as a failure printed it")
+    parser.add_argument("--cost", action="store_true", help="check what input costs")
     parser.add_argument("--live", action="store_true", help="attack a broker over sockets")
     arguments = parser.parse_args()
+    check_all = run_cost if arguments.cost else run
     if arguments.case:
-        return 0 if run([arguments.case]) else 1
+        return 0 if check_all([arguments.case]) else 1
     print(f"seed {arguments.seed}")
     if arguments.live:
         return run_live(arguments.seed, arguments.minutes)
     end, done = time.monotonic() + 60 * arguments.minutes, 0
     while time.monotonic() < end:
-        if not run([f"{arguments.seed}:{n}" for n in range(done, done + 100)]):
+        step = 10 if arguments.cost else 100
+        if not check_all([f"{arguments.seed}:{n}" for n in range(done, done + step)]):
             return 1
-        done += 100
+        done += step
     print(f"{done} cases hold")
     return 0
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from surecast.broker.server import Server
-from surecast.broker.shell import Hooks
+from surecast.broker.shell import PIECE_BYTES, Hooks
 from surecast.broker.store import MemoryStore
 from surecast.protocol.broker import Connection, Origin
 from surecast.protocol.mqtt import V5, Connect, Properties, Publish, Subscribe, Subscription, encode
@@ -21,6 +21,7 @@ class Channel:
 
     def __init__(self, history: list[str]):
         self.history = history
+        self.piece_bytes = PIECE_BYTES
         self.sent = b""
 
     def send(self, data: bytes) -> None:
@@ -29,6 +30,12 @@ class Channel:
 
     def close(self) -> None:
         self.history.append("close")
+
+    def pause_reading(self) -> None:
+        self.history.append("pause")
+
+    def resume_reading(self) -> None:
+        self.history.append("resume")
 
     abort = close
 
@@ -98,5 +105,58 @@ def test_connections_of_one_client_are_let_in_in_the_order_they_came() -> None:
                 await asyncio.sleep(0.005)
             [session] = server.broker.sessions.by_client.values()
             assert session.connection is channels[1].connection
+
+    asyncio.run(main())
+
+
+def test_what_one_client_sends_at_once_is_handled_in_many_turns_and_others_go_between() -> None:
+    """A WebSocket frame may have megabytes, and a SUBSCRIBE of ten bytes costs more than a hundred messages."""
+    history: list[str] = []
+
+    async def main() -> None:
+        server = Server(store=NotingStore(history), hooks=Hooks(turn=lambda: history.append("turn")))
+        server.start()
+        channel, other = Channel(history), Channel([])
+        server.connected(channel, Origin())
+        server.connected(other, Origin())
+        server.received(channel.connection, encode(Connect("greedy"), V5))
+        server.received(other.connection, encode(Connect("polite"), V5))
+        await asyncio.sleep(0.01)
+        history.clear()
+        other.sent = b""
+        many = 20_000
+        data = encode(Subscribe(1, (Subscription("a/b"),)), V5) * many
+        server.received(channel.connection, data)
+        server.received(channel.connection, b"\xc0\0")  # read before the transport was paused: it keeps its place
+        assert history == ["pause"]
+        server.received(other.connection, b"\xc0\0")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert other.sent == b"\xd0\0"
+        assert server.broker.tally.packets_in < many
+        while "resume" not in history:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        assert server.broker.tally.packets_in == 4 + many
+        assert channel.sent.endswith(b"\xd0\0")
+        assert history.count("pause") == history.count("resume") == 1
+        server.stop()
+
+    asyncio.run(main())
+
+
+def test_what_a_client_sent_before_it_left_is_carried_out() -> None:
+    async def main() -> None:
+        server = Server()
+        server.start()
+        channel = Channel([])
+        server.connected(channel, Origin())
+        server.received(channel.connection, encode(Connect("ann"), V5))
+        data = b"".join(encode(Publish(f"r/{n}", b"x", retain=True), V5) for n in range(10_000))
+        server.received(channel.connection, data)
+        assert len(server.broker.retained) < 10_000
+        server.lost(channel.connection)
+        assert len(server.broker.retained) == 10_000
+        server.stop()
 
     asyncio.run(main())

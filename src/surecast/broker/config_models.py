@@ -216,6 +216,10 @@ class LimitsSpec(Spec):
     """Topic aliases in each direction of a connection."""
     topic_levels: Count = _DEFAULTS.topic_levels_max
     """Levels of a topic or a filter."""
+    user_properties: Count = _DEFAULTS.user_properties_max
+    """User properties of one packet."""
+    packet_filters: Count = _DEFAULTS.packet_filters_max
+    """Topic filters in one SUBSCRIBE or UNSUBSCRIBE."""
     subscriptions: Count = _DEFAULTS.subscriptions_max
     """Subscriptions of one session."""
     publish_rate: Rate = _DEFAULTS.publish_rate_per_s
@@ -249,6 +253,8 @@ has to wait. `0/s` is no limit."""
             session_expiry_max_s=_whole(self.session_expiry),
             topic_alias_max=self.topic_aliases,
             topic_levels_max=self.topic_levels,
+            user_properties_max=self.user_properties,
+            packet_filters_max=self.packet_filters,
             subscriptions_max=self.subscriptions,
             publish_rate_per_s=self.publish_rate,
             join_probability=self.join_probability,

@@ -118,8 +118,8 @@ class GroupServer(Shell):
         self._channels[channel.connection] = channel
         self.node.replica.hurried = True
 
-    def received(self, connection: Connection, data: bytes) -> None:
-        """Bytes have arrived."""
+    def _receive(self, connection: Connection, data: bytes) -> None:
+        """Handles bytes in this turn."""
         edge, now = self.edge, time.time()
         edge.receive(connection, data, now)
         if edge.bytes_waiting > _WAITING_BYTES_MAX:
@@ -130,6 +130,8 @@ class GroupServer(Shell):
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
+        if self._rest and connection in self._channels:
+            self._take_rest(self._channels[connection])
         if self._channels.pop(connection, None) is not None:
             self.edge.lost(connection, time.time(), reason)
             self.turn()
@@ -201,7 +203,7 @@ class GroupServer(Shell):
         if self._paused and edge.bytes_waiting < _WAITING_BYTES_MAX // 2:
             paused, self._paused = self._paused, []
             for channel in paused:
-                channel.resume_reading()
+                self._read_on(channel)
         if edge.is_ready and not self.node.collects(edge.bytes_ready):
             self.turn()
         self._hooks.turn()
@@ -219,6 +221,10 @@ class GroupServer(Shell):
         if channel is not None:
             channel.pause_reading()
             self._paused.append(channel)
+
+    def _read_on(self, channel: Channel) -> None:
+        if channel not in self._paused:
+            super()._read_on(channel)
 
     def _checked(self, connection: Connection, user: str | None) -> None:
         if user is None:

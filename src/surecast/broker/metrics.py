@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -103,6 +104,16 @@ class BrokerCollector(Collector):
                 turned.add_metric([listener.name, reason], count)
         yield turned
         yield current
+        limited = CounterMetricFamily(
+            "surecast_limit_reached", "Times a client reached a limit, by its configuration field.", labels=["limit"]
+        )
+        for limit, count in sorted(self._limited().items()):
+            limited.add_metric([limit], count)
+        yield limited
+
+    def _limited(self) -> Counter[str]:
+        """How often each limit was reached; one that never was is left out."""
+        return Counter(self._server.broker.tally.limited)
 
     def _books(self) -> Iterator[Metric]:
         books = self._server.broker.books()

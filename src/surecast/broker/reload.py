@@ -20,6 +20,7 @@ __all__ = ["Prepared", "merge", "prepare"]
 # What is bound, opened or built once; everything else can change.
 _BROKER: Final = ("name", "state", "event_log", "admin_socket", "system_interval")
 _LISTENER: Final = ("name", "kind", "host", "port", "path")
+_FORM: Final = ("topic_levels", "user_properties", "packet_filters")
 _HTTP: Final = ("host", "port", "token_file", "log_readers")
 
 S = TypeVar("S", bound=Spec)
@@ -38,7 +39,7 @@ def merge(running: BrokerConfig, wanted: BrokerConfig) -> tuple[BrokerConfig, li
     return merged.model_copy(
         update={
             "listeners": _listeners(running.listeners, wanted.listeners, waiting),
-            "limits": _keep(running.limits, wanted.limits, ("topic_levels",), "limits.", waiting),
+            "limits": _keep(running.limits, wanted.limits, _FORM, "limits.", waiting),
             "log": _keep(running.log, wanted.log, ("format",), "log.", waiting),
             "http": _http(running.http, wanted.http, waiting),
         }

@@ -104,8 +104,8 @@ class Server(Shell):
         self._channels[channel.connection] = channel
         self.turn()
 
-    def received(self, connection: Connection, data: bytes) -> None:
-        """Bytes have arrived."""
+    def _receive(self, connection: Connection, data: bytes) -> None:
+        """Handles bytes in this turn."""
         now = time.time()
         self.broker.receive(connection, data, now)
         if connection.pace is not None and connection.pace.hold_until > now:
@@ -115,6 +115,8 @@ class Server(Shell):
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
+        if self._rest and connection in self._channels:
+            self._take_rest(self._channels[connection])
         held = self._held.pop(connection, None)
         if held is not None:
             held.cancel()

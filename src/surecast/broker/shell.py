@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from surecast.broker.store import Store
 from surecast.protocol.broker import Broker, Connection, ConnectionHooks, Origin
 from surecast.protocol.mqtt import Connect, ReasonCode
 
-__all__ = ["Authenticate", "Channel", "Hooks", "Shell"]
+__all__ = ["PIECE_BYTES", "Authenticate", "Channel", "Hooks", "Shell"]
+
+PIECE_BYTES: Final = 16 << 10
+"""What is handled of a new connection in one turn, until it is known what its packets cost."""
+
+_PIECE_BYTES_MIN: Final = 512
+_PIECE_BYTES_MAX: Final = 1 << 20
+_PIECE_S: Final = 0.01
+_SMALL_BYTES: Final = 4 << 10
 
 Authenticate = Callable[[Connect, Origin], str | None]
 """The user that a CONNECT proves to be, None if it proves nothing. It may take its time: it runs in a thread."""
@@ -37,9 +46,13 @@ class Hooks:
 
 
 class Channel(Protocol):
-    """A connection's way to its client: TCP, TLS or WebSocket."""
+    """A connection's way to its client: TCP, TLS or WebSocket.
+
+    `piece_bytes` is how much of what its client sent is handled in one turn.
+    """
 
     connection: Connection
+    piece_bytes: int
 
     def send(self, data: bytes) -> None:
         """Hands bytes to the transport."""
@@ -73,6 +86,7 @@ class Shell(ABC):
         self._executor = executor
         self._channels: dict[Connection, Channel] = {}
         self._held: dict[Connection, asyncio.TimerHandle] = {}
+        self._rest: dict[Channel, bytearray] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_planned = False
         self._failed = False
@@ -85,9 +99,16 @@ class Shell(ABC):
     def connected(self, channel: Channel, origin: Origin) -> None:
         """A transport is up."""
 
-    @abstractmethod
     def received(self, connection: Connection, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Bytes have arrived. Few are handled at once, many in pieces: others have their turn in between."""
+        if len(data) > _SMALL_BYTES or self._rest:
+            self._spread(connection, data)
+        else:
+            self._receive(connection, data)
+
+    @abstractmethod
+    def _receive(self, connection: Connection, data: bytes) -> None:
+        """Handles bytes in this turn."""
 
     @abstractmethod
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
@@ -175,6 +196,54 @@ class Shell(ABC):
         dirty.clear()
         self.bytes_sent += sent
 
+    def _spread(self, connection: Connection, data: bytes) -> None:
+        """Handles bytes in as many turns as they need. Nothing more is read of the client meanwhile."""
+        channel = self._channels.get(connection)
+        if channel is None:
+            self._receive(connection, data)
+        elif (rest := self._rest.get(channel)) is not None:
+            rest += data  # a transport may have read more before it was paused
+        elif len(data) <= channel.piece_bytes:
+            self._receive_timed(channel, data)
+        else:
+            self._rest[channel] = bytearray(data)
+            channel.pause_reading()
+            self._next_piece(channel)
+
+    def _next_piece(self, channel: Channel) -> None:
+        rest = self._rest.get(channel)
+        if rest is None:
+            return
+        piece = bytes(rest[: channel.piece_bytes])
+        del rest[: channel.piece_bytes]
+        if not rest or channel.connection.is_closed():
+            del self._rest[channel]
+            self._read_on(channel)
+        else:
+            self.loop.call_soon(self._next_piece, channel)
+        self._receive_timed(channel, piece)
+
+    def _receive_timed(self, channel: Channel, piece: bytes) -> None:
+        """Handles a piece, and makes the next one as long as fits into a turn."""
+        begun_s = time.perf_counter()
+        self._receive(channel.connection, piece)
+        took_s = time.perf_counter() - begun_s
+        if took_s > _PIECE_S:
+            channel.piece_bytes = max(_PIECE_BYTES_MIN, int(len(piece) * _PIECE_S / took_s))
+        elif channel.piece_bytes < _PIECE_BYTES_MAX:
+            channel.piece_bytes *= 2
+
+    def _take_rest(self, channel: Channel) -> None:
+        """Handles what is left of a client that is gone."""
+        rest = self._rest.pop(channel, None)
+        if rest:
+            self._receive(channel.connection, bytes(rest))
+
+    def _read_on(self, channel: Channel) -> None:
+        """Reads a client again, unless there is another reason not to."""
+        if channel not in self._rest and channel.connection not in self._held:
+            channel.resume_reading()
+
     def _hold(self, connection: Connection, wait_s: float) -> None:
         """Reads nothing of a client that is too fast for a while: its own sending blocks when the network is full."""
         channel = self._channels.get(connection)
@@ -190,7 +259,7 @@ class Shell(ABC):
         self._held.pop(connection, None)
         channel = self._channels.get(connection)
         if channel is not None:
-            channel.resume_reading()
+            self._read_on(channel)
 
     def _fail(self, error: Exception) -> None:
         """What cannot be made durable must not be acknowledged: nothing is sent any more, and the broker ends."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from surecast.broker.shell import Shell
+from surecast.broker.shell import PIECE_BYTES, Shell
 from surecast.protocol.broker import Connection, Origin
 
 __all__ = ["TcpChannel", "peer_name"]
@@ -22,6 +22,7 @@ class TcpChannel(asyncio.Protocol):
     """MQTT straight on a TCP or TLS connection."""
 
     connection: Connection
+    piece_bytes = PIECE_BYTES
 
     def __init__(
         self,

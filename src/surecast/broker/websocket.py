@@ -14,7 +14,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin as PageOrigin
 from websockets.typing import Subprotocol
 
-from surecast.broker.shell import Shell
+from surecast.broker.shell import PIECE_BYTES, Shell
 from surecast.broker.tcp import peer_name
 from surecast.protocol.broker import Connection, Origin, Phase
 
@@ -30,6 +30,7 @@ class WebSocketChannel(asyncio.Protocol):
     """One WebSocket connection. The core hears of it when the handshake is done."""
 
     connection: Connection
+    piece_bytes = PIECE_BYTES
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.sessions import RefusalError, Sessions
-from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.settings import FIXED, BrokerSettings
 from surecast.protocol.broker.subscribing import Subscribing
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import (
@@ -178,6 +178,8 @@ class Broker:
             self.sessions.limits.packet_bytes_max(listener),
             max_connect_size=settings.first_packet_bytes_max,
             max_levels=settings.topic_levels_max,
+            max_user_properties=settings.user_properties_max,
+            max_filters=settings.packet_filters_max,
         )
 
     def open(self, origin: Origin, now: float, connection: Connection | None = None) -> Connection:
@@ -318,8 +320,8 @@ class Broker:
                 self.routes.changed(connection.session)
 
     def configure(self, settings: BrokerSettings, limits: LimitTable, now: float) -> None:
-        """Takes other limits while it runs; those of topic levels stay as they are."""
-        self.settings = replace(settings, topic_levels_max=self.settings.topic_levels_max)
+        """Takes other limits while it runs; those of the form of packets stay as they are."""
+        self.settings = replace(settings, **{name: getattr(self.settings, name) for name in FIXED})
         self.sessions.settings = self._subscribing.settings = self.settings
         self.retained.count_max = settings.retained_max
         self.requests.tokens_max = settings.request_tokens_max

@@ -47,7 +47,10 @@ class Endings:
 
     def malformed(self, connection: Connection, error: PacketError, now: float) -> None:
         """A client broke the protocol."""
-        self._tally.protocol_errors += 1
+        if error.limit:
+            self._tally.limited[error.limit] += 1
+        else:
+            self._tally.protocol_errors += 1
         self._tally.notice(f"{connection.name}: {error}")
         if connection.phase is Phase.OPEN:
             self.disconnect(connection, error.reason_code, now, str(error))

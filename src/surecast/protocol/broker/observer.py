@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -66,6 +67,8 @@ class Tally:
     protocol_errors: int = 0
     connections: int = 0
     refused: int = 0
+    limited: Counter[str] = field(default_factory=Counter)
+    """How often each limit was reached, by its name in the configuration."""
     notices: list[str] = field(default_factory=list)
 
     def notice(self, text: str) -> None:

@@ -7,13 +7,18 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES
 
-__all__ = ["OVERFLOWS", "BrokerSettings", "Overflow"]
+__all__ = ["FIXED", "OVERFLOWS", "BrokerSettings", "Overflow"]
 
 Overflow = Literal["drop-new", "drop-old", "reject", "expire-first"]
 
 OVERFLOWS: Final[tuple[Overflow, ...]] = ("drop-new", "drop-old", "reject", "expire-first")
 """What happens to a message that finds a session's queue full."""
+
+
+FIXED: Final = ("topic_levels_max", "user_properties_max", "packet_filters_max")
+"""Limits of the form of packets. They stay as long as a broker runs: all decoders of a group must read alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class BrokerSettings:
     """Topic aliases in each direction of a connection."""
     topic_levels_max: int = 200
     """Levels of a topic or a filter."""
+    user_properties_max: int = MAX_USER_PROPERTIES
+    """User properties of one packet."""
+    packet_filters_max: int = MAX_FILTERS
+    """Topic filters in one SUBSCRIBE or UNSUBSCRIBE."""
     subscriptions_max: int = 10_000
     """Subscriptions of one session."""
     join_probability: float = 1.0

@@ -45,7 +45,15 @@ class Straight:
         self._machine = machine
         self._rules = tuple(rules)
         self._is_straight: dict[str, bool] = {}
-        self._decoders = {version: Decoder(version=version) for version in (V311, V5)}
+        settings = machine.broker.settings
+        self._decoders = {
+            version: Decoder(
+                version=version,
+                max_levels=settings.topic_levels_max,
+                max_user_properties=settings.user_properties_max,
+            )
+            for version in (V311, V5)
+        }
         self.delivered = 0
         self.published = 0
 

@@ -8,6 +8,7 @@ choice is that of widespread test suites.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from surecast.protocol.mqtt.errors import PacketError
@@ -44,7 +45,7 @@ from surecast.protocol.mqtt.topics import (
     validate_filter,
     validate_topic_name,
 )
-from surecast.protocol.mqtt.wire import Reader, Settings, read_properties
+from surecast.protocol.mqtt.wire import Reader, read_properties
 
 __all__ = ["RAW_LIMIT", "read_body"]
 
@@ -60,6 +61,7 @@ A = TypeVar("A", Puback, Pubrec, Pubrel, Pubcomp)
 def read_body(reader: Reader, first: int) -> Packet:
     """The packet whose body the reader stands at.
 
+    >>> from surecast.protocol.mqtt.wire import Settings
     >>> read_body(Reader(bytes.fromhex("40020007"), 0, 2, 4, "PUBACK", Settings(V5)), 0x40)
     Puback(packet_id=7, reason=<ReasonCode.SUCCESS: 0>, properties=Properties())
     """
@@ -81,8 +83,7 @@ def _connect(reader: Reader, first: int) -> Connect:
                 f"the protocol is {name.decode()} level {level}; MQTT levels 4 (3.1.1) and 5 (5.0) are spoken here"
             )
             raise reader.forbidden(problem, at, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
-        old = reader.settings
-        reader.settings = Settings(level, old.from_client, old.strict_text, old.max_levels)
+        reader.settings = replace(reader.settings, version=level)
         packet = _connect_content(reader, level)
         reader.finish()
     except PacketError as error:
@@ -199,6 +200,8 @@ def _subscribe(reader: Reader, first: int) -> Subscribe:
     subscriptions: list[Subscription] = []
     while reader.left:
         subscriptions.append(_subscription(reader, _filter(reader)))
+        if len(subscriptions) > reader.settings.max_filters:
+            raise reader.too_many(reader.settings.max_filters, "topic filters", "packet_filters")
     return Subscribe(packet_id, tuple(subscriptions), properties)
 
 
@@ -240,6 +243,8 @@ def _unsubscribe(reader: Reader, first: int) -> Unsubscribe:
     filters: list[str] = []
     while reader.left:
         filters.append(_filter(reader))
+        if len(filters) > reader.settings.max_filters:
+            raise reader.too_many(reader.settings.max_filters, "topic filters", "packet_filters")
     return Unsubscribe(packet_id, tuple(filters), properties)
 
 

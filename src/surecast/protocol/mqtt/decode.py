@@ -8,6 +8,7 @@ without come in runs (`runs.py`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -19,7 +20,7 @@ from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
 from surecast.protocol.mqtt.topics import MAX_LEVELS
-from surecast.protocol.mqtt.wire import MAX_VARIABLE, Reader, Settings
+from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES, MAX_VARIABLE, Reader, Settings
 
 __all__ = ["Decoder", "Side"]
 
@@ -50,7 +51,8 @@ class Decoder:
     A server's decoder learns the protocol version from the CONNECT that must come first, and takes at most
     `max_connect_size` bytes for it; a client's decoder is told the `version` that its CONNECT asked for. No more than
     one packet within these limits is ever held back. Text with control characters, which the standards advise against,
-    is malformed if `strict_text`. Topics and filters may have `max_levels` levels.
+    is malformed if `strict_text`. Topics and filters may have `max_levels` levels. A packet of a client may have
+    `max_user_properties` user properties, and `max_filters` filters to subscribe to or unsubscribe from.
 
     >>> decoder = Decoder()
     >>> decoder.feed(bytes.fromhex("10 0d 0004 4d515454 04 02 003c 0001 70  c0 00  e0"))
@@ -71,6 +73,8 @@ class Decoder:
         side: Side = "server",
         max_connect_size: int = 65_536,
         max_levels: int = MAX_LEVELS,
+        max_user_properties: int = MAX_USER_PROPERTIES,
+        max_filters: int = MAX_FILTERS,
         strict_text: bool = True,
     ):
         if version not in (None, V311, V5) or (version is None and side == "client"):
@@ -79,8 +83,9 @@ class Decoder:
         self._side: Side = side
         self._max_size = max_packet_size
         self._max_connect_size = min(max_connect_size, max_packet_size)
-        self._max_levels = max_levels
-        self._strict = strict_text
+        server = side == "server"
+        most = (max_user_properties, max_filters) if server else (MAX_VARIABLE, MAX_VARIABLE)
+        self._settings = Settings(version or V5, server, strict_text, max_levels, *most)
         self._held = bytearray()  # the beginning of a packet
         self._needed = 0  # how long `_held` must be before anything new can be said about it
         self._error: PacketError | None = None
@@ -171,13 +176,14 @@ class Decoder:
         self._pattern = None
         self._error = type(error)(error.packet, error.offset, error.problem, error.reason_code)
         self._error.version = error.version
+        self._error.limit = error.limit
 
     def _use(self, version: int | None) -> None:
         self.version = version
         self._pattern = None
         self._first_bytes = _first_bytes(self._side, version)
         self._limit = self._max_connect_size if version is None else self._max_size
-        self._settings = Settings(version or V5, self._side == "server", self._strict, self._max_levels)
+        self._settings = replace(self._settings, version=version or V5)
 
     def _packet(self, data: bytes, start: int, size: int, packets: list[Any], runs: bool) -> int:
         """Reads one packet by the plain way; where it ends, or `start` if it is not complete."""
@@ -201,7 +207,9 @@ class Decoder:
         end = position + length
         if end - start > self._limit:
             problem = f"the packet has {end - start} bytes; at most {self._limit} are taken"
-            raise ProtocolError(_NAMES[first >> 4], 1, problem, ReasonCode.PACKET_TOO_LARGE)
+            error = ProtocolError(_NAMES[first >> 4], 1, problem, ReasonCode.PACKET_TOO_LARGE)
+            error.limit = "packet_size" if self.version is not None else "first_packet_size"
+            raise error
         if end > size:
             self._needed = end - start
             return start

@@ -19,7 +19,8 @@ class PacketError(PeerError):
     `reason_code` is what an MQTT 5.0 peer is told, `packet` the name of the packet, and `offset` the byte in it that
     is wrong, counted from the packet's first byte. `version` is the protocol level that the connection speaks, or that
     a refused CONNECT asked for; it is None where the CONNECT did not get that far, and then there is no way to answer.
-    `packets` are those that stood before the wrong one in the same bytes.
+    `packets` are those that stood before the wrong one in the same bytes. `limit` is the name of the limit that the
+    packet crossed, empty where it broke the protocol.
     """
 
     default_reason = ReasonCode.UNSPECIFIED_ERROR
@@ -31,6 +32,7 @@ class PacketError(PeerError):
         self.reason_code = self.default_reason if reason_code is None else reason_code
         self.version: int | None = None
         self.packets: tuple[Packet, ...] = ()
+        self.limit = ""
         super().__init__(f"{packet}, byte {offset}: {problem}")
 
     def __reduce__(self) -> tuple[type[PacketError], tuple[str, int, str, ReasonCode], dict[str, object]]:

@@ -22,6 +22,7 @@ __all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "pa
 _ALIKE_MAX: Final = 64
 _COUNTS_MAX: Final = 4  # clients send bursts of few sizes, and each takes memory
 _KNOWN_BYTES_MAX: Final = 512  # longer topics are not worth the memory
+_WINDOW: Final = 64  # looked at first, then four times as many: what is looked at in vain stays in proportion
 _ID_AT_MAX: Final = 65_535  # two bytes say where identifiers are, where a run is told to others
 
 
@@ -225,24 +226,37 @@ def find_publishes(
     `id_at` and `payload_at` count from `start`. A packet with anything special about it ends the run before it.
     """
     prefix = data[start : start + id_at]
-    end, last = start + length, len(data) - length
-    while end <= last and data.startswith(prefix, end):
-        end += length
-    count = (end - start) // length
-    if count < 2:
-        return None
+    last = len(data) - length
     has_id = flags[0] > 0
-    if payload_at > id_at + 2 * has_id:
-        # MQTT 5: like the first one, all must say that there are no properties.
-        none = data[start + payload_at - 1 : end : length]
-        count = len(none) - len(none.lstrip(b"\0"))
-    if has_id:
-        high, low = data[start + id_at : end : length], data[start + id_at + 1 : end : length]
-        if b"\0" in low and b"\0" in high:
-            count = next((i for i in range(count) if not high[i] and not low[i]), count)
+    # MQTT 5: like the first one, all must say that there are no properties.
+    none_at = payload_at - 1 if payload_at > id_at + 2 * has_id else 0
+    count, window = 1, _WINDOW
+    while True:
+        begin = end = start + count * length
+        stop = min(last, begin + (window - 1) * length)
+        while end <= stop and data.startswith(prefix, end):
+            end += length
+        sound = _sound_packets(data, begin, end, length, none_at, id_at if has_id else 0)
+        count += sound
+        if sound < window:
+            break
+        window *= 4
     if count < 2:
         return None
     return PublishRun(topic, flags, count, length, id_at, payload_at, data[start : start + count * length])
+
+
+def _sound_packets(data: bytes, begin: int, end: int, length: int, none_at: int, id_at: int) -> int:
+    """Counts the packets of `length` bytes before the first with properties, at `none_at`, or without identifier."""
+    count = (end - begin) // length
+    if none_at:
+        none = data[begin + none_at : end : length]
+        count = len(none) - len(none.lstrip(b"\0"))
+    if id_at:
+        high, low = data[begin + id_at : end : length], data[begin + id_at + 1 : end : length]
+        if b"\0" in low and b"\0" in high:
+            count = next((i for i in range(count) if not high[i] and not low[i]), count)
+    return count
 
 
 def find_acks(data: bytes, start: int) -> AckRun | None:
@@ -256,10 +270,24 @@ def find_acks(data: bytes, start: int) -> AckRun | None:
         # Many clients acknowledge each message as it comes.
         identifier = data[start + 2] << 8 | data[start + 3] if count and data[start + 1] == 2 else 0
         return AckRun((identifier,)) if identifier else None
-    firsts, lengths = data[start::4], data[start + 1 :: 4]
-    count = min(count, len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")))
+    ids: tuple[int, ...] = ()
+    window = _WINDOW
+    while count:
+        looked = min(count, window)
+        found = _ack_ids(data, start, start + 4 * looked)
+        ids = ids + found if ids else found
+        if len(found) < looked:
+            break
+        start += 4 * looked
+        count -= looked
+        window = 4 * len(ids)  # so that all of them together are copied as often as one window is
+    return AckRun(ids) if ids else None
+
+
+def _ack_ids(data: bytes, start: int, end: int) -> tuple[int, ...]:
+    """Reads the identifiers of the plain PUBACK packets between `start` and `end`, up to the first that is not one."""
+    firsts, lengths = data[start:end:4], data[start + 1 : end : 4]
+    count = min(len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")))
     end = start + 4 * count
     ids = tuple(high << 8 | low for high, low in zip(data[start + 2 : end : 4], data[start + 3 : end : 4], strict=True))
-    if 0 in ids:
-        ids = ids[: ids.index(0)]
-    return AckRun(ids) if ids else None
+    return ids[: ids.index(0)] if 0 in ids else ids

@@ -17,6 +17,8 @@ from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.topics import MAX_LEVELS, TopicError, validate_topic_name
 
 __all__ = [
+    "MAX_FILTERS",
+    "MAX_USER_PROPERTIES",
     "MAX_VARIABLE",
     "Reader",
     "Settings",
@@ -30,6 +32,12 @@ __all__ = [
 MAX_VARIABLE: Final = 268_435_455
 """The largest variable byte integer, and so the largest remaining length."""
 
+MAX_USER_PROPERTIES: Final = 1_000
+"""How many user properties a packet of a client may have unless another limit is given."""
+
+MAX_FILTERS: Final = 2_000
+"""How many topic filters one SUBSCRIBE or UNSUBSCRIBE may have unless another limit is given."""
+
 _SUBSCRIBE: Final = 8
 _ONE_BYTE: Final = [bytes((n,)) for n in range(128)]
 # Control characters, and code points that Unicode promises never to give a meaning.
@@ -42,12 +50,17 @@ _UNWANTED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a packet's body is read by. `from_client` says which side the packets come from."""
+    """What a packet's body is read by. `from_client` says which side the packets come from.
+
+    `max_user_properties` and `max_filters` bound what a single packet can cost. A client trusts its server with both.
+    """
 
     version: int
     from_client: bool = True
     strict_text: bool = True
     max_levels: int = MAX_LEVELS
+    max_user_properties: int = MAX_USER_PROPERTIES
+    max_filters: int = MAX_FILTERS
 
 
 def text_problem(text: str, strict: bool) -> str:
@@ -83,6 +96,12 @@ class Reader:
     def malformed(self, problem: str, at: int | None = None, reason: ReasonCode | None = None) -> MalformedPacket:
         """An error at a byte of `data`, by default the next to be read."""
         return MalformedPacket(self.packet, (self.position if at is None else at) - self.start, problem, reason)
+
+    def too_many(self, count_max: int, what: str, limit: str) -> ProtocolError:
+        """Likewise, for more than `count_max` of something in one packet; `limit` is the name in the configuration."""
+        error = self.forbidden(f"there are more than {count_max} {what}", None, ReasonCode.QUOTA_EXCEEDED)
+        error.limit = limit
+        return error
 
     def forbidden(self, problem: str, at: int | None = None, reason: ReasonCode | None = None) -> ProtocolError:
         """Likewise, for what can be read but is not allowed."""
@@ -169,13 +188,16 @@ def read_properties(reader: Reader, place: int) -> Properties:
         raise reader.malformed(f"the properties have {length} bytes, but the packet has only {reader.left}")
     inner = Reader(reader.data, reader.start, reader.position, end, reader.packet, reader.settings)
     values: dict[str, Any] = {}
+    repeated: dict[str, list[Any]] = {}
     while inner.position < end:
-        _read_property(inner, place, values)
+        _read_property(inner, place, values, repeated)
+    for name, several in repeated.items():
+        values[name] = tuple(several)
     reader.position = end
     return properties_from(values)
 
 
-def _read_property(reader: Reader, place: int, values: dict[str, Any]) -> None:
+def _read_property(reader: Reader, place: int, values: dict[str, Any], repeated: dict[str, list[Any]]) -> None:
     at = reader.position
     identifier = reader.variable("a property identifier")
     known = _READS.get(identifier)
@@ -194,12 +216,17 @@ def _read_property(reader: Reader, place: int, values: dict[str, Any]) -> None:
             value = value == 1
     elif name == "response_topic":
         _check_response_topic(reader, value, at)
-    if name not in values:
-        values[name] = (value,) if line.repeats else value
-    elif line.repeats and (place != _SUBSCRIBE or name == "user"):
-        values[name] += (value,)
-    else:
+    if line.repeats and (several := repeated.get(name)) is not None and (place != _SUBSCRIBE or name == "user"):
+        several.append(value)
+        if len(several) > reader.settings.max_user_properties:
+            raise reader.too_many(reader.settings.max_user_properties, "user properties", "user_properties")
+    elif name in values:
         raise reader.forbidden(f"the property {name} stands there twice", at)
+    elif line.repeats:
+        repeated[name] = [value]
+        values[name] = ()  # its place among the others
+    else:
+        values[name] = value
 
 
 def _check_response_topic(reader: Reader, topic: str, at: int) -> None:
