@@ -7,6 +7,7 @@ import base64
 import json
 import ssl
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from tests.broker.conftest import make_certificate
 
 from surecast.broker.admin_client import AdminError, ask
+from surecast.broker.admin_http import _Places
 from surecast.broker.event_log import EventLog, Started
 from surecast.broker.security import set_password
 from surecast.client import Client, RefusedError
@@ -238,3 +240,54 @@ def test_two_brokers_do_not_share_a_socket(running: Running) -> None:
 
     with pytest.raises(Exception, match="another broker answers here"):
         asyncio.run(main())
+
+
+def test_silent_connections_keep_nobody_out(running: Running, tmp_path: Path) -> None:
+    """64 of them switched off health, metrics and the local socket for all others."""
+
+    async def main() -> None:
+        async with running({"http.port": 0}) as service:
+            address = service.http_addresses[0]
+            host, port = address.split(":")
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(200)]
+            local = [await asyncio.open_unix_connection(str(tmp_path / "admin.sock")) for _ in range(100)]
+            for path in ("/healthz", "/readyz"):
+                assert (await http(address, f"GET {path}"))[0] == 200
+            assert (await asyncio.to_thread(ask, tmp_path / "admin.sock", "/status"))["ready"]
+            turned_away = await figure(address, 'surecast_http_turned_away_total{reason="silent"}')
+            assert turned_away >= 200 - 32 + 100 - 64
+            for _, writer in (*silent, *local):
+                writer.close()
+
+    asyncio.run(main())
+
+
+async def figure(address: str, name: str) -> float:
+    """One figure of the metrics."""
+    _, _, body = await http(address, "GET /metrics")
+    return next(float(line.rpartition(" ")[2]) for line in body.splitlines() if line.startswith(name))
+
+
+def test_who_is_being_answered_is_not_sent_away() -> None:
+    class Writer:
+        def __init__(self) -> None:
+            self.transport = self
+            self.is_aborted = False
+
+        def abort(self) -> None:
+            self.is_aborted = True
+
+    counts: Counter[str] = Counter()
+    places = _Places(counts)
+    asking = [Writer() for _ in range(64)]
+    for number, writer in enumerate(asking):
+        assert places.enter(writer, f"10.0.0.{number}")  # type: ignore[arg-type]
+        places.ask(writer)  # type: ignore[arg-type]
+    assert not places.enter(Writer(), "10.0.1.1")  # type: ignore[arg-type]
+    assert not any(writer.is_aborted for writer in asking)
+    assert counts == {"busy": 1}
+    places.leave(asking[0])  # type: ignore[arg-type]
+    silent = Writer()
+    assert places.enter(silent, "10.0.1.1")  # type: ignore[arg-type]
+    assert places.enter(Writer(), "10.0.1.2")  # type: ignore[arg-type]
+    assert silent.is_aborted

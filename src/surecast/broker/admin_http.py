@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import stat
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +25,10 @@ __all__ = ["Handler", "HttpServer", "Request", "Response", "bind_local", "json_r
 
 _HEAD_BYTES_MAX = 16 * 1024
 _BODY_BYTES_MAX = 64 * 1024
-_TIMEOUT_S = 10.0
-_CONNECTIONS_MAX = 64
+_HEAD_S = 5.0
+_ANSWER_S = 20.0
+_PLACES = 64
+_PLACES_OF_ADDRESS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,64 @@ def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | Non
     return Response(status, (json.dumps(data) + "\n").encode(), "application/json", headers or {})
 
 
+class _Places:
+    """Who is connected at one kind of socket. Where there is no room, the one that has been silent longest has to go.
+
+    So connections that never ask anything cannot keep others out, however many there are.
+    """
+
+    def __init__(self, turned_away: Counter[str]):
+        self._turned_away = turned_away
+        self._silent: dict[asyncio.StreamWriter, str] = {}  # in the order in which they came, with their addresses
+        self._asking: dict[asyncio.StreamWriter, str] = {}
+
+    def enter(self, writer: asyncio.StreamWriter, address: str) -> bool:
+        """Takes a connection in; False if all the others are being answered."""
+        if address and not self._make_room(_PLACES_OF_ADDRESS, address):
+            return False
+        if not self._make_room(_PLACES, ""):
+            return False
+        self._silent[writer] = address
+        return True
+
+    def ask(self, writer: asyncio.StreamWriter) -> None:
+        """A connection has sent its request."""
+        address = self._silent.pop(writer, None)
+        if address is not None:
+            self._asking[writer] = address
+
+    def leave(self, writer: asyncio.StreamWriter) -> None:
+        """A connection is over."""
+        self._silent.pop(writer, None)
+        self._asking.pop(writer, None)
+
+    def _make_room(self, count_max: int, address: str) -> bool:
+        """Makes sure that one more may come, of one address or of all."""
+        silent = [each for each, whose in self._silent.items() if address in ("", whose)]
+        asking = sum(address in ("", whose) for whose in self._asking.values())
+        if len(silent) + asking < count_max:
+            return True
+        if not silent:
+            self._turned_away["busy"] += 1
+            return False
+        self._turned_away["silent"] += 1
+        del self._silent[silent[0]]
+        silent[0].transport.abort()
+        return True
+
+
 class HttpServer:
-    """Answers requests at sockets that are bound already."""
+    """Answers requests at sockets that are bound already. The local socket has places of its own.
+
+    `turned_away` counts connections without an answer: those that stayed `silent`, and those that came when all places
+    were `busy`.
+    """
 
     def __init__(self, handler: Handler):
         self._handler = handler
         self._servers: list[asyncio.Server] = []
-        self._open = 0
+        self.turned_away: Counter[str] = Counter()
+        self._places = {is_local: _Places(self.turned_away) for is_local in (True, False)}
 
     async def serve(self, sock: socket.socket, is_local: bool, context: ssl.SSLContext | None = None) -> None:
         """Begins to answer at a socket, with TLS if there is a context."""
@@ -77,7 +131,7 @@ class HttpServer:
             await self._connected(reader, writer, is_local)
 
         start = asyncio.start_unix_server if is_local else asyncio.start_server
-        timeout_s = None if context is None else _TIMEOUT_S
+        timeout_s = None if context is None else _HEAD_S
         self._servers.append(
             await start(connected, sock=sock, limit=_HEAD_BYTES_MAX, ssl=context, ssl_handshake_timeout=timeout_s)
         )
@@ -88,31 +142,37 @@ class HttpServer:
             server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_local: bool) -> None:
-        if self._open >= _CONNECTIONS_MAX:
+        places = self._places[is_local]
+        address = "" if is_local else address_of(peer_name(writer.get_extra_info("peername")))
+        if not places.enter(writer, address):
             writer.transport.abort()
             return
-        self._open += 1
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(3 * _TIMEOUT_S):
-                    await self._answer(reader, writer, is_local)
+                await self._answer(reader, writer, address, is_local)
         finally:
-            self._open -= 1
+            places.leave(writer)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_local: bool) -> None:
-        address = address_of(peer_name(writer.get_extra_info("peername")))
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, is_local: bool
+    ) -> None:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(_HEAD_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 request = _parse(head, address, is_local)
                 await _skip_body(reader, request)
+        except TimeoutError:
+            self.turned_away["silent"] += 1
+            raise
         except asyncio.LimitOverrunError:
             response = _problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         except ValueError as error:
             response = _problem(HTTPStatus.BAD_REQUEST, str(error))
         else:
-            response = await self._handler(request)
+            self._places[is_local].ask(writer)
+            async with asyncio.timeout(_ANSWER_S):
+                response = await self._handler(request)
             if request.method == "HEAD":
                 response = Response(response.status, b"", response.content_type, response.headers)
         status = HTTPStatus(response.status)
@@ -125,7 +185,8 @@ class HttpServer:
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"HTTP/1.1 {status.value} {status.phrase}\r\n{lines}\r\n".encode("latin-1") + response.body)
-        await writer.drain()
+        async with asyncio.timeout(_ANSWER_S):
+            await writer.drain()
 
 
 def _problem(status: HTTPStatus, text: str = "") -> Response:

@@ -72,6 +72,7 @@ class BrokerCollector(Collector):
         self._listeners = listeners
         self._gate = gate
         self.events_lost = 0
+        self.http_turned_away: Counter[str] = Counter()
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
@@ -107,6 +108,12 @@ class BrokerCollector(Collector):
         limited = CounterMetricFamily(
             "surecast_limit_reached", "Times a client reached a limit, by its configuration field.", labels=["limit"]
         )
+        http = CounterMetricFamily(
+            "surecast_http_turned_away", "HTTP connections that got no answer.", labels=["reason"]
+        )
+        for reason in ("silent", "busy"):
+            http.add_metric([reason], self.http_turned_away[reason])
+        yield http
         for limit, count in sorted(self._limited().items()):
             limited.add_metric([limit], count)
         yield limited

@@ -286,6 +286,7 @@ class BrokerService:
             executor=self._threads,
         )
         server = HttpServer(admin.handle)
+        collector.http_turned_away = server.turned_away
         self._exit.callback(server.close)
         path = admin_socket_path(config, self.listeners[0].port)
         await server.serve(bind_local(path), is_local=True)
