@@ -358,8 +358,9 @@ def test_shared_subscriptions_come_and_go(world: Any) -> None:
     assert world.disk == {}
 
 
-def test_a_subscribe_with_very_many_filters(world: Any, version: int) -> None:
+def test_a_subscribe_with_very_many_filters(make_world: Any, version: int) -> None:
     """The limit of subscriptions holds within one packet; equal filters cost nothing twice."""
+    world = make_world({}, packet_filters_max=20_000)
     pub = world.client("pub").online()
     for count in range(500):
         pub.publish(f"t/{count}")

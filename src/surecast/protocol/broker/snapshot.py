@@ -48,7 +48,7 @@ _BEFORE_USERS: Final = 1
 _MAGIC: Final = b"surecast broker\0"
 _HEAD: Final = struct.Struct(">16sHI")
 _COUNTERS: Final = struct.Struct(">QQQQQdB")
-_TALLIED: Final = tuple(each.name for each in fields(Tally) if each.name != "notices")
+_TALLIED: Final = tuple(each.name for each in fields(Tally) if each.type == "int")
 _TIME: Final = struct.Struct(">d")
 _TURN: Final = struct.Struct(">IB")
 _TIMER: Final = struct.Struct(">dQB")

@@ -35,7 +35,7 @@ MAX_VARIABLE: Final = 268_435_455
 MAX_USER_PROPERTIES: Final = 1_000
 """How many user properties a packet of a client may have unless another limit is given."""
 
-MAX_FILTERS: Final = 2_000
+MAX_FILTERS: Final = 10_000
 """How many topic filters one SUBSCRIBE or UNSUBSCRIBE may have unless another limit is given."""
 
 _SUBSCRIBE: Final = 8
