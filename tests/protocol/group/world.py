@@ -11,6 +11,7 @@ from surecast.protocol.group import Application, Edge, GroupMachine, Port
 from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack
 from surecast.protocol.group.run_items import read_runs
 from surecast.protocol.mqtt import (
+    NO_PROPERTIES,
     V5,
     Connack,
     Connect,
@@ -56,6 +57,7 @@ class Site:
         self.machine = GroupMachine(number, world.make_broker, applications=world.applications())
         self.life = 0
         self.position = 0
+        self.effects: dict[int, bytes] = {}
         self.clients: dict[Connection, Client] = {}
         self.start()
 
@@ -76,6 +78,7 @@ class Site:
     def apply(self, context: Context, command: bytes) -> None:
         self.machine.execute(command, context)
         self.position += 1
+        self.effects[self.position] = self.machine.effects(self.position)
 
     def deliver(self) -> None:
         """Sends what is to be sent."""
@@ -173,17 +176,21 @@ class World:
 class Client:
     """A client with a lasting session, which goes to another replica when it loses its connection.
 
-    It publishes numbered messages at one QoS, and remembers what it got, each message once at QoS 2.
+    It publishes numbered messages at one QoS, or one of some `contents`, and remembers what it got, each message once
+    at QoS 2. `filter` is the content filter of its subscriptions.
     """
 
     def __init__(self, world: World, name: str, *, topics: Sequence[str] = (), publish_qos: int | None = None,
-                 subscribe_qos: int | None = None, count: int = 0):  # fmt: skip
+                 subscribe_qos: int | None = None, count: int = 0, filter: str = "",
+                 contents: Sequence[tuple[bytes, Properties]] = ()):  # fmt: skip
         self.world = world
         self.name = name
         self.topics = topics
         self.publish_qos = publish_qos
         self.subscribe_qos = subscribe_qos
         self.left = count
+        self.filter = filter
+        self.contents = contents
         self.sent = 0
         self.site: Site | None = None
         self.connection: Connection | None = None
@@ -222,7 +229,10 @@ class Client:
             self.sent += 1
             self.next_id = self.next_id % 65_535 + 1
             topic = self.world.random.choice(self.topics)
-            packet = Publish(topic, payload, self.publish_qos or 0, packet_id=self.next_id if self.publish_qos else 0)
+            packet_id, properties = self.next_id if self.publish_qos else 0, NO_PROPERTIES
+            if self.contents:
+                payload, properties = self.world.random.choice(self.contents)
+            packet = Publish(topic, payload, self.publish_qos or 0, packet_id=packet_id, properties=properties)
             if self.publish_qos:
                 self.open[self.next_id] = packet
             self.say(packet)
@@ -239,10 +249,13 @@ class Client:
                 assert packet.reason == 0, packet
                 self.ready = True
                 if not self.subscribed:
-                    self.say(Subscribe(1, tuple(Subscription(t, self.subscribe_qos or 0) for t in self.topics)))
+                    wanted = tuple(Subscription(t, self.subscribe_qos or 0) for t in self.topics)
+                    given = Properties(user=(("filter", self.filter),)) if self.filter else NO_PROPERTIES
+                    self.say(Subscribe(1, wanted, given))
                 for each in list(self.open.values()):
                     again = each if isinstance(each, Pubrel) else Publish(
-                        each.topic, each.payload, each.qos, packet_id=each.packet_id, dup=True)  # fmt: skip
+                        each.topic, each.payload, each.qos, packet_id=each.packet_id, dup=True,
+                        properties=each.properties)  # fmt: skip
                     self.say(again)
             case Suback():
                 self.subscribed = True

@@ -38,6 +38,7 @@ MESSAGES: list[m.Message] = [
     m.Fetch(5, 0, 0),
     m.Entries(5, 9, (VALUE, b"")),
     m.SnapshotPart(9, 100, 50, bytes(16), b"data"),
+    m.Checkpoint(32, bytes(range(16))),
 ]
 
 

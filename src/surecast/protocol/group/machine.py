@@ -32,6 +32,7 @@ from surecast.protocol.group.commands import (
     read_entry,
     read_texts,
 )
+from surecast.protocol.group.effects import effects_of
 from surecast.protocol.group.moves import Home, Moves, Newcomer
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
 from surecast.protocol.group.run_items import count_runs, read_runs
@@ -180,6 +181,10 @@ class GroupMachine:
         for application in self.applications.values():
             self._publish(application.tick(context.time_us), now)
         return b""
+
+    def effects(self, slot: int) -> bytes:
+        """What an instance changed, in a few bytes that are equal on all replicas."""
+        return effects_of(self.broker, slot)
 
     def snapshot(self) -> bytes:
         """The whole state."""

@@ -2,7 +2,7 @@
 
 from surecast.protocol.paxos.batches import Request, pack_requests
 from surecast.protocol.paxos.example_store import ExampleStore
-from surecast.protocol.paxos.handler import Context, Handler, InPlace
+from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
 from surecast.protocol.paxos.journal import Record
 from surecast.protocol.paxos.machine import Answer
 from surecast.protocol.paxos.membership import Configuration, replace_command
@@ -27,6 +27,7 @@ __all__ = [
     "Request",
     "Turn",
     "Variant",
+    "WithEffects",
     "decode",
     "encode",
     "pack_requests",

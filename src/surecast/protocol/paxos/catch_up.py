@@ -27,6 +27,8 @@ class CatchUp:
         self._incoming = (0, b"", b"")  # of a snapshot that is coming in: instance, digest, the data so far
         self._incoming_bytes = 0  # and how many it will have
         self._incoming_from = 0
+        self._floor = 0  # no older snapshot will do
+        self._trusted: frozenset[int] | None = None  # where only these may be asked
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -42,6 +44,12 @@ class CatchUp:
         self.snapshots = {old: kept_data for old, kept_data in self.snapshots.items() if old in kept}
         self._served_s = {old: at_s for old, at_s in self._served_s.items() if old in kept}
 
+    def begin_anew(self, floor: int, trusted: frozenset[int]) -> None:
+        """The own state is of no use: asks these replicas for a snapshot that is no older than `floor`."""
+        self._floor, self._trusted = floor, trusted
+        self._incoming, self._incoming_from = (0, b"", b""), 0
+        self.asked_s = -1e9
+
     def tick(self) -> None:
         """Asks where something is missing and did not come by itself since the last tick."""
         node = self.node
@@ -56,12 +64,14 @@ class CatchUp:
         node = self.node
         sources = [self._incoming_from, node.target_source, node.leader, *node.others()]
         sources = [source for source in dict.fromkeys(sources) if source and source != node.id]
+        if self._trusted is not None:
+            sources = [source for source in sources if source in self._trusted]
         if not sources:
             return
         self.asked_s = node.now
         slot, _, data = self._incoming
         first = 0 if node.blank else node.applied + 1
-        node.send(sources[self.attempt % len(sources)], Fetch(first, slot, len(data)))
+        node.send(sources[self.attempt % len(sources)], Fetch(first, max(slot, self._floor), len(data)))
 
     def on_fetch(self, sender: int, message: Fetch) -> bool:
         """Answers with values or with a part of a snapshot; false where a snapshot has to be made first."""
@@ -72,7 +82,7 @@ class CatchUp:
             node.send(sender, Entries(first, node.applied, self._values(first)))
             return True
         slot = message.slot if message.slot in self.snapshots else max(self.snapshots, default=0)
-        if slot not in self.snapshots or slot < first:
+        if slot not in self.snapshots or slot < first or slot < message.slot:
             return False
         data, digest = self.snapshots[slot]
         self._served_s[slot] = node.now
@@ -108,7 +118,9 @@ class CatchUp:
     def on_part(self, sender: int, message: SnapshotPart) -> bytes | None:
         """Takes a part; the whole snapshot where it is complete and newer than the own state."""
         node = self.node
-        if message.slot <= node.applied and not node.blank:
+        if (message.slot <= node.applied and not node.blank) or message.slot < self._floor:
+            return None
+        if self._trusted is not None and sender not in self._trusted:
             return None
         slot, digest, data = self._incoming
         if (slot, digest) != (message.slot, message.digest):
@@ -125,4 +137,5 @@ class CatchUp:
         if digest_of(data) != digest:
             node.count("damaged snapshots")
             return None
+        self._floor, self._trusted = 0, None
         return data

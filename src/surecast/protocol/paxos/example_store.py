@@ -12,11 +12,18 @@ Replies begin with one byte: `+` done, `-` not found, `!` the comparison failed.
 
 from __future__ import annotations
 
+import re
 import struct
+from typing import Final
+
+from zlib_ng.zlib_ng import crc32
 
 from surecast.protocol.paxos.handler import Context
 
 __all__ = ["ExampleStore", "cas", "get", "incr", "put"]
+
+
+_WHOLE: Final = re.compile(rb"-?[0-9]{1,300}")  # no version of Python limits so few digits
 
 
 def _fields(*fields: bytes) -> bytes:
@@ -39,7 +46,7 @@ def cas(key: bytes, expected: bytes, value: bytes) -> bytes:
 
 
 def incr(key: bytes, by: int = 1) -> bytes:
-    """Adds to a number; a missing key counts as 0."""
+    """Adds to a number of at most 300 digits; a missing key counts as 0."""
     return b"i" + _fields(key, str(by).encode())
 
 
@@ -57,9 +64,20 @@ class ExampleStore:
 
     def __init__(self) -> None:
         self.pairs: dict[bytes, bytes] = {}
+        self._replies = 0
 
     def execute(self, command: bytes, context: Context) -> bytes:
         """Carries out put, get, cas or incr; anything else is answered with `?`."""
+        reply = self._execute(command)
+        self._replies = crc32(reply, self._replies)
+        return reply
+
+    def effects(self, slot: int) -> bytes:
+        """A check sum of the replies since the last call, and the number of keys."""
+        replies, self._replies = self._replies, 0
+        return struct.pack(">II", replies, len(self.pairs))
+
+    def _execute(self, command: bytes) -> bytes:
         pairs = self.pairs
         match command[:1], _split(command):
             case b"p", [key, value]:
@@ -75,10 +93,10 @@ class ExampleStore:
                 pairs[key] = value
                 return b"+"
             case b"i", [key, by]:
-                try:
-                    pairs[key] = str(int(pairs.get(key, b"0")) + int(by)).encode()
-                except ValueError:
+                before = pairs.get(key, b"0")
+                if not (_WHOLE.fullmatch(before) and _WHOLE.fullmatch(by)):
                     return b"?"
+                pairs[key] = b"%d" % (int(before) + int(by))
                 return b"+" + pairs[key]
             case _:
                 return b"?"
@@ -91,3 +109,4 @@ class ExampleStore:
         """All pairs of a snapshot."""
         fields = _split(state, 4)
         self.pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+        self._replies = 0

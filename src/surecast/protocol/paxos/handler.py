@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Context", "Handler", "InPlace"]
+__all__ = ["Context", "Handler", "InPlace", "WithEffects"]
 
 
 @dataclass(slots=True)
@@ -38,3 +38,15 @@ class InPlace(Protocol):
 
     def execute_in(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
         """Carries out the command `data[begin:end]` and answers it."""
+
+
+@runtime_checkable
+class WithEffects(Protocol):
+    """What a handler may offer so that replicas notice when they make different things of the same commands."""
+
+    def effects(self, slot: int) -> bytes:
+        """A few bytes about what changed with this instance: counts, sums, check sums. Called once after each.
+
+        They must be equal on all replicas, so nothing that only the replica of a client knows may go into them, and
+        after a restored snapshot they must go on as on the replica that it is from.
+        """

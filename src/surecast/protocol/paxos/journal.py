@@ -4,7 +4,8 @@
     Pp              the ballot it promised
     Pv SLOT BALLOT  its vote on an instance: the value
     Pk SLOT         the ballot for which it closed an instance to fast votes
-    Pc              how far it knows instances to be chosen; its votes up to there are for the chosen values
+    Pc              how far it knows instances to be chosen, and its hash of effects there; its votes up to there are
+                    for the chosen values
     Ps              its snapshot: the instance, the number of pieces
     Pd PIECE        a piece of the snapshot
 
@@ -74,9 +75,9 @@ class Journal:
         """Deletes a closing."""
         self.records.append((b"Pk" + _NUMBER.pack(slot), None))
 
-    def chosen(self, slot: int) -> None:
-        """Writes how far instances are known to be chosen."""
-        self.records.append((b"Pc", _NUMBER.pack(slot)))
+    def chosen(self, slot: int, effects: bytes) -> None:
+        """Writes how far instances are known to be chosen, and what hash of effects they led to."""
+        self.records.append((b"Pc", _NUMBER.pack(slot) + effects))
 
     def snapshot(self, slot: int, data: bytes) -> None:
         """Writes a snapshot over the earlier one, in pieces that a store takes easily."""
@@ -103,6 +104,7 @@ class Restored:
     votes: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     closed: dict[int, int] = field(default_factory=dict)
     chosen: int = 0
+    effects: bytes = b""
     snapshot_slot: int = 0
     pieces: int = 0
     snapshot: bytes = b""
@@ -126,7 +128,7 @@ def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
         elif kind == b"Pk":
             (found.closed[int.from_bytes(key[2:], "big")],) = _NUMBER.unpack(value)
         elif kind == b"Pc":
-            (found.chosen,) = _NUMBER.unpack(value)
+            (found.chosen,), found.effects = _NUMBER.unpack_from(value), value[_NUMBER.size :]
         elif kind == b"Ps":
             found.snapshot_slot, found.pieces = _SNAPSHOT.unpack(value)
         elif kind == b"Pd":

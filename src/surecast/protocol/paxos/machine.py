@@ -11,12 +11,12 @@ from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
 from surecast.protocol.paxos.batches import Segment, segments_of, stamp_of, walk
-from surecast.protocol.paxos.handler import Context, Handler, InPlace
+from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.replies import ReplyCache
 from surecast.protocol.paxos.settings import PaxosSettings
 
-__all__ = ["Answer", "Machine", "Observer"]
+__all__ = ["CHECKPOINT_EVERY", "VERIFY", "Answer", "Machine", "Observer"]
 
 Answer = tuple[int, int, bytes | None]
 """A client, its sequence number and the reply; None where the request is too old to be told new from old."""
@@ -24,13 +24,22 @@ Answer = tuple[int, int, bytes | None]
 Observer = Callable[[int, bytes, bytes], None]
 """Told of every applied instance: its number, its value, and the running hash after it."""
 
-_HEAD: Final = struct.Struct(">QQ16sIII")
+VERIFY: Final = b"verify"
+"""The command of the configuration client by which every replica hashes its whole state, at the same instance."""
+
+CHECKPOINT_EVERY: Final = 16
+_CHECKPOINTS_MAX: Final = 512
+
+_HEAD: Final = struct.Struct(">QQ16s16sIII")
 _LINK: Final = struct.Struct(">16sIQ")
 _EXPIRE_EVERY: Final = 256
 
 
 class Machine:
     """Applies chosen values in order. Two machines that applied the same values are equal in every respect.
+
+    `hash` runs over the values, and `effects` over what the handler says that it made of them; `checkpoints` are the
+    last of these by instance. `verified` is the last instance at which the whole state was hashed, and that hash.
 
     >>> from surecast.protocol.paxos.batches import join_segments, make_segment
     >>> from surecast.protocol.paxos.example_store import ExampleStore, incr
@@ -53,6 +62,11 @@ class Machine:
         self.context = Context()
         self.applied = 0
         self.hash = bytes(16)
+        self.effects = bytes(16)
+        self.checkpoints: dict[int, bytes] = {}
+        self.verified = (0, b"")
+        self._effects_of = handler.effects if isinstance(handler, WithEffects) else None
+        self._verifies = False
 
     def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
         """Applies the next value: its segments by origin and number, with the answers where `replica` is the origin."""
@@ -68,9 +82,34 @@ class Machine:
         if slot % _EXPIRE_EVERY == 0:
             self.cache.expire(context.time_us)
         self.membership.passed(slot)
+        if self._effects_of is not None:
+            self.effects = sha256(self.effects + self._effects_of(slot)).digest()[:16]
+        if self._verifies:
+            self._verify(slot)
+        if slot % CHECKPOINT_EVERY == 0:
+            self._checkpoint(slot)
         if self.observer is not None:
             self.observer(slot, value, self.hash)
         return done
+
+    def _verify(self, slot: int) -> None:
+        """Hashes the whole state, and makes it an effect, so that it is compared as all others are."""
+        self._verifies = False
+        self.verified = (slot, sha256(self.encode()).digest()[:16])
+        self.effects = sha256(self.effects + self.verified[1]).digest()[:16]
+        self._checkpoint(slot)
+
+    def _checkpoint(self, slot: int) -> None:
+        self.checkpoints[slot] = self.effects
+        if len(self.checkpoints) > _CHECKPOINTS_MAX:
+            del self.checkpoints[next(iter(self.checkpoints))]
+
+    def _configure(self, slot: int, command: bytes) -> bytes:
+        """Carries out a command of the configuration client."""
+        if command != VERIFY:
+            return self.membership.execute(slot, command)
+        self._verifies = True
+        return b"+%d" % slot
 
     def _execute(self, value: bytes, at: int, context: Context, wanted: bool) -> list[Answer] | None:
         """P2S Algorithm 1, lines 23 to 25: a new request is carried out, an old one answered from the queue."""
@@ -81,7 +120,7 @@ class Machine:
             session = sessions.get(client)
             if session is None:
                 if client == CONFIGURATION_CLIENT:
-                    answers.append((client, sequence, self.membership.execute(context.slot, value[begin:end])))
+                    answers.append((client, sequence, self._configure(context.slot, value[begin:end])))
                     continue
                 session = cache.session(client)
             session.last_us = time_us
@@ -118,13 +157,14 @@ class Machine:
     def encode(self) -> bytes:
         """A snapshot of everything; equal machines give equal bytes."""
         membership, replies, state = self.membership.encode(), self.cache.encode(), self.handler.snapshot()
-        head = _HEAD.pack(self.applied, self.context.time_us, self.hash, len(membership), len(replies), len(state))
+        sizes = len(membership), len(replies), len(state)
+        head = _HEAD.pack(self.applied, self.context.time_us, self.hash, self.effects, *sizes)
         return head + membership + replies + state
 
     def decode(self, data: bytes) -> None:
         """Replaces everything by a snapshot."""
         try:
-            applied, time_us, running, size, replies, state = _HEAD.unpack_from(data)
+            applied, time_us, running, effects, size, replies, state = _HEAD.unpack_from(data)
         except struct.error as error:
             raise PeerError(f"paxos snapshot: {error}") from error
         at = _HEAD.size
@@ -133,5 +173,7 @@ class Machine:
         self.membership = Membership.decode(data[at : at + size], self.membership.alpha)
         self.cache.decode(data[at + size : at + size + replies])
         self.handler.restore(data[at + size + replies :])
-        self.applied, self.hash = applied, running
+        self.applied, self.hash, self.effects = applied, running, effects
+        self.checkpoints = {}
+        self._verifies = False
         self.context.slot, self.context.time_us = applied, time_us

@@ -12,6 +12,7 @@ __all__ = [
     "Accept",
     "Accepted",
     "Canvass",
+    "Checkpoint",
     "Chosen",
     "Close",
     "Closed",
@@ -157,7 +158,8 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The sender lacks everything from `first` on; 0 asks for a snapshot. It has `offset` bytes of one at `slot`."""
+    """The sender lacks everything from `first` on; 0 asks for a snapshot, no older than `slot`. It has `offset` bytes
+    of the one at `slot`."""
 
     first: int
     slot: int
@@ -184,6 +186,14 @@ class SnapshotPart:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The sender's running hash of effects at an instance that it has applied."""
+
+    slot: int
+    effects: bytes
+
+
 Message: TypeAlias = (
     Heartbeat
     | Canvass
@@ -202,4 +212,5 @@ Message: TypeAlias = (
     | Fetch
     | Entries
     | SnapshotPart
+    | Checkpoint
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos.agreement import Agreement
 from surecast.protocol.paxos.ballots import owner_of
 from surecast.protocol.paxos.batches import Request, Segment, check_requests
 from surecast.protocol.paxos.catch_up import CatchUp
@@ -24,7 +25,7 @@ from surecast.protocol.paxos.handler import Handler
 from surecast.protocol.paxos.journal import Restored, read_records
 from surecast.protocol.paxos.leader import Leader, Stage
 from surecast.protocol.paxos.learner import Learner
-from surecast.protocol.paxos.machine import Answer, Machine, Observer
+from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
 from surecast.protocol.paxos.settings import PaxosSettings
@@ -76,6 +77,7 @@ class Replica:
         self.election = Election(node)
         self.catch_up = CatchUp(node)
         self.snapshots = Snapshots(node, self.catch_up)
+        self.agreement = Agreement(node, self._discard)
         self.submissions = Submissions(node, found.incarnation + 1)
         self.learner = Learner(
             node,
@@ -117,6 +119,7 @@ class Replica:
             m.Fetch: self._on_fetch,
             m.Entries: self._on_entries,
             m.SnapshotPart: self._on_part,
+            m.Checkpoint: self.agreement.on_checkpoint,
         }
 
     @staticmethod
@@ -145,6 +148,8 @@ class Replica:
         while node.applied < found.chosen and (voted := found.votes.get(node.applied + 1)) is not None:
             self.snapshots.log_bytes += len(voted[1])
             node.machine.apply(voted[1], 0)
+        if node.applied == found.chosen:
+            self.agreement.replayed(node.applied, found.effects)
         self._check_voting()
 
     # What goes in
@@ -183,6 +188,10 @@ class Replica:
         """Asks for a change of the membership: a new replica, created with this token, replaces an old one."""
         return self.submit([(CONFIGURATION_CLIENT, 0, replace_command(old, new, token))], now)
 
+    def verify(self, now: float) -> int:
+        """Asks that all replicas hash their whole state, at one instance: the reply is `+` and its number."""
+        return self.submit([(CONFIGURATION_CLIENT, 0, VERIFY)], now)
+
     def receive(self, sender: int, message: m.Message, now: float) -> None:
         """Takes a message of another replica."""
         node = self.node
@@ -200,6 +209,7 @@ class Replica:
             for other in (*node.others(), *sorted(self._strangers)):
                 node.send(other, self._heartbeat())
             self._strangers.clear()
+            self.agreement.tick()
         self.leader.tick()
         self.catch_up.tick()
         self.submissions.tick()
@@ -305,7 +315,7 @@ class Replica:
 
     def _store_chosen(self) -> None:
         self._stored_chosen = self.node.applied
-        self.node.journal.chosen(self.node.applied)
+        self.node.journal.chosen(self.node.applied, self.node.machine.effects)
 
     def _stamp_us(self) -> int:
         return max(0, int((self.node.now + self.epoch_s) * 1e6))
@@ -375,6 +385,19 @@ class Replica:
                 self.leader.step_down()
             elif added:
                 self.leader.prepare(self.election.next_ballot())
+
+    def _discard(self, majority: frozenset[int]) -> None:
+        """The state differs from that of a majority: it is replaced by theirs. Promises and votes are kept.
+
+        Until then this replica neither votes nor carries anything out. The new state must not be older: the acceptor
+        has forgotten its votes on what was applied.
+        """
+        self.node.blank = True
+        self.node.count("states discarded")
+        self._check_voting()
+        if self.leader.stage is not Stage.IDLE:
+            self.leader.step_down()
+        self.catch_up.begin_anew(self.node.applied, majority)
 
     def _stand(self) -> None:
         self.leader.prepare(self.election.next_ballot())
@@ -468,7 +491,7 @@ class Replica:
             self.leader.enqueue(Segment((data,), len(data)))
 
     def _on_fetch(self, sender: int, message: m.Fetch) -> None:
-        if not self.catch_up.on_fetch(sender, message):
+        if not self.catch_up.on_fetch(sender, message) and self.node.applied >= message.slot:
             self.snapshots.take()
             self.catch_up.on_fetch(sender, message)
 
@@ -483,6 +506,7 @@ class Replica:
             return
         before = node.machine.membership
         self.snapshots.restore(data)
+        self.agreement.restored()
         node.blank = False
         node.journal.snapshot(node.applied, data)
         node.acceptor.truncate(node.applied)

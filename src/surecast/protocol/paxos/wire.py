@@ -19,7 +19,7 @@ from surecast.protocol.paxos.batches import check_segment, check_value
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
-VERSION: Final = 4
+VERSION: Final = 5
 _Tail: TypeAlias = Literal["", "bytes", "checked", "optional", "numbers", "pieces", "votes"]
 _VOTE: Final = struct.Struct(">QQI")
 
@@ -58,6 +58,7 @@ _FORMS: Final = (
     _form(m.Fetch, "QQQ"),
     _form(m.Entries, "QQ", "pieces"),
     _form(m.SnapshotPart, "QQQ16s", "bytes"),
+    _form(m.Checkpoint, "Q16s"),
 )
 _NUMBER_OF: Final = {form.kind: number for number, form in enumerate(_FORMS)}
 
@@ -66,7 +67,7 @@ def encode(message: m.Message) -> bytes:
     """A message as bytes.
 
     >>> encode(m.Prepare(258))
-    b'\\x04\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    b'\\x05\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
     return b"".join(encode_parts(message))
 

@@ -1,0 +1,161 @@
+"""Replicas that make different things of the same log notice it, and who differs takes the majority's state."""
+
+from __future__ import annotations
+
+import pytest
+from tests.protocol.paxos.paxos_group import Group
+
+from surecast.protocol.paxos import ExampleStore
+from surecast.protocol.paxos.example_store import get, incr, put
+from surecast.protocol.paxos.machine import CHECKPOINT_EVERY
+
+
+def working(replicas: int = 3, **settings: object) -> Group:
+    group = Group(replicas, **settings)
+    group.run(2.0)
+    return group
+
+
+def write(group: Group, count: int, first: int = 1) -> None:
+    """Requests, each an instance of its own."""
+    one = group.leader.id
+    for n in range(first, first + count):
+        group.ask(one, 7, n, incr(b"k"))
+
+
+def alarms(group: Group) -> dict[int, str]:
+    return {one: replica.agreement.alarm for one, replica in group.replicas.items()}
+
+
+def discarded(group: Group) -> list[int]:
+    return [one for one, replica in group.replicas.items() if replica.node.counts.get("states discarded")]
+
+
+@pytest.mark.parametrize("variant", ["multi", "fast"])
+def test_equal_replicas_say_so(variant: str) -> None:
+    group = working(variant=variant)
+    write(group, 3 * CHECKPOINT_EVERY)
+    group.run(0.5)
+    assert not any(alarms(group).values())
+    assert all(replica.agreement.compared >= 3 * CHECKPOINT_EVERY for replica in group.replicas.values())
+    effects = {replica.node.machine.effects for replica in group.replicas.values()}
+    assert len(effects) == 1
+    assert effects != {bytes(16)}
+
+
+@pytest.mark.parametrize("which", ["leader", "follower"])
+@pytest.mark.parametrize("snapshot_every", [8, 1_000])
+def test_who_differs_from_the_majority_takes_its_state(which: str, snapshot_every: int) -> None:
+    group = working(snapshot_every=snapshot_every, log_keep=4)
+    write(group, 20)
+    wrong = group.leader.id if which == "leader" else group.followers()[0]
+    promised = group.replicas[wrong].node.acceptor.promised
+    applied = group.replicas[wrong].applied
+    group.stores[wrong].pairs[b"k"] = b"1000"  # what should not happen
+    write(group, CHECKPOINT_EVERY, first=21)
+    group.run(2.0)
+    assert discarded(group) == [wrong]
+    for each in group.replicas.values():
+        assert f"replica {wrong} differs from the majority" in each.agreement.notices[0]
+    replica = group.replicas[wrong]
+    assert not replica.node.blank
+    assert replica.node.voting
+    assert replica.node.acceptor.promised >= promised  # the acceptor has forgotten nothing
+    assert replica.applied >= applied
+    assert {store.pairs[b"k"] for store in group.stores.values()} == {b"36"}
+    write(group, CHECKPOINT_EVERY, first=100)
+    group.run(0.5)
+    assert not any(alarms(group).values())
+    assert {store.pairs[b"k"] for store in group.stores.values()} == {b"52"}
+    for each in group.replicas.values():
+        assert len(each.agreement.notices) <= 2  # said once, and not with every heartbeat
+
+
+def test_a_state_is_taken_from_the_majority_and_not_older_than_the_own() -> None:
+    group = working(5)
+    write(group, 20)
+    wrong = group.followers()[:2]
+    for one in wrong:
+        group.stores[one].pairs[b"k"] = b"1000"  # the same mistake at two of five
+    lagging = next(one for one in group.followers() if one not in wrong)
+    group.passes = lambda source, to, message: lagging not in (source, to)
+    write(group, CHECKPOINT_EVERY, first=21)
+    before = {one: group.replicas[one].applied for one in wrong}
+    group.run(0.5)
+    assert discarded(group) == []  # two of five say one thing, two another: nobody is chosen
+    assert sum("no majority agrees" in text for text in alarms(group).values()) == 4
+    group.passes = lambda source, to, message: True
+    group.run(3.0)
+    assert sorted(discarded(group)) == sorted(wrong)
+    assert all(group.replicas[one].applied >= before[one] for one in wrong)
+    assert {store.pairs[b"k"] for store in group.stores.values()} == {b"36"}
+
+
+def test_without_a_majority_all_say_so_and_nobody_is_chosen() -> None:
+    group = working(3)
+    write(group, 10)
+    for one, value in ((1, b"1000"), (2, b"2000")):
+        group.stores[one].pairs[b"k"] = value
+    write(group, CHECKPOINT_EVERY, first=11)
+    group.run(1.0)
+    assert discarded(group) == []
+    assert all("no majority agrees" in text for text in alarms(group).values())
+    assert len({store.pairs[b"k"] for store in group.stores.values()}) == 3
+
+
+def test_a_replica_that_discards_its_state_does_not_vote_until_it_has_another() -> None:
+    group = working()
+    write(group, 20)
+    wrong = group.followers()[0]
+    group.stores[wrong].pairs[b"k"] = b"1000"
+    group.passes = lambda source, to, message: type(message).__name__ != "SnapshotPart"
+    write(group, CHECKPOINT_EVERY, first=21)
+    group.run(1.0)
+    replica = group.replicas[wrong]
+    assert (replica.node.blank, replica.node.voting) == (True, False)
+    assert group.ask(group.leader.id, 7, 100, get(b"k")) == b"+36"  # the others go on
+    restarted = group.restart(wrong)  # its own store leads it to the wrong state again, or to the right one
+    group.passes = lambda source, to, message: True
+    group.run(3.0)
+    assert not restarted.node.blank
+    write(group, CHECKPOINT_EVERY, first=101)
+    group.run(1.0)
+    assert {store.pairs[b"k"] for store in group.stores.values()} == {b"52"}
+
+
+class Forgetful(ExampleStore):
+    """Makes something else of the log when it is carried out again."""
+
+    def execute(self, command, context):  # type: ignore[no-untyped-def]
+        return super().execute(incr(b"k", 2) if command == incr(b"k") else command, context)
+
+
+def test_replay_with_other_effects_is_noticed() -> None:
+    group = working()
+    write(group, 40)
+    group.run(0.5)
+    one = group.followers()[0]
+    group.stores[one] = Forgetful()
+    group.replicas[one] = group._make(one)
+    assert f"replica {one} carried out its log again" in group.replicas[one].agreement.alarm
+    other = group.restart(group.followers()[-1])
+    assert not other.agreement.alarm
+
+
+def test_the_whole_state_is_hashed_at_one_instance() -> None:
+    group = working()
+    write(group, 5)
+    group.ask(group.leader.id, 8, 1, put(b"quiet", b"1"))
+    group.replicas[group.followers()[0]].verify(group.now)
+    group.run(0.5)
+    assert len({replica.node.machine.verified for replica in group.replicas.values()}) == 1
+    assert group.replies[0, 0] == b"+%d" % group.leader.node.machine.verified[0]
+    wrong = group.followers()[0]
+    group.stores[wrong].pairs[b"quiet"] = b"2"  # nobody asks for it, so the running hash cannot know
+    write(group, 2 * CHECKPOINT_EVERY, first=6)
+    group.run(0.5)
+    assert not any(alarms(group).values())
+    group.leader.verify(group.now)
+    group.run(1.0)
+    assert discarded(group) == [wrong]
+    assert {store.pairs[b"quiet"] for store in group.stores.values()} == {b"1"}
