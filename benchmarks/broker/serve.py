@@ -16,13 +16,13 @@ import uvloop
 
 from surecast.broker.security_acl import AccessRules, parse_rule
 from surecast.broker.server import Server
-from surecast.broker.store import Operation, SqliteStore, Store
+from surecast.broker.store import Operation, SegmentStore, Store
 from surecast.broker.tcp import TcpChannel
 
 RULES = ("deny all bench/secret/#", "allow all bench/# anonymous")
 
 
-class EachAlone(SqliteStore):
+class EachAlone(SegmentStore):
     """Makes every message durable before the next one is written."""
 
     def commit(self, operations: Iterable[Operation]) -> None:
@@ -46,5 +46,5 @@ async def serve(port: int, store: Store) -> None:
 
 
 if __name__ == "__main__":
-    kind = EachAlone if sys.argv[3] == "each" else SqliteStore
+    kind = EachAlone if sys.argv[3] == "each" else SegmentStore
     uvloop.run(serve(int(sys.argv[1]), kind(Path(sys.argv[2]))))

@@ -310,7 +310,7 @@ def test_a_disk_without_room_changes_nothing(tmp_path: Path, monkeypatch: pytest
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(os, "pwritev", half)
-        with pytest.raises(StoreError, match="No space left"):
+        with pytest.raises(StoreError, match="the disk is full"):
             store.commit([(b"b", b"2")])
         monkeypatch.setattr(os, "pwritev", real)
         store.commit([(b"c", b"3")])
@@ -333,7 +333,7 @@ def test_after_a_disk_that_did_not_confirm_nothing_more_is_taken(
 
 
 def test_only_one_process_at_a_time(tmp_path: Path) -> None:
-    with SegmentStore(tmp_path), pytest.raises(StoreError, match="another process"):
+    with SegmentStore(tmp_path), pytest.raises(StoreError, match="another broker"):
         SegmentStore(tmp_path)
 
 

@@ -58,6 +58,11 @@ class MeasuredStore:
         """The present size."""
         return self._store.statistics()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the store found when it was opened, in words."""
+        return self._store.warnings
+
     def close(self) -> None:
         """Lets go of the files."""
         self._store.close()
@@ -164,6 +169,7 @@ class BrokerCollector(Collector):
             ("keys", "Records that are live.", statistics.live_keys),
             ("live_bytes", "Bytes of live records.", statistics.live_bytes),
             ("log_bytes", "Bytes that the store takes.", statistics.log_bytes),
+            ("in_doubt", "1 where commits before the start may be lost, and it cannot be told.", statistics.in_doubt),
         ):
             yield GaugeMetricFamily(f"surecast_store_{name}", text, value=value)
         buckets: list[tuple[str, float]] = []

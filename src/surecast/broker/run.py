@@ -196,6 +196,8 @@ class BrokerService:
         config = self.config
         store = MeasuredStore(open_store(config.state.folder, config.state.chosen))
         self._exit.callback(store.close)
+        for text in store.warnings:
+            self.log.warning("store", text=text)
         self._write_pid()
         self.server = server = Server(
             config.settings,

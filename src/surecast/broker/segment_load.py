@@ -18,6 +18,7 @@ in any order. They are cut away from the first one that is not whole, with a war
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -75,6 +76,10 @@ class LogReader:
 
     def read(self) -> None:
         """Reads all files; DamagedError where something is missing that was confirmed."""
+        self._check_ends(self.read_files())
+
+    def read_files(self) -> list[Path]:
+        """Reads files as far as they can be read, or may be lost; returns all of them."""
         names = sorted(self.folder.glob(f"{_PREFIX}*.log"))
         for at, path in enumerate(names):
             try:
@@ -85,7 +90,7 @@ class LogReader:
                 kept = 1 if self.files and self.files[-1].path == path else 0
                 self.beyond = names[at + kept :]
                 break
-        self._check_ends(names)
+        return names
 
     def _read_file(self, path: Path, is_last: bool) -> None:
         data = path.read_bytes()
@@ -154,6 +159,11 @@ class LogReader:
         if self.files and self.files[0].number > self.oldest:
             missing = segment_path(self.folder, self.oldest)
             raise DamagedError(missing, 0, f"the file is missing; {names[0].name} is not the beginning")
+
+    def value(self, place: int, contents: Mapping[int, bytes]) -> bytes:
+        """Returns the value at a place of the index, of the contents of files by their numbers."""
+        at = place >> SIZE_BITS & (1 << AT_BITS) - 1
+        return contents[place >> (SIZE_BITS + AT_BITS)][at : at + (place & _SIZE_MASK)]
 
     def doubt(self) -> str:
         """Returns which commits may be lost though it cannot be told, in words; nothing where all are there."""

@@ -14,6 +14,7 @@ anywhere else is not: the store then refuses to open (`segment_load`), and `segm
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -26,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
 
+from surecast.broker.private import make_private, open_private
 from surecast.broker.segment_file import (
     ENTRY_BYTES,
     HEAD_BYTES,
@@ -55,6 +57,13 @@ _SEGMENT_SHIFT: Final = AT_BITS + SIZE_BITS
 _STEP_FACTOR: Final = 4  # a commit that cleans goes through old bytes of so many times its own size,
 _STEP_BYTES: Final = 16 << 10  # and so many more
 _RETIRING_MAX: Final = 4  # files that wait for a sync before it is hurried
+_CAUSES: Final = {
+    errno.EACCES: "not writable; change the owner or the permissions of the folder and its files",
+    errno.EPERM: "not writable; change the owner or the permissions of the folder and its files",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.ENOSPC: "the disk is full; nothing was written: free some space",
+    errno.EIO: "the disk refused to read or write; nothing was committed: check the disk",
+}
 _REMEDY: Final = "restore the folder from a copy"
 
 
@@ -116,6 +125,8 @@ class SegmentStore:
         self.folder = folder
         self.cut_bytes = 0
         self.doubt = ""
+        self._cut = ""
+        self._loose = ""
         self._durability: Literal["full", "os"] = durability
         self._segment_bytes = segment_bytes
         self._slack_bytes = slack_bytes
@@ -195,6 +206,11 @@ class SegmentStore:
             len(self._index), self._live_bytes, log_bytes, len(self._segments), self._next - 1, bool(self.doubt)
         )
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was found when it was opened: commits in doubt, one that was cut off, a folder open to others."""
+        return tuple(text for text in (self.doubt, self._cut, self._loose) if text)
+
     def sync(self) -> None:
         """Brings to the disk how far the log reaches, and with durability `os` the log itself. Any thread may call."""
         number, last, left = self._next - 1, self._last, len(self._left)
@@ -270,9 +286,8 @@ class SegmentStore:
             os.ftruncate(segment.file, segment.bytes)
         except OSError:
             self._broken = f"{segment.path}: a commit was written in part ({error.strerror}); start again"
-        raise StoreError(
-            f"{segment.path}: {error.strerror}; nothing was committed: make room, then start again"
-        ) from error
+        cause = _CAUSES.get(error.errno or 0, f"{error.strerror}; nothing was committed: make room")
+        raise StoreError(f"{segment.path}: {cause}") from error
 
     def _enter(self, segment: int, at: int, pairs: dict[bytes, bytes]) -> None:
         index = self._index
@@ -319,7 +334,8 @@ class SegmentStore:
             for half in (spare, path):
                 with suppress(OSError):
                     half.unlink()
-            raise StoreError(f"{path}: {error.strerror}; nothing was committed") from error
+            cause = _CAUSES.get(error.errno or 0, f"{error.strerror}; nothing was committed")
+            raise StoreError(f"{path}: {cause}") from error
         return _Segment(path, file, salt, HEAD_BYTES)
 
     # Cleaning
@@ -405,13 +421,14 @@ class SegmentStore:
 
     def _open(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._loose = make_private(self.folder)
             self._take_lock()
             self._load()
         except OSError as error:
             self._let_go()
-            where = error.filename or self.folder
-            raise StoreError(f"{where}: {error.strerror}; the folder must be writable") from error
+            raise StoreError(
+                f"{error.filename or self.folder}: {_CAUSES.get(error.errno or 0, error.strerror)}"
+            ) from error
         except DamagedError as error:
             self._let_go()
             raise DamagedError(error.path, error.at, error.reason, self._remedy) from None
@@ -420,11 +437,13 @@ class SegmentStore:
             raise
 
     def _take_lock(self) -> None:
-        self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = open_private(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreError(f"{self.folder}: another process uses this store; give each broker its own") from None
+            raise StoreError(
+                f"{self.folder}: another broker is using this folder; stop it, or choose another folder"
+            ) from None
 
     def _load(self) -> None:
         """Reads the log, cuts away what a crash left at its end, and makes sure that the rest is on the disk."""
@@ -444,6 +463,8 @@ class SegmentStore:
         log = LogReader(self.folder, state, lost_power)
         log.read()
         self.doubt, self.cut_bytes = log.doubt(), log.torn_bytes
+        if self.cut_bytes:
+            self._cut = f"{log.files[-1].path}: commit {log.next} was cut off before it was confirmed, and is cut away"
         self._mark = self._mark or Mark(self.folder)
         self._take(log)
         self._mark.begin(self._next - 1, self._durability == "full")

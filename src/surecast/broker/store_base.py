@@ -81,6 +81,10 @@ class Store(Protocol):
     def statistics(self) -> StoreStatistics:
         """The present size."""
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was found when it was opened that somebody should know, in words."""
+
     def close(self) -> None:
         """Lets go of the files. Closing twice is harmless."""
 
@@ -95,6 +99,7 @@ class MemoryStore:
     """
 
     durability: Durability = "memory"
+    warnings: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._pairs: dict[bytes, bytes] = {}

@@ -9,15 +9,13 @@ whatever their number.
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import accumulate, pairwise
 
-__all__ = ["DELETION_BYTES", "PAIR_BYTES", "ROW_BYTES", "checksum", "pack", "split", "unpack"]
+__all__ = ["DELETION_BYTES", "PAIR_BYTES", "pack", "unpack"]
 
 PAIR_BYTES = 8  # the two lengths of a pair
 DELETION_BYTES = 4  # the length of a deleted key
-ROW_BYTES = 8 + 24  # the two numbers, and about what SQLite adds to a row
 _HEAD = struct.Struct("<II")
 
 
@@ -48,26 +46,3 @@ def unpack(row: bytes) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     parts = [row[begin:end] for begin, end in pairwise(accumulate(lengths, initial=start))]
     key_count = pair_count + deleted_count
     return list(zip(parts[:pair_count], parts[key_count:], strict=True)), parts[pair_count:key_count]
-
-
-def split(pairs: Mapping[bytes, bytes], row_bytes: int) -> Iterator[dict[bytes, bytes]]:
-    """The pairs in parts of about `row_bytes` at most; a larger pair is a part of its own.
-
-    >>> [list(part) for part in split({b"a": b"12345678", b"b": b"1", b"c": b"2"}, 20)]
-    [[b'a'], [b'b', b'c']]
-    """
-    part: dict[bytes, bytes] = {}
-    size = 0
-    for key, value in pairs.items():
-        pair_size = len(key) + len(value) + PAIR_BYTES
-        if part and size + pair_size > row_bytes:
-            yield part
-            part, size = {}, 0
-        part[key] = value
-        size += pair_size
-    yield part
-
-
-def checksum(number: int, row: bytes) -> int:
-    """CRC-32 of a row together with its number, so that a row in another's place is noticed too."""
-    return zlib.crc32(row, number & 0xFFFFFFFF)

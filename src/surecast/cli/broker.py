@@ -134,6 +134,31 @@ def listener_count(file: Path | None) -> int:
     return 1 if file is None else len(load_config(file).listeners)
 
 
+@app.command()
+def salvage(
+    folder: Annotated[Path, typer.Argument(help="Folder of a broker's state.", show_default=False)],
+) -> None:
+    """Keep what stands before the damage in a broker's state, and say what is lost.
+
+    The damaged files are set aside in the folder, never deleted. A state that is whole stays as it is.
+    """
+    from surecast.broker.store_salvage import salvage as salvaged
+
+    found = salvaged(folder)
+    if found.aside is None:
+        typer.echo(f"{folder}: not damaged, nothing was done: {found.pairs:,} records, {found.last_commit:,} commits")
+        return
+    typer.echo(f"damage: {found.reason}")
+    typer.echo(f"kept: {found.pairs:,} records, the state after commit {found.kept_commit:,}")
+    if found.moved:
+        typer.echo(f"  {found.moved:,} of them were found behind the damage, where they had been moved unchanged")
+    if found.last_commit > found.kept_commit:
+        typer.echo(f"lost: commits {found.kept_commit + 1:,} to {found.last_commit:,} at least")
+    else:
+        typer.echo("lost: no commit that is known of; what cannot be read may have held more")
+    typer.echo(f"set aside: {found.aside}")
+
+
 Port = Annotated[int, typer.Option("--port", "-p", help="Port of the broker's first listener.")]
 Folder = Annotated[Path | None, typer.Option("--folder", help="Folder of the broker's state.")]
 Socket = Annotated[Path | None, typer.Option("--socket", help="Local socket of the broker.")]

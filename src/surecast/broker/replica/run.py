@@ -44,8 +44,9 @@ def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog |
     """A node as the group's file wants it, with its store. It is not started yet."""
     spec = group.replica(replica)
     store = SegmentStore(group.folder(replica), "full" if group.sync == "majority" else "os")
-    if store.cut_bytes and log is not None:
-        log.warning("torn commit cut away", replica=replica, bytes=store.cut_bytes)
+    if log is not None:
+        for text in store.warnings:
+            log.warning("store", replica=replica, text=text)
     return ReplicaNode(
         replica,
         handler,

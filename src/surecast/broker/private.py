@@ -1,0 +1,70 @@
+"""Folders and files that only their owner can read: state, event logs, secrets, backups.
+
+What is made here has its mode from the beginning, whatever the umask: there is no moment in which others could open it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+__all__ = ["OTHERS", "make_private", "open_private", "opener"]
+
+OTHERS: Final = 0o077
+_FOLDER: Final = 0o700
+_FILE: Final = 0o600
+_OURS: Final = ("mark", "lock", "group.yaml")
+
+
+def make_private(folder: Path) -> str:
+    """Makes a folder, and those above it, for its owner only, so that they are there after a loss of power too.
+
+    A folder that is there and that others can enter is closed to them where it is empty or holds a state of surecast.
+    Another one stays as it is, and the text that is returned warns of it by name. OSError where it cannot be made.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     make_private(Path(name) / "state" / "broker")
+    ...     oct((Path(name) / "state").stat().st_mode & 0o777)
+    ''
+    '0o700'
+    """
+    missing = []
+    above = folder
+    while not above.exists():
+        missing.append(above)
+        above = above.parent
+    for each in reversed(missing):
+        each.mkdir(_FOLDER, exist_ok=True)
+        handle = os.open(each.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    found = folder.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(20, "a file, not a folder; choose another name", str(folder))
+    if missing or not found.st_mode & OTHERS:
+        return ""
+    names = [path.name for path in folder.iterdir()]
+    is_ours = not names or any(name in _OURS or name.startswith("events-") for name in names)
+    if is_ours and found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:
+        folder.chmod(_FOLDER)
+        return ""
+    return f"{folder}: other users can look into this folder; run: chmod 700 {folder}"
+
+
+def open_private(path: Path | str, flags: int) -> int:
+    """Opens a file, or makes it for its owner only; closes one that others can read to them."""
+    file = os.open(path, flags | os.O_CLOEXEC, _FILE)
+    found = os.fstat(file)
+    if found.st_mode & OTHERS and found.st_uid == os.geteuid() and stat.S_ISREG(found.st_mode):
+        os.fchmod(file, _FILE)
+    return file
+
+
+opener: Callable[[str, int], int] = open_private
+"""For `open(..., opener=opener)`."""
