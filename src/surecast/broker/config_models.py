@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema
 
+from surecast.broker.security_acl import Wildcards
 from surecast.broker.store_base import Durability
 from surecast.protocol.broker import BrokerSettings, ClientRule, Limits, LimitTable, Overflow, Overrides
 from surecast.scenario.spec.base import Name, Spec
@@ -179,6 +180,9 @@ class SecuritySpec(Spec):
     """File of access rules."""
     rules: tuple[str, ...] = ()
     """Access rules, written as in the file; they go before those of the file."""
+    wildcards: Wildcards = "deny"
+    """What becomes of a subscription to topics of which the rules allow only some: `deny` refuses it; `filter` takes \
+it, and the client gets the messages of those topics that are allowed."""
     allow_anonymous_remote: bool = False
     """Whether anybody in the network may connect without a user name; otherwise such listeners are on loopback only."""
     failures_max: Count = 20

@@ -115,7 +115,7 @@ class GroupService(BrokerService):
         """Gives the group the access rules. Without any, everybody may do everything; an empty list denies all."""
         rules = b""
         if self._access is not None:
-            rules = "\n".join(["rules", *map(format_rule, self._access.rules)]).encode()
+            rules = "\n".join([self._access.wildcards, *map(format_rule, self._access.rules)]).encode()
         self.server.set_rules(rules)
         return 0
 
@@ -130,5 +130,8 @@ def _core(settings: BrokerSettings, authorise: Authorise, observer: EventObserve
     return Broker(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
 
 
-def _rules(data: bytes) -> Authorise:
-    return AccessRules(map(parse_rule, data.decode().splitlines()[1:])).allows
+def _rules(data: bytes) -> tuple[Authorise, bool]:
+    """The rules of a RULES item. Its first line is what becomes of wildcards; it makes sure that no item is empty."""
+    wildcards, *lines = data.decode().splitlines()
+    access = AccessRules(map(parse_rule, lines), "filter" if wildcards == "filter" else "deny")
+    return access.allows, access.checks_deliveries

@@ -111,6 +111,6 @@ def prepare(config: BrokerConfig) -> Prepared:
     return Prepared(
         config,
         read_users(security.users) if security.users is not None else None,
-        AccessRules(access_rules(config)) if has_rules else None,
+        AccessRules(access_rules(config), security.wildcards) if has_rules else None,
         tuple(tls_context(listener) if listener.secure else None for listener in config.listeners),
     )

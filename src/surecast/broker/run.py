@@ -211,6 +211,7 @@ class BrokerService:
         server.authenticates = self._must_authenticate()
         self._open_listeners()
         server.start()
+        self._use_access()  # the rules may have changed while the broker was down
         return store
 
     def _open_listeners(self) -> None:
@@ -231,7 +232,7 @@ class BrokerService:
     def _use_access(self) -> int:
         """Holds clients to the access rules; how many subscriptions that ended."""
         assert isinstance(self.server, Server)
-        return self.server.revoke(self._authorise)
+        return self.server.revoke(self._authorise, self._access is not None and self._access.checks_deliveries)
 
     def _write_pid(self) -> None:
         """For tools that stop processes; the store's lock is what keeps two brokers apart."""

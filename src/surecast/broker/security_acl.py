@@ -9,7 +9,8 @@ stands for the user's name and `%c` for the client identifier. A filter with spa
 with `#` is a comment.
 
 The first rule that says something about a topic decides, and what no rule allows is denied. A subscription to many
-topics is allowed only if one rule allows all of them and no rule before it denies any.
+topics is allowed only if one rule allows all of them and no rule before it denies any. The other choice is to filter:
+such a subscription is allowed if some of its topics may be, and the client gets the messages of those that are.
 """
 
 from __future__ import annotations
@@ -19,12 +20,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from surecast.errors import ConfigurationError, FileError
 from surecast.protocol.mqtt import TopicError, validate_filter
 
-__all__ = ["AccessFileError", "AccessRules", "Rule", "covers", "format_rule", "overlaps", "parse_rule", "read_rules"]
+__all__ = [
+    "AccessFileError",
+    "AccessRules",
+    "Rule",
+    "Wildcards",
+    "covers",
+    "format_rule",
+    "overlaps",
+    "parse_rule",
+    "read_rules",
+]
+
+Wildcards: TypeAlias = Literal["deny", "filter"]
+"""What becomes of a subscription to topics of which only some are allowed."""
 
 _ACTIONS = ("publish", "subscribe", "all")
 _FORM = "write: allow|deny publish|subscribe|all FILTER [user=NAME] [client=ID] [anonymous]"
@@ -140,13 +154,25 @@ class AccessRules:
     (True, False)
     >>> rules.allows("ann", "c1", "subscribe", "plant/#")  # would include plant/secret
     False
+    >>> rules = AccessRules(rules.rules, "filter")
+    >>> rules.allows("ann", "c1", "subscribe", "plant/#"), rules.allows("ann", "c1", "receive", "plant/secret/7")
+    (True, False)
     """
 
-    def __init__(self, rules: Iterable[Rule]):
+    def __init__(self, rules: Iterable[Rule], wildcards: Wildcards = "deny"):
         self.rules = tuple(rules)
+        self.wildcards: Wildcards = wildcards
+
+    @property
+    def checks_deliveries(self) -> bool:
+        """Whether a subscription says too little, so that every delivery is checked."""
+        return self.wildcards == "filter"
 
     def allows(self, user: str, client: str, action: str, topic: str) -> bool:
-        """Whether a client may publish to a topic, or subscribe to a filter."""
+        """Whether a client may publish to a topic, subscribe to a filter, or receive the messages of a topic."""
+        # Where deliveries are checked, some topic of a filter is enough: no rule before it may deny all of them.
+        some = action == "subscribe" and self.wildcards == "filter"
+        action = "subscribe" if action == "receive" else action
         for rule in self.rules:
             if not rule.concerns(user, client, action):
                 continue
@@ -156,9 +182,9 @@ class AccessRules:
                 if not rule.allows:
                     return False
             elif rule.allows:
-                if covers(own, topic):
+                if overlaps(own, topic) if some else covers(own, topic):
                     return True
-            elif overlaps(own, topic):
+            elif covers(own, topic) if some else overlaps(own, topic):
                 return False
         return False
 

@@ -84,11 +84,11 @@ class Server(Shell):
         if self._timer is not None:
             self._timer.cancel()
 
-    def revoke(self, authorise: Authorise) -> int:
+    def revoke(self, authorise: Authorise, checks_deliveries: bool = False) -> int:
         """Forgets what clients were allowed, and ends subscriptions that they may not have any more."""
         now = time.time()
         ended = 0
-        self.broker.permissions_changed()
+        self.broker.permissions_changed(checks_deliveries)
         for session in self.broker.sessions.by_client.values():
             for key, subscription in list(session.subscriptions.items()):
                 if not authorise(session.user, session.client, "subscribe", subscription.filter):

@@ -198,11 +198,11 @@ def test_what_only_a_broker_of_its_own_can_have_is_refused(tmp_path: Path) -> No
 
 def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_for(tmp_path: Path, run: Run) -> None:
     set_password(tmp_path / "users", "ann", "secret")
-    (tmp_path / "rules").write_text("allow all home/%u/#\n")
+    (tmp_path / "rules").write_text("deny subscribe home/+/secret\nallow all home/%u/#\n")
     (tmp_path / "broker.yaml").write_text(
         "listeners: [{}, {kind: websocket, port: 0, limits: {packet_size: 5kB}}]\n"
         "limits: {unsent_size: 1MiB, publish_rate: 100/s, session_expiry: 1h}\n"
-        "security: {users: users, acl: rules}\n"
+        "security: {users: users, acl: rules, wildcards: filter}\n"
     )
     folder = tmp_path / "group"
 
@@ -219,6 +219,9 @@ def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_f
                 assert await ann.subscribe("home/ann/#", qos=1) == (1,)
                 with pytest.raises(RefusedError):
                     await ann.publish("home/bob/x", b"no", qos=1)
+                await ann.publish("home/ann/secret", b"not for subscribers", qos=1)
+                await ann.publish("home/ann/x", b"yes", qos=1)
+                assert (await ann.message()).payload == b"yes"
             health = await asyncio.to_thread(urllib.request.urlopen, f"http://{one['http']}/healthz")
             assert health.status == 200
 

@@ -38,10 +38,10 @@ SETTINGS = BrokerSettings(packet_bytes_max=4_000)
 TOPICS = ("a/b", "a/c", "long/topic/of/others")
 
 
-def rules_of(written: bytes) -> Callable[[str, str, str, str], bool]:
+def rules_of(written: bytes) -> tuple[Callable[[str, str, str, str], bool], bool]:
     """The rules name a client, and what it may not publish to."""
     name, _, topic = written.decode().partition(" ")
-    return lambda user, client, action, asked: (client, action, asked) != (name, "publish", topic)
+    return lambda user, client, action, asked: (client, action, asked) != (name, "publish", topic), False
 
 
 def limits_of(written: bytes) -> tuple[BrokerSettings, LimitTable]:

@@ -90,6 +90,7 @@ class Broker:
         self.settings = settings or BrokerSettings()
         limits = limits or LimitTable(Limits.of(self.settings))
         self.authenticates = authenticates
+        self._authorise = authorise
         self.journal = journal or Journal()
         self._watches = watches
         self.dirty: set[Connection] = set()
@@ -328,10 +329,15 @@ class Broker:
         self.incoming.rejects = limits.rejects
         self.sessions.limit_anew(limits, now)
 
-    def permissions_changed(self) -> None:
-        """Who may publish to what is to be asked anew."""
+    def permissions_changed(self, checks_deliveries: bool = False) -> None:
+        """Who may publish to what is to be asked anew; where deliveries are checked, who may receive what too."""
         for connection in self.connections.values():
             connection.allowed.clear()
+        self.routes.check_deliveries(self.may_receive if checks_deliveries else None)
+
+    def may_receive(self, session: Session, topic: str) -> bool:
+        """Whether the access rules let a session have the messages of a topic."""
+        return self._authorise(session.user, session.client, "receive", topic)
 
     def remove_subscription(self, session: Session, key: str, now: float) -> bool:
         """Ends one subscription of a session, by its filter as it was asked for; False if there is none."""

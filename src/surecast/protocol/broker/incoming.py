@@ -21,7 +21,8 @@ from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, ReasonCod
 __all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]
 
 Authorise = Callable[[str, str, str, str], bool]
-"""Whether a user (with a client identifier) may `publish` or `subscribe` to a topic or filter."""
+"""Whether a user, with a client identifier, may `publish` to a topic, `subscribe` to a filter, or `receive` what has a
+topic; the last is asked only where deliveries are checked."""
 
 _DEADLINE = "deadline-ms"
 _ALLOWED_MAX = 10_000

@@ -17,15 +17,19 @@ from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.mqtt import TopicTree, match
 from surecast.protocol.mqtt.topics import has_wildcard
 
-__all__ = ["Group", "Route", "Routes", "Share", "Tap", "Target"]
+__all__ = ["Group", "Permits", "Route", "Routes", "Share", "Tap", "Target"]
 
 Tap = Callable[[Message], None]
 """Is told of every message to some topics, after it has gone to the subscribers."""
+
+Permits = Callable[[Session, str], bool]
+"""Whether a session may get the messages of a topic."""
 
 _ROUTES_MAX: Final = 100_000
 _SCAN_MAX: Final = 1_000
 _SCANS_MAX: Final = 20
 _TOPIC_MAX: Final = 256
+_PERMITTED_MAX: Final = 100_000
 
 
 class Target:
@@ -59,14 +63,16 @@ class Target:
 class Share:
     """A shared subscription: each message goes to one of its members, in turn, to a connected one if there is one.
 
-    `turn` is the place among the members of the one that comes next.
+    `turn` is the place among the members of the one that comes next. Where `permits` is set, a member whose session may
+    not get a message's topic is passed over.
     """
 
-    __slots__ = ("_members", "_order", "turn")
+    __slots__ = ("_members", "_order", "permits", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, permits: Permits | None = None) -> None:
         self._members: dict[Session, Target] = {}
         self._order: tuple[Target, ...] = ()
+        self.permits = permits
         self.turn = 0
 
     def __bool__(self) -> bool:
@@ -96,13 +102,15 @@ class Share:
 
     def pick(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> Target | None:
         """The member whose turn it is; the turn passes to the next."""
-        members = self._order
+        members, permits = self._order, self.permits
         count = len(members)
         first = -1
         for step in range(count):
             at = (self.turn + step) % count
             target = members[at]
             if not target.plain and not wants(target.subscriptions[0], message):
+                continue
+            if permits is not None and not permits(target.session, message.topic):
                 continue
             connection = target.session.connection
             if connection is not None and not connection.congested:
@@ -298,6 +306,8 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._taps: list[tuple[str, Tap]] = []
         self._scanned = 0
+        self._permits: Permits | None = None
+        self._permitted: dict[tuple[str, str], bool] = {}
         self.contents = Contents()
         self.count = 0
 
@@ -305,6 +315,33 @@ class Routes:
         """From now on somebody is told of the messages to some topics; it costs them the short ways."""
         self._taps.append((filter, tap))
         self._forget(filter)
+
+    def check_deliveries(self, permits: Permits | None) -> None:
+        """From now on a session gets only the messages that it may have; None lets it have all that it subscribed to.
+
+        What is permitted is asked once for a session and a topic, when a route is made, until this is called again.
+        """
+        if permits is None and self._permits is None:
+            return
+        self._permits = permits
+        self._permitted.clear()
+        for share in self._shares.values():
+            share.permits = None if permits is None else self.permits
+        self._drop(list(self._routes.values()))
+
+    def permits(self, session: Session, topic: str) -> bool:
+        """Whether a session may get the messages of a topic that it subscribed to."""
+        if self._permits is None:
+            return True
+        key = (session.key, topic)
+        permitted = self._permitted.get(key)
+        if permitted is None:
+            permitted = self._permits(session, topic)
+            if len(topic) <= _TOPIC_MAX:
+                if len(self._permitted) >= _PERMITTED_MAX:
+                    self._permitted.clear()
+                self._permitted[key] = permitted
+        return permitted
 
     def find(self, topic: str) -> Route:
         """The route of a topic."""
@@ -324,7 +361,7 @@ class Routes:
             key = (subscription.share, subscription.filter)
             share = self._shares.get(key)
             if share is None:
-                share = self._shares[key] = Share()
+                share = self._shares[key] = Share(None if self._permits is None else self.permits)
                 self._tree.subscribe(subscription.filter, subscription.share, share)
                 self._forget(subscription.filter)
             share.add(session, subscription)
@@ -395,7 +432,7 @@ class Routes:
         for found in self._tree.match(topic):
             if isinstance(found, Share):
                 shares.append(found)
-            else:
+            elif self._permits is None or self.permits(found[0], topic):
                 by_session.setdefault(found[0], []).append(found[1])
         taps = [tap for wanted, tap in self._taps if match(wanted, topic)]
         route = Route(topic, [Target(session, chosen) for session, chosen in by_session.items()], shares, taps)

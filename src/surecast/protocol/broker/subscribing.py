@@ -90,7 +90,8 @@ class Subscribing:
         for subscription in wanted:
             target = Target(session, [subscription])
             for message in self._retained.matching(subscription.filter, now):
-                if self._routes.contents.wants(subscription, message):
+                is_permitted = self._routes.permits(session, message.topic)
+                if is_permitted and self._routes.contents.wants(subscription, message):
                     self._outgoing.send_retained(target, message, now, unsent > limit)
                     unsent += message.size
         connection.burst_at, connection.burst_bytes = now, unsent

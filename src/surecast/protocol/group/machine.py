@@ -221,6 +221,7 @@ class GroupMachine:
         self.rules.use(rules)
         self.rules.use_limits(limits, self.broker, self.time_us / 1e6)
         decode_state(self.broker, core)
+        self.broker.routes.check_deliveries(self.broker.may_receive if self.rules.checks_deliveries else None)
         for packed in read_texts(sources):
             head, early, numbers = read_texts(packed)
             replica, life, following = (int.from_bytes(head[at : at + 8], "big") for at in (0, 8, 16))

@@ -9,7 +9,8 @@ from surecast.protocol.broker.incoming import Authorise
 
 __all__ = ["MakeLimits", "MakeRules", "Rules"]
 
-MakeRules = Callable[[bytes], Authorise]
+MakeRules = Callable[[bytes], tuple[Authorise, bool]]
+"""Makes access rules of what was written: who may do what, and whether every delivery is checked."""
 MakeLimits = Callable[[bytes], tuple[BrokerSettings, LimitTable]]
 
 
@@ -22,6 +23,7 @@ class Rules:
         self.access = b""
         self.limits = b""
         self.authorise: Authorise = everyone
+        self.checks_deliveries = False
 
     def anew(self) -> Rules:
         """The same, with nothing in force."""
@@ -30,7 +32,9 @@ class Rules:
     def use(self, access: bytes) -> None:
         """Puts access rules in force."""
         self.access = access
-        self.authorise = self._make_rules(access) if access and self._make_rules is not None else everyone
+        self.authorise, self.checks_deliveries = everyone, False
+        if access and self._make_rules is not None:
+            self.authorise, self.checks_deliveries = self._make_rules(access)
 
     def use_limits(self, limits: bytes, broker: Broker, now: float) -> None:
         """Puts limits in force."""
@@ -40,7 +44,7 @@ class Rules:
 
     def revoke(self, broker: Broker, now: float) -> None:
         """Ends what the access rules do not allow any more."""
-        broker.permissions_changed()
+        broker.permissions_changed(self.checks_deliveries)
         for session in list(broker.sessions.by_client.values()):
             for key, subscription in list(session.subscriptions.items()):
                 if not self.authorise(session.user, session.client, "subscribe", subscription.filter):

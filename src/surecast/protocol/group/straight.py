@@ -142,7 +142,13 @@ class Straight:
         matches = broker.routes.contents.matches
         for share in route.shares:
             # Every replica comes to the same choice, without a turn that they would have to agree on.
-            able = [t for t in share.order if t.session.connection is not None and t.chosen(message, matches)]
+            able = [
+                target
+                for target in share.order
+                if target.session.connection is not None
+                and target.chosen(message, matches)
+                and broker.routes.permits(target.session, message.topic)
+            ]
             if able:
                 self._one_by_one(broker, [able[crc32(packet.payload) % len(able)]], message, now)
 
