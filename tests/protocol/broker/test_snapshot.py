@@ -66,7 +66,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
     assert set(Message.__slots__) == {
         *("number", "topic", "topic_field", "payload", "qos", "retain", "properties", "expires_at", "published_at"),
         *("publisher", "interval_end", "references"),
-        *("size", "event", "_kind", "_first", "_others"),  # follow from others, or are caches
+        *("size", "_kind", "_first", "_others"),  # follow from others, or are caches
     }
     assert set(Delivery.__slots__) == {
         *("message", "qos", "retain", "identifiers", "sequence", "identifier", "released"),
@@ -93,7 +93,15 @@ def test_nothing_of_the_state_is_forgotten() -> None:
     assert set(vars(Broker())) == {
         *("connections", "checking", "tally", "timers", "started_at", "next_connection", "identifiers_given"),
         *("routes", "retained", "incoming", "sessions", "requests"),
-        *("settings", "authenticates", "observer", "_hooks", "_watches", "_handlers"),  # given to a new one
+        *(
+            "settings",
+            "authenticates",
+            "observer",
+            "_authorise",
+            "_hooks",
+            "_watches",
+            "_handlers",
+        ),  # given to a new one
         *("journal", "dirty", "outgoing", "_subscribing", "_endings"),  # no state, or none of their own
     }
 
