@@ -164,22 +164,24 @@ class Listener:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, accepted: socket.socket, over: Callable[[], None]) -> None:
+        channel = self._channel(over)
         try:
             if self._context is None:
-                await self._server.loop.connect_accepted_socket(lambda: self._channel(over), accepted)
+                await self._server.loop.connect_accepted_socket(lambda: channel, accepted)
             else:
                 timeout_s = self._server.broker.settings.connect_timeout_s
                 await self._server.loop.connect_accepted_socket(
-                    lambda: self._channel(over), accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
+                    lambda: channel, accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
                 )
         except (OSError, asyncio.CancelledError) as error:  # SSLError is an OSError
-            over()
+            # A loop does not tell of the end of a connection whose beginning was cancelled, even if it told of that.
+            channel.connection_lost(None)
             accepted.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
             self.gate.turned_away["handshake"] += 1
 
-    def _channel(self, over: Callable[[], None]) -> asyncio.Protocol:
+    def _channel(self, over: Callable[[], None]) -> TcpChannel | WebSocketChannel:
         spec = self.spec
         identify = certificate_name if spec.use_certificate_name else None
         if spec.websocket:

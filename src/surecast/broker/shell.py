@@ -173,7 +173,7 @@ class Shell(ABC):
         for channel in late:
             channel.abort()
         while self._channels and self.loop.time() < ends + 1.0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
         return len(late)
 
     def _send(self, dirty: set[Connection]) -> None:

@@ -37,11 +37,16 @@ class TcpChannel(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._linger: asyncio.TimerHandle | None = None
+        self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up."""
         # uvloop has transports of its own kind, so this is not checked.
         self._transport = cast(asyncio.Transport, transport)
+        if self._is_lost or self._server.stopped:
+            self._is_lost = True
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=self._server.broker.settings.unsent_bytes_max)
         identity = self._identify(transport) if self._identify is not None else ""
         self._server.connected(self, Origin(self._listener, peer_name(transport.get_extra_info("peername")), identity))
@@ -52,11 +57,14 @@ class TcpChannel(asyncio.Protocol):
         self._receive(self.connection, data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is over."""
+        """The connection is over; it may have been before it was up."""
+        is_known = self._transport is not None and not self._is_lost
+        self._is_lost = True
+        self._on_lost()
         if self._linger is not None:
             self._linger.cancel()
-        self._on_lost()
-        self._server.lost(self.connection, str(error) if error is not None else "connection lost")
+        if is_known:
+            self._server.lost(self.connection, str(error) if error is not None else "connection lost")
 
     def pause_writing(self) -> None:
         """The client is too slow."""

@@ -48,6 +48,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._is_open = False
+        self._is_lost = False
         self._has_failed = False
         self._timer: asyncio.TimerHandle | None = None
         self._protocol = ServerProtocol(
@@ -61,6 +62,9 @@ class WebSocketChannel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up; the client has a limited time for its handshake."""
         self._transport = cast(asyncio.Transport, transport)
+        if self._is_lost or self._server.stopped:
+            self._transport.abort()
+            return
         settings = self._server.broker.settings
         self._transport.set_write_buffer_limits(high=settings.unsent_bytes_max)
         self._timer = self._server.loop.call_later(settings.connect_timeout_s, self.abort)
@@ -76,12 +80,14 @@ class WebSocketChannel(asyncio.Protocol):
         self._handle_events()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is over."""
+        """The connection is over; it may have been before it was up."""
+        self._is_lost = True
         if self._timer is not None:
             self._timer.cancel()
         if self._on_lost is not None:
             self._on_lost()
         if self._is_open:
+            self._is_open = False
             self._server.lost(self.connection, str(error) if error is not None else "connection lost")
 
     def pause_writing(self) -> None:
@@ -148,6 +154,9 @@ class WebSocketChannel(asyncio.Protocol):
 
     def _greet(self, request: Request) -> None:
         protocol = self._protocol
+        if self._server.stopped:
+            self.abort()
+            return
         if request.path.partition("?")[0] != self._path:
             protocol.send_response(protocol.reject(HTTPStatus.NOT_FOUND, f"MQTT is at {self._path}\n"))
             return
