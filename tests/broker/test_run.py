@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,31 @@ def test_a_request_that_is_sent_again_after_kill_9_is_published_once(start_broke
     assert broker.end(signal.SIGKILL) == -signal.SIGKILL
     again = start_broker("--folder", folder)
     asyncio.run(after(again.port))
+    assert again.end() == 0
+
+
+def test_the_wills_of_connected_clients_are_sent_after_kill_9(start_broker: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    broker = start_broker("--folder", folder)
+
+    async def before() -> None:
+        async with Client(port=broker.port, client_id="watch", clean_start=False, properties=LASTING) as watch:
+            await watch.subscribe("wills/#", qos=1)
+        async with AsyncExitStack() as stack:
+            for name in ("ann", "bob"):
+                will = Will(f"wills/{name}", name.encode(), 1)
+                await stack.enter_async_context(Client(port=broker.port, client_id=name, will=will))
+            async with Client(port=broker.port, client_id="cid", will=Will("wills/cid", b"", 1)):
+                pass
+            assert broker.end(signal.SIGKILL) == -signal.SIGKILL
+
+    async def after(port: int) -> list[bytes]:
+        async with Client(port=port, client_id="watch", clean_start=False, properties=LASTING) as watch:
+            return sorted([(await watch.message()).payload for _ in range(2)])
+
+    asyncio.run(before())
+    again = start_broker("--folder", folder)
+    assert asyncio.run(after(again.port)) == [b"ann", b"bob"]
     assert again.end() == 0
 
 

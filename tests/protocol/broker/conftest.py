@@ -302,8 +302,8 @@ class World:
             if session.persistent:
                 for delivery in deliveries:
                     references[id(delivery.message)] = references.get(id(delivery.message), 0) + 1
-                if session.will is not None and session.connection is None:
-                    references[id(session.will.message)] = references.get(id(session.will.message), 0) + 1
+            if session.will is not None:
+                assert session.will.message.references == 1, name
         retained = [broker.retained._messages.get(topic) for topic in broker.retained._messages if topic[0] != "$"]
         for message in retained:
             references[id(message)] = references.get(id(message), 0) + 1

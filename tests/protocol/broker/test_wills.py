@@ -130,6 +130,68 @@ def test_a_delayed_will_survives_a_restart(world: Any) -> None:
     assert world.disk_counts() == {"s": 3, "m": 1, "r": 1}
 
 
+def test_the_death_of_the_broker_sends_the_wills_of_connected_clients(world: Any, version: int) -> None:
+    """They had no chance to say goodbye. A session that ended with the connection had its delay with it."""
+    watch = world.client("watch", version).lasting()
+    watch.subscribe("will/#", 2)
+    world.client("clean", version).online(will=Will("will/clean", b"1", 1, True))
+    world.client("lasting", version).lasting(will=Will("will/lasting", b"2", 2))
+    said = world.client("said", version).online(will=Will("will/said", b"3", 1))
+    said.disconnect()
+    world.client("none", version).online()
+    assert world.disk_counts() == {"s": 2, "f": 1, "w": 2, "m": 2}
+    world.restart(after_s=10)
+    assert world.disk_counts() == {"s": 2, "f": 1, "m": 2, "q": 2, "r": 1}
+    watch.connect(False, **({"session_expiry_s": 100} if version == V5 else {}))
+    watch.inbox.pop(0)
+    assert sorted((m.topic, m.payload, m.qos) for m in watch.messages()) == [
+        ("will/clean", b"1", 1),
+        ("will/lasting", b"2", 2),
+    ]
+    world.restart()
+    assert watch.session.queued == 0, "once is enough"
+
+
+def test_the_death_of_the_broker_begins_the_delay(world: Any) -> None:
+    """As the loss of the connection would: the client may be back before; a session that ends sends its will."""
+    world.client("watch").lasting().subscribe("will", 1)
+    for name, expiry_s in (("back", 100), ("late", 100), ("ends", 20)):
+        will = Will("will", name.encode(), 1, properties=Properties(will_delay_s=30, message_expiry_s=500))
+        world.client(name).online(session_expiry_s=expiry_s, will=will)
+    world.client("clean").online(will=delayed(30))
+    world.restart(after_s=1_000)
+    waiting = world.broker.sessions.by_client["watch"].waiting
+    assert [d.message.payload for d in waiting] == [b"gone"]
+    world.restart(after_s=5)
+    world.client("back").online(False, session_expiry_s=100)
+    world.wait(14)
+    waiting = world.broker.sessions.by_client["watch"].waiting
+    assert len(waiting) == 1
+    world.wait(1)
+    assert [d.message.payload for d in waiting] == [b"gone", b"ends"]
+    world.wait(10)
+    assert [d.message.payload for d in waiting] == [b"gone", b"ends", b"late"]
+    world.wait(100)
+    assert len(waiting) == 3
+
+
+def test_the_will_of_a_user_is_authorised_when_it_is_sent_after_the_death_of_the_broker(make_world: Any) -> None:
+    seen = []
+
+    def authorise(user: str, client: str, action: str, topic: str) -> bool:
+        seen.append((user, client, action, topic))
+        return topic != "will/secret"
+
+    world = make_world({"authorise": authorise})
+    world.client("ann").connect(identity="ann", will=Will("will/open", b"", 1, True))
+    world.client("bob").connect(identity="bob", will=Will("will/secret", b"x", 1, True))
+    seen.clear()
+    world.restart()
+    assert sorted(seen) == [("ann", "ann", "publish", "will/open"), ("bob", "bob", "publish", "will/secret")]
+    assert world.broker.tally.unauthorised == 1
+    assert world.disk == {}
+
+
 def test_a_will_carries_its_properties(world: Any) -> None:
     """3.1.3.2: payload format, expiry, content type, response topic, correlation data and user properties, in order."""
     properties = Properties(

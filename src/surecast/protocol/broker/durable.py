@@ -5,7 +5,7 @@
     f SESSION FILTER     a subscription of it
     q SESSION SEQUENCE   a message queued for it
     p SESSION IDENTIFIER a QoS 2 message that it sent and did not release
-    w SESSION            its will, while the delay runs
+    w SESSION            the will of its client, connected or gone; of a session that ends with its connection too
     r TOPIC              a retained message
     i USER TOKEN         the outcomes of the last requests with a token
 
@@ -138,11 +138,10 @@ class Journal:
         self.records.append((b"p" + session.key_field + identifier.to_bytes(2, "big"), None))
 
     def will(self, session: Session, will: Will) -> None:
-        """Writes the will of a session whose delay runs; a will has a reference to its message."""
+        """Writes a will as it is; whoever has it has a reference to its message."""
         value = will.message.number.to_bytes(8, "big") + _WILL.pack(
             will.due_at, will.delay_s, will.lifetime_s, will.interval_s
         )
-        self.keep(will.message)
         self.records.append((b"w" + session.key_field, value))
 
     def forget_will(self, session: Session, will: Will) -> None:

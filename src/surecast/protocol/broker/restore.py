@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from surecast.protocol.broker.durable import (
     Journal,
@@ -23,7 +23,7 @@ from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import Entry, Requests
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
-from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.broker.session import Session, Subscription, split_key
 from surecast.protocol.broker.sessions import Sessions
 from surecast.protocol.broker.timers import Timers
 
@@ -74,12 +74,7 @@ class Restorer:
             self._enqueue(stored, sessions[stored.session])
         for number in self._retained_numbers:
             self._retained.restore(self._messages[number])
-        for key, value in self._wills:
-            name, will = read_will(key, value, self._messages)
-            will.message.references += 1
-            session = sessions[name]
-            session.will = will
-            self._timers.add(will.due_at, "will", session.key)
+        gone = self._restore_wills(sessions)
         for name, session in self._earlier.items():
             self._file_anew(name, session)
         self._requests.adopt(sorted(self._entries, key=lambda item: item[2].used_at))
@@ -87,6 +82,22 @@ class Restorer:
         for session in list(self._sessions.by_client.values()):
             self._start(session, now)
         self._retained.expire(now)
+        for session in gone:
+            self._sessions.send_will(session, now)
+
+    def _restore_wills(self, sessions: Mapping[str, Session]) -> list[Session]:
+        """Gives sessions their wills; those that ended with the connection, as the broker died, are returned."""
+        gone = []
+        for key, value in self._wills:
+            name, will = read_will(key, value, self._messages)
+            will.message.references += 1
+            session = sessions.get(name)
+            if session is None:
+                user, client = split_key(name)
+                session = Session(client, 0, user=user)
+                gone.append(session)
+            session.will = will
+        return gone
 
     def _read(self, key: bytes, value: bytes) -> None:
         kind = key[:1]
@@ -141,12 +152,14 @@ class Restorer:
             journal.queued(session, delivery)
         if session.will is not None:
             journal.will(session, session.will)
-            session.will.message.references -= 1  # it had its reference already
         field, size = text_field(name), 1 + len(session.key_field)
         journal.records += [(key[:1] + field + key[size:], None) for key, _ in journal.records[count:]]
 
     def _start(self, session: Session, now: float) -> None:
-        """The time without the broker counts for expiry; a client that was connected is gone since now."""
+        """The time without the broker counts for expiry; a client that was connected is gone since now, with its will.
+
+        A will is due at no time as long as its client is connected.
+        """
         if session.ends_at == math.inf and session.lifetime_s != math.inf:
             session.ends_at = now + session.lifetime_s
             self._journal.session(session)
@@ -155,3 +168,8 @@ class Restorer:
         self._outgoing.expire(session, now)
         if session.ends_at != math.inf:
             self._timers.add(session.ends_at, "session", session.key)
+        will = session.will
+        if will is not None and will.due_at == math.inf:
+            self._sessions.begin_delay(session, will, now)
+        elif will is not None:
+            self._timers.add(will.due_at, "will", session.key)

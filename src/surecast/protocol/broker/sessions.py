@@ -150,7 +150,12 @@ class Sessions:
         session.connection = connection
         session.listener = connection.origin.listener
         session.limit(self._limits_of(session), connect.properties.receive_maximum)
-        session.will = self._will(connect.will, session, now) if connect.will is not None else None
+        session.will = None
+        if connect.will is not None:
+            # It is on disk before the CONNACK is sent: should the broker die, it is all that speaks for this client.
+            session.will = self._will(connect.will, session, now)
+            self._journal.keep(session.will.message)
+            self._journal.will(session, session.will)
         connection.session = session
         if session.persistent:
             self._journal.session(session)
@@ -206,7 +211,7 @@ class Sessions:
         if self._observer is not None:
             self._observer.disconnected(session, reason, now)
         if not with_will:
-            session.will = None
+            self.cancel_will(session)
         if not session.persistent:
             self.end(session, now)
             return
@@ -214,14 +219,17 @@ class Sessions:
         self._journal.session(session)
         if session.ends_at != math.inf:
             self._timers.add(session.ends_at, "session", session.key)
-        will = session.will
-        if will is not None:
-            if will.delay_s == 0:
-                self.send_will(session, now)
-            else:
-                will.due_at = min(now + will.delay_s, session.ends_at)
-                self._journal.will(session, will)
-                self._timers.add(will.due_at, "will", session.key)
+        if session.will is not None:
+            self.begin_delay(session, session.will, now)
+
+    def begin_delay(self, session: Session, will: Will, now: float) -> None:
+        """The client of a session that goes on is gone: its will is sent now, or after the delay that it asked for."""
+        if will.delay_s == 0:
+            self.send_will(session, now)
+            return
+        will.due_at = min(now + will.delay_s, session.ends_at)
+        self._journal.will(session, will)
+        self._timers.add(will.due_at, "will", session.key)
 
     def end(self, session: Session, now: float) -> None:
         """A session is over, with all it had."""
@@ -262,7 +270,7 @@ class Sessions:
             self._tally.unauthorised += 1
 
     def cancel_will(self, session: Session) -> None:
-        """The client is back before the delay is over."""
+        """The client has said goodbye, or is back before the delay is over."""
         if session.will is not None:
             self._put_away(session, session.will)
 
@@ -296,8 +304,7 @@ class Sessions:
 
     def _put_away(self, session: Session, will: Will) -> None:
         session.will = None
-        if will.due_at != math.inf and session.persistent:
-            self._journal.forget_will(session, will)
+        self._journal.forget_will(session, will)
 
     def _forget(self, session: Session) -> None:
         """The session is not to outlive its connection any more: it leaves the disk."""
