@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -70,6 +70,17 @@ class GroupServer(Shell):
     def broker(self) -> Broker:  # type: ignore[override]
         """The core of this replica, to look at."""
         return self.machine.broker
+
+    def gauges(self) -> Iterable[tuple[str, str, float]]:
+        """Whether the replicas agree, as far as this one knows."""
+        replica = self.node.replica
+        discarded = replica.node.counts.get("states discarded", 0)
+        return (
+            ("replicas_differ", "1 while replicas are known to differ in what they made of the log.",
+             float(bool(replica.agreement.alarm))),
+            ("replica_compared_instance", "Instance at which a majority was last equal.", replica.agreement.compared),
+            ("replica_states_discarded", "Times this replica differed and took the majority's state.", discarded),
+        )  # fmt: skip
 
     def start(self) -> None:
         """Begins to take clients; the node must be running."""

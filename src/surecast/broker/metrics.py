@@ -85,6 +85,8 @@ class BrokerCollector(Collector):
         yield from self._books()
         yield from self._sizes()
         yield from self._store_figures()
+        for name, text, value in self._server.gauges():
+            yield GaugeMetricFamily(f"surecast_{name}", text, value=value)
 
     def _traffic(self) -> Iterator[Metric]:
         tally = self._server.broker.tally

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -94,6 +94,10 @@ class Shell(ABC):
         self.bytes_sent = 0
         self._checks: set[asyncio.Task[None]] = set()
         self._last_checks: dict[str, asyncio.Task[None]] = {}
+
+    def gauges(self) -> Iterable[tuple[str, str, float]]:
+        """Further figures for metrics: name, meaning, value."""
+        return ()
 
     @abstractmethod
     def connected(self, channel: Channel, origin: Origin) -> None:

@@ -165,7 +165,30 @@ def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> N
         print_json({"replicas": found})
     else:
         _print_status(found)
-    if not any(one.get("leader") for one in found):
+    if not any(one.get("leader") for one in found) or any(one.get("alarm") for one in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> None:
+    """Compare the whole state of all replicas, at one place of the log. Exit code 1 where they are not equal.
+
+    Each replica hashes all it has, which takes it as long as a snapshot.
+    """
+    import asyncio
+
+    from surecast.broker.group_config import load_broker_group
+    from surecast.broker.replica.administer import ask_verify
+    from surecast.broker.replica.standing import verdict
+    from surecast.cli.output import print_json
+
+    instance, found = asyncio.run(ask_verify(load_broker_group(_file(group))))
+    compared = verdict(instance, found)
+    if json:
+        print_json(compared.as_dict())
+    else:
+        typer.echo(str(compared))
+    if not compared.is_equal:
         raise typer.Exit(1)
 
 
@@ -297,3 +320,13 @@ def _print_status(found: list[dict[str, Any]]) -> None:
             figures = [str(one["leader"] or "none"), f"{one['applied']:,}", f"{one['behind']:,}", str(one["hash"])[:8]]
         table.add_row(str(one["replica"]), "\n".join(where), Text(state), *figures)
     console.print(table)
+    for one in found:
+        if one.get("alarm"):
+            console.print(f"ALARM at replica {one['replica']}: {one['alarm']}", markup=False, soft_wrap=True)
+        if times := one.get("counts", {}).get("states discarded"):
+            console.print(
+                f"replica {one['replica']} differed from the majority and took its state, {times} time(s) since its "
+                "start; its log says when",
+                markup=False,
+                soft_wrap=True,
+            )

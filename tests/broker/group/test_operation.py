@@ -123,6 +123,10 @@ def test_a_new_group_begins_with_the_backup_of_one_that_is_gone(tmp_path: Path, 
         found = json.loads(surecast("cluster", "status", folder, "--json"))["replicas"]
         assert len({one["leader"] for one in found}) == 1
         run(lambda: fill(spec.mqtt_addresses()))
+        assert "equal: replicas 1, 2, 3 have the same state" in surecast("cluster", "verify", folder)
+        compared = json.loads(surecast("cluster", "verify", folder, "--json"))
+        assert compared["is_equal"]
+        assert sorted(compared["hashes"]) == ["1", "2", "3"]
         assert "there is a file already" in surecast("cluster", "backup", folder, file, code=1)
         assert "has had clients already" in surecast("cluster", "restore", folder, file, code=1)
         killed = int((folder / "data" / "2" / "broker.pid").read_text())
@@ -148,6 +152,7 @@ def test_wrong_questions_are_answered_clearly(tmp_path: Path) -> None:
     assert "--replicas 3: this group has 1" in said
     assert "none.yaml" in surecast("cluster", "status", tmp_path / "none.yaml", code=1)
     assert "down:" in surecast("cluster", "status", group, code=1)
+    assert "replica 1" in surecast("cluster", "verify", group, code=1)
     assert "has no leader" in surecast("cluster", "backup", group, tmp_path / "b", code=1)
     (tmp_path / "garbage").write_bytes(b"surecast group backup 1\n{}\n")
     assert "cannot be read" in surecast("cluster", "restore", group, tmp_path / "garbage", code=1)

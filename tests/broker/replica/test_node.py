@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
 import socket
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ import pytest
 from surecast.broker.replica import Address, Place, ReplicaNode
 from surecast.broker.replica.frames import HEAD_BYTES, frame
 from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet
+from surecast.broker.run_log import BrokerLog
 from surecast.broker.segment_store import SegmentStore
 from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
@@ -489,6 +491,37 @@ def test_one_replica_alone_and_its_address(local: Local, run: Run) -> None:
         assert await group.ask(node, 1, 1, put(b"k", b"v")) == b"+"
         assert await group.ask(node, 1, 2, get(b"k")) == b"+v"
         assert node.leader == 1
+        await group.stop()
+
+    run(main)
+
+
+def test_a_replica_that_differs_says_so_and_takes_the_state_of_the_others(local: Local, run: Run) -> None:
+    async def main() -> None:
+        said = io.StringIO()
+        group = local(3, log=BrokerLog("error", stream=said))
+        for number in (1, 2, 3):
+            await group.start(number)
+        leader = await group.leader()
+        wrong = next(node for node in group.nodes.values() if node is not leader)
+        for sequence in range(1, 41):
+            if sequence == 20:
+                await group.equal()
+                wrong.handler.pairs[b"k"] = b"1000"  # a fault of the memory, say
+            await group.ask(leader, 7, sequence, incr(b"k"))
+        while not wrong.status().counts.get("states discarded") or wrong.status().blank:
+            await asyncio.sleep(0.01)
+        assert await group.ask(wrong, 8, 1, get(b"k")) == b"+40"
+        instance = await wrong.verify()
+        await group.equal()
+        assert {(node.status().verified, len(node.status().verified_hash)) for node in group.nodes.values()} == {
+            (instance, 32)
+        }
+        assert len({node.status().verified_hash for node in group.nodes.values()}) == 1
+        while any(node.status().alarm for node in group.nodes.values()):
+            await asyncio.sleep(0.01)
+        assert {node.handler.pairs[b"k"] for node in group.nodes.values()} == {b"40"}
+        assert said.getvalue().count(f"replica {wrong.id} differs from the majority") == 3
         await group.stop()
 
     run(main)

@@ -10,13 +10,13 @@ from typing import Any
 
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.client_link import ReplicaLink
-from surecast.broker.replica.client_wire import REPLACE, STATUS, STATUS_AND_STATE
+from surecast.broker.replica.client_wire import REPLACE, STATUS, STATUS_AND_STATE, VERIFY
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.group_file import GroupSpec
 from surecast.broker.replica.hello import Hello
 from surecast.errors import ConfigurationError, PeerError
 
-__all__ = ["Tell", "ask_replace", "ask_status", "await_member"]
+__all__ = ["Tell", "ask_replace", "ask_status", "ask_verify", "await_member"]
 
 Tell = Callable[[str], None]
 """Gets a line whenever something else is waited for."""
@@ -26,6 +26,7 @@ _REPLACE_S = 120.0
 _LEAST_S = 1.0
 _LATE_S = 2.0
 _POLL_S = 0.2
+_VERIFY_S = 30.0
 
 
 def _silence(line: str) -> None:
@@ -144,3 +145,30 @@ def _lacks(status: dict[str, Any]) -> str:
     if not status["voting"]:
         return f"it catches up, {behind:,} instances behind" if behind else "it has not heard of its membership yet"
     return ""
+
+
+async def ask_verify(group: GroupSpec, timeout_s: float = _VERIFY_S) -> tuple[int, list[dict[str, Any]]]:
+    """Has every replica hash its whole state at one instance; this instance, and the status of every replica then.
+
+    Those that have not come as far in time show a lower instance as `verified`. ConfigurationError where no replica
+    can be asked, or there is no majority.
+    """
+    trouble = "no replica of the file takes clients"
+    for number, address in _addresses(group).items():
+        try:
+            answer = await _ask(group, address, VERIFY, timeout_s)
+        except (OSError, PeerError) as error:
+            trouble = f"replica {number}: {error or 'no answer'}"
+            continue
+        if "instance" in answer:
+            break
+        trouble = str(answer.get("error"))
+    else:
+        raise ConfigurationError(trouble)
+    instance, until_s = int(answer["instance"]), asyncio.get_running_loop().time() + timeout_s
+    while True:
+        found = await ask_status(group)
+        late = [one for one in found if "error" not in one and one["voting"] and one["verified"] < instance]
+        if not late or asyncio.get_running_loop().time() > until_s:
+            return instance, found
+        await asyncio.sleep(_POLL_S)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
 from surecast.broker.replica.addresses import Address, parse_address
-from surecast.broker.replica.client_wire import REPLACE, REQUESTS, STATUS, STATUS_AND_STATE, pack_answers, pack_overload
+from surecast.broker.replica.client_wire import (
+    REPLACE,
+    REQUESTS,
+    STATUS,
+    STATUS_AND_STATE,
+    VERIFY,
+    pack_answers,
+    pack_overload,
+)
 from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.hello import Hello, Role, Welcome
@@ -116,9 +124,9 @@ class ClientPort:
             elif kind == STATUS:
                 self._answer(door, STATUS, self._status(door, content))
             elif kind == REPLACE and door.hello.role == "admin":
-                task = asyncio.get_running_loop().create_task(self._replace(door, content))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._begin_task(self._replace(door, content))
+            elif kind == VERIFY and door.hello.role == "admin":
+                self._begin_task(self._verify(door))
             else:
                 raise PeerError(f"client: a {door.hello.role} may not say {kind!r}")
 
@@ -169,6 +177,17 @@ class ClientPort:
         if content == STATUS_AND_STATE and door.hello.role == "admin":
             fields["state"] = blake2b(self.node.handler.snapshot(), digest_size=16).hexdigest()
         return fields
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _verify(self, door: Door) -> None:
+        try:
+            self._answer(door, VERIFY, {"instance": await self.node.verify()})
+        except SurecastError as error:
+            self._answer(door, VERIFY, {"error": str(error)})
 
     async def _replace(self, door: Door, content: bytes) -> None:
         try:

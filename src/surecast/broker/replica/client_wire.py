@@ -6,6 +6,7 @@ replica   O  requests it has no room for: sequence:8*; they are to be sent again
 client    S  asks for the status;  replica  S  JSON; an admin's `Sstate` also asks for a digest of the state
 admin     R  JSON: old, new, address, timeout_s;  replica  R  JSON: what it waits for, as often as that changes, and at
              last since, or error
+admin     V  asks that all replicas hash their whole state;  replica  V  JSON: instance, or error
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = [
     "REQUESTS",
     "STATUS",
     "STATUS_AND_STATE",
+    "VERIFY",
     "pack_answers",
     "pack_overload",
     "read_answers",
@@ -34,6 +36,7 @@ OVERLOAD: Final = b"O"
 STATUS: Final = b"S"
 STATUS_AND_STATE: Final = STATUS + b"state"
 REPLACE: Final = b"R"
+VERIFY: Final = b"V"
 _COUNT: Final = struct.Struct(">I")
 _ANSWER: Final = struct.Struct(">QI")
 _REFUSED: Final = 0xFFFFFFFF

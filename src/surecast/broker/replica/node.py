@@ -26,6 +26,7 @@ __all__ = ["REPLACE_S", "ReplicaNode"]
 _TICKS: Final = 3  # in each heartbeat
 _CLOCK_S: Final = 1.0
 _TIMER_S: Final = 0.0006
+VERIFY_S: Final = 10.0
 REPLACE_S: Final = 30.0
 """How long a replacement may take before it is given up, where nobody says otherwise."""
 
@@ -291,6 +292,19 @@ class ReplicaNode:
             raise ConfigurationError(f"replacing replica {old} by {new}: {reply[1:].decode()}")
         return int(reply[1:])
 
+    async def verify(self, timeout_s: float = VERIFY_S) -> int:
+        """Has all replicas hash their whole state; the instance at which they do. OverloadError without a majority."""
+        answered: asyncio.Future[list[Answer]] = self._loop.create_future()
+        number = self.replica.verify(time.monotonic())
+        self._done[number] = lambda answers: None if answered.done() else answered.set_result(answers)
+        self.plan_turn()
+        try:
+            async with asyncio.timeout(timeout_s):
+                [(_, _, reply)] = await answered
+        except TimeoutError:
+            raise OverloadError(f"replica {self.id}: no majority answered within {timeout_s:g} s; try again") from None
+        return int((reply or b"+0")[1:])
+
     def status(self) -> NodeStatus:
         """A look at the replica."""
         replica, node = self.replica, self.replica.node
@@ -314,6 +328,11 @@ class ReplicaNode:
             blank=node.blank,
             snapshot_bytes=snapshot_bytes,
             snapshot_size=snapshot_size,
+            effects=node.machine.effects.hex(),
+            compared=replica.agreement.compared,
+            verified=node.machine.verified[0],
+            verified_hash=node.machine.verified[1].hex(),
+            alarm=replica.agreement.alarm,
         )
 
     def announce(self, peer: Address, client: Address | None) -> None:
@@ -410,6 +429,10 @@ class ReplicaNode:
         except Exception as error:
             self.give_up(error)
             return
+        if notices := self.replica.agreement.notices:
+            for line in notices:
+                self.log.error("agreement", replica=self.id, reason=line)
+            notices.clear()
         self.plan_turn()
 
     # What the peers tell

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-__all__ = ["Standing", "standings"]
+__all__ = ["Standing", "Verdict", "standings", "verdict"]
 
 _BEHIND: Final = 1_000
 """Instances that a replica under load may be behind without being told to catch up."""
@@ -55,6 +55,8 @@ def _standing(one: dict[str, Any], answered: list[dict[str, Any]], members: tupl
         return Standing(number, "replaced", "another votes in its place; stop it", behind)
     if members and number not in members:
         return Standing(number, "joins", f"it votes after: surecast cluster replace OLD {number}", behind)
+    if one.get("blank") and one.get("counts", {}).get("states discarded"):
+        return Standing(number, "catches up", "it differed from the majority, and takes its state", behind)
     if one.get("snapshot_size"):
         done, size = one["snapshot_bytes"] / 2**20, one["snapshot_size"] / 2**20
         return Standing(number, "catches up", f"{done:.1f} of {size:.1f} MiB of a snapshot are here", behind)
@@ -75,3 +77,57 @@ def _why_down(one: dict[str, Any], answered: list[dict[str, Any]]) -> str:
     ]
     since = f"silent for {min(silent_s):,.0f} s: " if silent_s else "not heard of yet: " if answered else ""
     return f"{since}{one['error']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the replicas have one state at an instance: `hashes` by replica, and why others were not compared."""
+
+    instance: int
+    hashes: dict[int, str]
+    missing: dict[int, str]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all replicas were compared, and are equal."""
+        return len(set(self.hashes.values())) == 1 and not self.missing
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"is_equal": self.is_equal, **asdict(self)}
+
+    def __str__(self) -> str:
+        if len(set(self.hashes.values())) > 1:
+            told = "".join(f"\n  replica {one}: {told[:16]}" for one, told in self.hashes.items())
+            text = f"DIFFERENT: the replicas do not have the same state at instance {self.instance:,}{told}"
+        elif not self.missing:
+            names = ", ".join(map(str, self.hashes))
+            text = f"equal: replicas {names} have the same state at instance {self.instance:,}"
+        else:
+            names = ", ".join(map(str, self.hashes)) or "none"
+            text = f"NOT ALL COMPARED: of the replicas, {names} have the same state at instance {self.instance:,}"
+        return text + "".join(f"\n  replica {one}: not compared, {why}" for one, why in self.missing.items())
+
+
+def verdict(instance: int, found: Sequence[dict[str, Any]]) -> Verdict:
+    """Returns what the statuses of all replicas say about their states at an instance (`ask_verify`).
+
+    >>> one = {"replica": 1, "voting": True, "verified": 7, "verified_hash": "ab"}
+    >>> print(verdict(7, [one, {**one, "replica": 2}]))
+    equal: replicas 1, 2 have the same state at instance 7
+    >>> print(verdict(7, [one, {**one, "replica": 2, "verified_hash": "cd"}, {"replica": 3, "error": "no answer"}]))
+    DIFFERENT: the replicas do not have the same state at instance 7
+      replica 1: ab
+      replica 2: cd
+      replica 3: not compared, no answer
+    """
+    hashes: dict[int, str] = {}
+    missing: dict[int, str] = {}
+    for one in found:
+        if one.get("verified") == instance:
+            hashes[int(one["replica"])] = str(one["verified_hash"])
+        elif "error" in one:
+            missing[int(one["replica"])] = str(one["error"])
+        elif one["voting"]:
+            missing[int(one["replica"])] = f"it has hashed its state at instance {one['verified']:,} last; ask again"
+    return Verdict(instance, hashes, missing)

@@ -32,6 +32,9 @@ class NodeStatus:
 
     `leader` is 0 where none is known. `chosen` is the last instance known to be chosen anywhere, `applied` the last one
     carried out here; `hash` runs over all of them, so that replicas that applied equally much can be compared.
+    `effects` runs over what they changed, and replicas compare it by themselves: `compared` is the last instance at
+    which a majority was equal, and `alarm` says who differs. `verified` is the last instance at which the whole state
+    was hashed, and `verified_hash` that hash.
     `queue_bytes` are requests that wait here, of own clients and, where it leads, of all. One that is `blank` has no
     state yet; of a snapshot of `snapshot_size` bytes that comes in `snapshot_bytes` are here.
     """
@@ -52,6 +55,12 @@ class NodeStatus:
     blank: bool = False
     snapshot_bytes: int = 0
     snapshot_size: int = 0
+
+    effects: str = ""
+    compared: int = 0
+    verified: int = 0
+    verified_hash: str = ""
+    alarm: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -7,6 +7,7 @@ often the books of some sessions follow, those of all in turn. All of it is chea
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import Final
 
 from surecast.protocol.broker import Broker, Session
@@ -46,11 +47,10 @@ def effects_of(broker: Broker, slot: int) -> bytes:
 
 def _audit(broker: Broker, slot: int) -> bytes:
     """The books and queues of the sessions whose turn it is."""
-    sessions = list(broker.sessions.by_client.values())
-    if len(sessions) > _AUDITED_MAX:
-        first = slot // _AUDIT_EVERY * _AUDITED_MAX % len(sessions)
-        sessions = (sessions[first:] + sessions[:first])[:_AUDITED_MAX]
-    return b"".join(map(_books, sessions))
+    sessions = broker.sessions.by_client
+    parts = -(-len(sessions) // _AUDITED_MAX) or 1
+    first = slot // _AUDIT_EVERY % parts * _AUDITED_MAX
+    return b"".join(map(_books, islice(sessions.values(), first, first + _AUDITED_MAX)))
 
 
 def _books(session: Session) -> bytes:
