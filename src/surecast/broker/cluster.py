@@ -20,7 +20,7 @@ from surecast.broker.group_config import BrokerGroupSpec, load_broker_group
 from surecast.broker.replica.administer import ask_status
 from surecast.errors import ConfigurationError
 
-__all__ = ["LocalGroup", "stop_replicas", "write_group"]
+__all__ = ["LocalGroup", "is_running", "stop_replicas", "write_group"]
 
 _POLL_S: Final = 0.05
 
@@ -150,7 +150,7 @@ def stop_replicas(path: Path, timeout_s: float = 15.0) -> list[int]:
     stopping = []
     for one in group.replicas:
         try:
-            if not _is_running(group.folder(one.id)):
+            if not is_running(group.folder(one.id)):
                 continue  # the file of a process that died may name another one by now
             pid = int((group.folder(one.id) / "broker.pid").read_text(encoding="utf-8"))
             os.kill(pid, signal.SIGTERM)
@@ -158,14 +158,14 @@ def stop_replicas(path: Path, timeout_s: float = 15.0) -> list[int]:
             continue
         stopping.append(one.id)
     until = time.monotonic() + timeout_s
-    while any(_is_running(group.folder(number)) for number in stopping):
+    while any(is_running(group.folder(number)) for number in stopping):
         if time.monotonic() > until:
             raise ConfigurationError(f"some of the replicas {stopping} still run after {timeout_s:g} s; see their logs")
         time.sleep(_POLL_S)
     return stopping
 
 
-def _is_running(folder: Path) -> bool:
+def is_running(folder: Path) -> bool:
     """Whether a process uses the state in a folder: it has locked it then."""
     try:
         with (folder / "lock").open("rb") as lock:

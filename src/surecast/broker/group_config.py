@@ -90,6 +90,10 @@ for all."""
     zap: ZapSpec | None = None
     """The ZapViewers application; it does not run if this is left out."""
 
+    def remedy(self, number: int) -> str:
+        """Returns what to do where the state of a replica is damaged."""
+        return f"put a new replica in its place, while the others run: surecast cluster repair {number} {self._path}"
+
     def mqtt_addresses(self, but: int = 0) -> list[str]:
         """Where clients find the replicas, except one."""
         return [

@@ -458,7 +458,8 @@ class SegmentStore:
         if lost_power and not self._may_lose:
             raise StoreError(
                 f"{self.folder}: the machine started anew while this store was written without sync; it may have lost "
-                f"promises; {self._remedy}"
+                f"promises; {self._remedy}; or, if every replica of the group ended so, go on with what is left: run "
+                f"surecast broker salvage {self.folder} --last-resort"
             )
         log = LogReader(self.folder, state, lost_power)
         log.read()

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from surecast.broker.replica.addresses import STORE_KEY
 from surecast.broker.segment_file import Scan, next_entry, scan
 from surecast.broker.segment_load import LogReader, segment_number
 from surecast.broker.segment_mark import MARK_NAME, MarkState, read_mark
@@ -22,7 +23,7 @@ __all__ = ["Salvaged", "salvage"]
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What a salvage kept and gave up; `reason` is the damage, empty where there was none and nothing was done."""
+    """What a salvage kept and gave up; `reason` is the damage. Nothing was set aside where it could be opened."""
 
     reason: str
     kept_commit: int
@@ -33,21 +34,27 @@ class Salvaged:
     aside: Path | None
 
 
-def salvage(folder: Path) -> Salvaged:
+def salvage(folder: Path, last_resort: bool = False) -> Salvaged:
     """Makes a store in the folder of what can be read of it; StoreError where no store is there or it is in use.
 
-    A store that opens as it is stays as it is.
+    A store that opens as it is stays as it is. That of a replica is refused unless it is the last resort: what is
+    salvaged may lack votes that the replica gave.
     """
     names = sorted(folder.glob("segment-*.log"))
     if not names and not (folder / MARK_NAME).exists():
         raise StoreError(f"{folder}: there is no store in this folder; name the folder of a broker's state")
+    state, number, moved, last = _readable(folder, names)
+    if STORE_KEY in state and not last_resort:
+        raise StoreError(
+            f"{folder}: the state of a replica, whose promises to the others may be lost; put a new one in its place, "
+            "by surecast cluster repair; only if no majority of the group is left add --last-resort"
+        )
     try:
         with SegmentStore(folder, "full", may_lose=True, sync_every_s=0) as store:
             found = store.statistics()
-            return Salvaged("", found.commits, found.commits, found.live_keys, 0, None)
+            return Salvaged(store.doubt, found.commits, found.commits, found.live_keys, 0, None)
     except DamagedError as error:
         reason = str(error)
-    state, number, moved, last = _readable(folder, names)
     aside = _set_aside(folder, names)
     with SegmentStore(folder, "full", sync_every_s=0) as store:
         store.commit(state.items())

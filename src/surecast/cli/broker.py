@@ -137,6 +137,9 @@ def listener_count(file: Path | None) -> int:
 @app.command()
 def salvage(
     folder: Annotated[Path, typer.Argument(help="Folder of a broker's state.", show_default=False)],
+    last_resort: Annotated[
+        bool, typer.Option("--last-resort", help="Of a replica too, whose promises to its group may be lost.")
+    ] = False,
 ) -> None:
     """Keep what stands before the damage in a broker's state, and say what is lost.
 
@@ -144,9 +147,10 @@ def salvage(
     """
     from surecast.broker.store_salvage import salvage as salvaged
 
-    found = salvaged(folder)
+    found = salvaged(folder, last_resort)
     if found.aside is None:
-        typer.echo(f"{folder}: not damaged, nothing was done: {found.pairs:,} records, {found.last_commit:,} commits")
+        what = found.reason or "not damaged, nothing was done"
+        typer.echo(f"{folder}: {what}: {found.pairs:,} records, {found.last_commit:,} commits")
         return
     typer.echo(f"damage: {found.reason}")
     typer.echo(f"kept: {found.pairs:,} records, the state after commit {found.kept_commit:,}")

@@ -232,6 +232,40 @@ def replace(
 
 
 @app.command()
+def repair(
+    replica: Annotated[int, typer.Argument(help="The replica whose state is damaged or lost.", show_default=False)],
+    group: GroupFile = Path("surecast-group"),
+    start: Annotated[bool, typer.Option(help="Start the new replica; otherwise wait until you do.")] = True,
+    timeout: Annotated[str, typer.Option(help="How long it may take.", metavar="DURATION")] = "2min",
+    json: AsJson = False,
+) -> None:
+    """Put a new replica in the place of one whose state is damaged, in one step, on its machine.
+
+    The damaged state is set aside, never deleted. The new replica has a new number and the same addresses; the group's
+    file is changed, and kept as it was beside it. The command ends when the new replica votes. It stays running.
+    """
+    from surecast.broker.cluster_repair import repair_replica
+    from surecast.cli.output import errors, print_json
+
+    limit_s = seconds_of("--timeout", timeout, is_positive=True)
+    begun_s = time.monotonic()
+
+    def tell(line: str) -> None:
+        errors.print(f"{time.monotonic() - begun_s:5.1f} s  {line}", markup=False, soft_wrap=True)
+
+    done = repair_replica(_file(group), replica, starts=start, timeout_s=limit_s, tell=tell)
+    if json:
+        aside = None if done.aside is None else str(done.aside)
+        process = None if done.process is None else done.process.pid
+        print_json({"old": done.old, "new": done.new, "since": done.since, "aside": aside, "process": process})
+        return
+    typer.echo(f"repaired: replica {done.new} takes the place of {done.old}; it has the state, and votes")
+    if done.aside is not None:
+        typer.echo(f"the damaged state is kept: {done.aside}")
+    typer.echo(f"where other machines have a copy of {_file(group)}, copy it there")
+
+
+@app.command()
 def down(
     group: GroupFile = Path("surecast-group"),
     timeout: Annotated[str, typer.Option(help="How long they may take.", metavar="DURATION")] = "1min",

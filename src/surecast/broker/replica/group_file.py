@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, overload
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from surecast.broker.config_models import Count, FilePath, ListenerSpec
@@ -146,6 +146,13 @@ is with the operating systems of a majority; it survives the end of processes, a
     paxos: PaxosSpec = PaxosSpec()
     """The protocol and its limits; all replicas must be told the same."""
 
+    _path: Path | None = PrivateAttr(default=None)
+
+    def remedy(self, number: int) -> str:
+        """Returns what to do where the state of a replica is damaged."""
+        command = f"python -m surecast.broker.replica --group {self._path or 'GROUP'} --replace {number} --by NEW"
+        return f"add a new replica to the group's file, with joins: true, start it, and run: {command}"
+
     def replica(self, number: int) -> ReplicaSpec:
         """A replica by its number; ConfigurationError where the file has none."""
         for one in self.replicas:
@@ -223,6 +230,7 @@ def load_group(path: Path, spec: type[GroupSpec] = GroupSpec) -> GroupSpec:
     problems = [source.problem(place, message, hint) for place, message, hint in _findings(group)]
     if problems:
         raise GroupFileError(problems)
+    group._path = path
     return group
 
 

@@ -8,6 +8,7 @@ import importlib
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from surecast.broker.replica.client_port import ClientPort
 from surecast.broker.replica.group_file import GroupSpec, load_group
@@ -43,7 +44,8 @@ def find_handler(name: str) -> Callable[[], Handler]:
 def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog | None = None) -> ReplicaNode:
     """A node as the group's file wants it, with its store. It is not started yet."""
     spec = group.replica(replica)
-    store = SegmentStore(group.folder(replica), "full" if group.sync == "majority" else "os")
+    durability: Literal["full", "os"] = "full" if group.sync == "majority" else "os"
+    store = SegmentStore(group.folder(replica), durability, remedy=group.remedy(replica))
     if log is not None:
         for text in store.warnings:
             log.warning("store", replica=replica, text=text)

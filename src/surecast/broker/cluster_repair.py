@@ -1,0 +1,125 @@
+"""Repairs a group of which one replica has lost its state: a new replica takes its place, and fetches the state.
+
+A replica that lost part of its votes must not vote as if it had not. So its state is never mended. Its folder is set
+aside, and a replica with a new number, at the same addresses, joins in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from surecast.broker.cluster import LocalGroup, is_running
+from surecast.broker.group_config import load_broker_group
+from surecast.broker.replica.administer import Tell, ask_replace, ask_status, await_member
+from surecast.broker.security import write_private
+from surecast.errors import ConfigurationError
+
+__all__ = ["Repaired", "repair_replica"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What was done: the number of the new replica, where the state of the old one is, from where on it votes."""
+
+    old: int
+    new: int
+    aside: Path | None
+    since: int
+    process: subprocess.Popen[bytes] | None
+    """The process of the new replica; None where it was started by somebody else."""
+
+
+def repair_replica(path: Path, old: int, *, starts: bool = True, timeout_s: float = 120.0, tell: Tell) -> Repaired:
+    """Puts a new replica in the place of one whose state is damaged or lost, and waits until it votes.
+
+    The folder of the old one is set aside, the group's file is changed, and the new one is started by this call, or by
+    somebody else if `starts` is false. ConfigurationError says why it cannot be done.
+    """
+    begun_s = time.monotonic()
+    group = load_broker_group(path)
+    folder = group.folder(old)
+    if is_running(folder):
+        raise ConfigurationError(f"replica {old} is running: its state can be read; stop it first if it is to go")
+    members = _members(path, old)
+    new = max(*members, *(one.id for one in group.replicas)) + 1
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = _set_aside(folder, f"damaged-{stamp}")
+    if aside is not None:
+        tell(f"the state of replica {old} is set aside: {aside}")
+    _put_in_place(path, old, new, stamp)
+    tell(f"{path} has replica {new} in the place of {old}")
+    process = _start(path, new, tell) if starts else None
+    if not starts:
+        tell(f"waits for replica {new}; start it: surecast broker --group {path} --id {new}")
+
+    async def join() -> int:
+        spec = load_broker_group(path)
+        left_s = max(1.0, timeout_s - (time.monotonic() - begun_s))
+        since = await ask_replace(spec, old, new, timeout_s=left_s, tell=tell)
+        tell(f"agreed: replica {new} takes the place of {old} from instance {since} on")
+        left_s = max(1.0, timeout_s - (time.monotonic() - begun_s))
+        await await_member(spec, new, timeout_s=left_s, tell=tell)
+        return since
+
+    try:
+        since = asyncio.run(join())
+    except ConfigurationError as error:
+        again = f"surecast cluster replace {old} {new} {path}"
+        raise ConfigurationError(f"{error}; replica {new} is in the file: see that it runs, then run {again}") from None
+    return Repaired(old, new, aside, since, process)
+
+
+def _members(path: Path, old: int) -> list[int]:
+    """Returns the members of the group; ConfigurationError where the old one is none, or too few of them run."""
+    running = [
+        one
+        for one in asyncio.run(ask_status(load_broker_group(path)))
+        if one["replica"] != old and "error" not in one and one["voting"]
+    ]
+    members: list[int] = list(running[0]["members"]) if running else []
+    if not any(one["leader"] for one in running) or len(running) <= len(members) // 2:
+        raise ConfigurationError(
+            f"{path}: {len(running)} of the other replicas run and vote; a majority must run before one that is lost "
+            "can be replaced"
+        )
+    if old not in members:
+        raise ConfigurationError(f"replica {old} is no member of the group any more; its members are {members}")
+    return members
+
+
+def _set_aside(folder: Path, suffix: str) -> Path | None:
+    """Renames a folder; None where there is none."""
+    if not folder.exists():
+        return None
+    aside = folder.with_name(f"{folder.name}.{suffix}")
+    folder.rename(aside)
+    return aside
+
+
+def _put_in_place(path: Path, old: int, new: int, stamp: str) -> None:
+    """Writes the group's file with the new replica, at the addresses of the old one; the file as it was is kept."""
+    text = path.read_text(encoding="utf-8")
+    data: dict[str, Any] = yaml.safe_load(text)
+    entry = next(one for one in data["replicas"] if one["id"] == old)
+    rest = {name: value for name, value in entry.items() if name not in ("id", "joins", "data")}
+    data["replicas"] = [one for one in data["replicas"] if one["id"] != old] + [{"id": new, "joins": True, **rest}]
+    if "data" in entry:
+        data["replicas"][-1]["data"] = entry["data"]
+    write_private(path.with_name(f"{path.name}.before-{stamp}"), text)
+    write_private(path, yaml.safe_dump(data, sort_keys=False))
+
+
+def _start(path: Path, new: int, tell: Tell) -> subprocess.Popen[bytes]:
+    """Starts the new replica as a process that stays."""
+    group = LocalGroup(path)
+    group.start(new)
+    process = group.processes[new]
+    tell(f"replica {new} is process {process.pid}, its log is {path.parent / f'{new}.log'}")
+    return process
