@@ -226,6 +226,9 @@ class LimitsSpec(Spec):
     """Topic filters in one SUBSCRIBE or UNSUBSCRIBE."""
     subscriptions: Count = _DEFAULTS.subscriptions_max
     """Subscriptions of one session."""
+    filter_constraints: Count = _DEFAULTS.filter_constraints_max
+    """Constraints in the content filters of one session, those of all its subscriptions together; each may cost time \
+for every message."""
     publish_rate: Rate = _DEFAULTS.publish_rate_per_s
     """Messages that a client may publish, on average, in bursts of up to a second's worth; a client that is faster \
 has to wait. `0/s` is no limit."""
@@ -260,6 +263,7 @@ has to wait. `0/s` is no limit."""
             user_properties_max=self.user_properties,
             packet_filters_max=self.packet_filters,
             subscriptions_max=self.subscriptions,
+            filter_constraints_max=self.filter_constraints,
             publish_rate_per_s=self.publish_rate,
             join_probability=self.join_probability,
             sessions_max=self.sessions,

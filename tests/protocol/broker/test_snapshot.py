@@ -61,7 +61,15 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("client", "user", "listener", "serial", "lifetime_s", "ends_at", "expiry_check_at", "bytes_queued"),
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
         *("subscriptions", "received", "inflight", "waiting", "resend"),
-        *("key", "key_field", "bytes_max", "short_max", "routes", "groups"),  # follow from others, or are caches
+        *(
+            "key",
+            "key_field",
+            "bytes_max",
+            "short_max",
+            "routes",
+            "groups",
+            "filter_constraints",
+        ),  # follow from others, or are caches
     }
     assert set(Message.__slots__) == {
         *("number", "topic", "topic_field", "payload", "qos", "retain", "properties", "expires_at", "published_at"),

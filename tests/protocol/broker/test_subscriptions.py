@@ -324,3 +324,38 @@ def test_version_311_clients_next_to_content_filters(world: Any) -> None:
     old.subscribe("a", 1)
     world.client("pub", V311).online().publish("a", b"1", 1)
     assert (old.payloads(), new.payloads()) == ([b"1"], [])
+
+
+def wide(count: int, name: str = "n") -> tuple[tuple[str, str], ...]:
+    """A content filter with so many constraints."""
+    return (("filter", " and ".join(f"{name}{at} > 0" for at in range(count))),)
+
+
+def test_a_content_filter_has_a_bounded_number_of_constraints(world: Any) -> None:
+    sub = world.client("sub").online()
+    assert sub.subscribe("t", 1, user=wide(100)).reasons == (1,)
+    for too_much in (wide(101), wide(1, "n" * 256), wide(1_500)):
+        answer = sub.subscribe("u", 1, user=too_much, check=False)
+        assert answer.reasons == (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,)
+        assert "at most" in (answer.properties.reason_string or "")
+    assert "u" not in sub.session.subscriptions
+    assert sub.subscribe("u", 1, user=(("filter", " and ".join(["n > 0"] * 500)),)).reasons == (1,)  # one constraint
+    assert sub.session.filter_constraints == 101
+
+
+def test_the_content_filters_of_a_session_cost_a_bounded_time(make_world: Any) -> None:
+    world = make_world(filter_constraints_max=10)
+    sub, other = world.client("sub").lasting(), world.client("other").online()
+    assert [sub.subscribe(f"t/{n}", 1, user=wide(4), check=False).reasons[0] for n in range(3)] == [1, 1, 0x97]
+    assert world.broker.tally.limited["filter_constraints"] == 1
+    assert other.subscribe("t/0", 1, user=wide(10)).reasons == (1,)  # each session has its own
+    sub.subscribe("t/0", 1, user=wide(6))  # in the place of the one before
+    assert sub.subscribe("t/2", 1, user=wide(1), check=False).reasons == (ReasonCode.QUOTA_EXCEEDED,)
+    sub.subscribe("t/2", 1)  # without a filter it costs nothing
+    sub.unsubscribe("t/1")
+    assert sub.session.filter_constraints == 6
+    sub.subscribe("t/3", 1, user=wide(4))
+    world.restart()
+    sub.lasting()
+    assert sub.session.filter_constraints == 10
+    assert sub.subscribe("t/4", 1, user=wide(1), check=False).reasons == (ReasonCode.QUOTA_EXCEEDED,)

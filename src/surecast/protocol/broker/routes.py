@@ -14,6 +14,7 @@ from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.filters import Filter
 from surecast.protocol.mqtt import TopicTree, match
 from surecast.protocol.mqtt.topics import has_wildcard
 
@@ -354,9 +355,9 @@ class Routes:
         session.subscriptions[subscription.key] = subscription
         self.count += before is None
         if subscription.content is not None:
-            self.contents.add(subscription.content)
+            self._file(session, subscription.content)
         if before is not None and before.content is not None:
-            self.contents.remove(before.content)
+            self._unfile(session, before.content)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares.get(key)
@@ -412,7 +413,7 @@ class Routes:
     def _take(self, session: Session, subscription: Subscription) -> None:
         self.count -= 1
         if subscription.content is not None:
-            self.contents.remove(subscription.content)
+            self._unfile(session, subscription.content)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares[key]
@@ -425,6 +426,14 @@ class Routes:
             self._tree.unsubscribe(subscription.filter, session)
             # Only routes that lead to the session can change.
             self._forget(subscription.filter, session.routes)
+
+    def _file(self, session: Session, content: Filter) -> None:
+        session.filter_constraints += len(content.constraints)
+        self.contents.add(content)
+
+    def _unfile(self, session: Session, content: Filter) -> None:
+        session.filter_constraints -= len(content.constraints)
+        self.contents.remove(content)
 
     def _make(self, topic: str) -> Route:
         by_session: dict[Session, list[Subscription]] = {}

@@ -82,7 +82,8 @@ class Session:
     `serial` tells sessions of one key apart. `lifetime_s` says how long it outlives its connection (infinite: for
     ever); `ends_at` is when, once nobody is connected. `received` holds the identifiers of QoS 2 messages that the
     client sent and did not release yet. `resend` holds what is in flight and must be sent again to this connection, as
-    soon as its window allows. Nothing that waits expires before `expiry_check_at`. `limits` were found when the client
+    soon as its window allows. Nothing that waits expires before `expiry_check_at`. `filter_constraints` counts
+    those of its content filters. `limits` were found when the client
     connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than `short_max` messages
     are in flight, no limit of their number is near.
     """
@@ -95,6 +96,7 @@ class Session:
         "connection",
         "ends_at",
         "expiry_check_at",
+        "filter_constraints",
         "groups",
         "inflight",
         "key",
@@ -140,6 +142,7 @@ class Session:
         self.short_max = 0
         self.next_identifier = 0
         self.next_sequence = 0
+        self.filter_constraints = 0
         self.will: Will | None = None
         self.books = Books()
         self.warned = False

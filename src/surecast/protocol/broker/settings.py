@@ -63,6 +63,8 @@ class BrokerSettings:
     """Topic filters in one SUBSCRIBE or UNSUBSCRIBE."""
     subscriptions_max: int = 10_000
     """Subscriptions of one session."""
+    filter_constraints_max: int = 4_000
+    """Constraints in the content filters of one session, those of all its subscriptions together."""
     join_probability: float = 1.0
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
     publish_rate_per_s: float = 0.0

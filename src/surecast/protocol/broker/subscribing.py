@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
 from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.incoming import Authorise, ViolationError
 from surecast.protocol.broker.observer import Observer, Tally
@@ -34,6 +35,7 @@ __all__ = ["Subscribing"]
 
 _CONTENT = "filter"
 _CONTENT_MAX = 10_000
+_CONSTRAINTS_MAX = 100
 _NEW_ONLY = 1
 _NEVER = 2
 
@@ -138,6 +140,9 @@ class Subscribing:
             len(session.subscriptions) >= session.limits.subscriptions_max
         ):
             return ReasonCode.QUOTA_EXCEEDED, None
+        if content is not None and not self._has_room(session, request.filter, content):
+            self._tally.limited["filter_constraints"] += 1
+            return ReasonCode.QUOTA_EXCEEDED, None
         subscription = Subscription(
             topic_filter, request.qos, request.no_local, request.retain_as_published, identifier, share, content, text
         )
@@ -149,6 +154,13 @@ class Subscribing:
         handling = request.retain_handling
         follows = not share and handling != _NEVER and (new or handling != _NEW_ONLY)
         return ReasonCode(request.qos), subscription if follows else None
+
+    def _has_room(self, session: Session, key: str, content: Filter) -> bool:
+        """Whether a session may have one more content filter, in the place of the one that it has under this key."""
+        before = session.subscriptions.get(key)
+        freed = len(before.content.constraints) if before is not None and before.content is not None else 0
+        wanted = session.filter_constraints - freed + len(content.constraints)
+        return wanted <= self.settings.filter_constraints_max
 
     @staticmethod
     def _answer(connection: Connection, packet: Suback | Unsuback, text: str = "") -> None:
@@ -171,4 +183,10 @@ def _content_filter(properties: Properties) -> tuple[Filter | None, str]:
     text = " and ".join(texts)
     if len(text) > _CONTENT_MAX:
         raise ConfigurationError(f"{len(text)} characters; at most {_CONTENT_MAX} are taken")
-    return parse(text), text
+    content = parse(text)
+    if len(content.constraints) > _CONSTRAINTS_MAX:
+        raise ConfigurationError(f"{len(content.constraints)} attributes; at most {_CONSTRAINTS_MAX} are taken")
+    longest = max((len(name) for name, _ in content.constraints), default=0)
+    if longest > ATTRIBUTE_NAME_MAX:
+        raise ConfigurationError(f"the name of an attribute has {longest} characters, at most {ATTRIBUTE_NAME_MAX}")
+    return content, text

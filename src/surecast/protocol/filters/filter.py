@@ -88,8 +88,9 @@ class Filter:
         """
         if not self.satisfiable or (self.class_name is not None and self.class_name != event.class_name):
             return False
+        get = event.get
         for name, constraint in self.constraints:
-            value = event.get(name)
+            value = get(name)
             if value is None or not constraint.holds(value):
                 return False
         return True
