@@ -51,7 +51,7 @@ def mosquitto_pub(*arguments: str | Path) -> None:
 
 
 @needs_mosquitto
-@pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
+@pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 def test_mosquitto_clients(live_broker: Any, certificates: Any, version: str, secure: bool) -> None:
     where: list[str | Path] = ["-V", version, "-p", str(live_broker.tls_port if secure else live_broker.port)]

@@ -37,9 +37,11 @@ from surecast.broker.metrics import BrokerCollector, metrics_text
 from surecast.broker.security import Authenticator
 from surecast.broker.shell import Shell
 from surecast.protocol.broker import Connection, Session
+from surecast.protocol.mqtt import V5, V31, V311
 
 __all__ = ["Admin"]
 
+_VERSIONS = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 _LIMIT = 1_000
 _LIMIT_MAX = 10_000
 _Answer = Callable[[Request], Response]
@@ -259,7 +261,7 @@ def _client(connection: Connection) -> dict[str, Any]:
         "user": connection.user or None,
         "address": connection.origin.peer,
         "listener": connection.origin.listener,
-        "version": "5.0" if connection.version_5 else "3.1.1",
+        "version": _VERSIONS[connection.connect.version] if connection.connect is not None else None,
         "connected_s": round(time.time() - connection.connected_at, 3),
         "silent_s": round(time.time() - connection.heard_at, 3),
         "queued": session.queued,

@@ -54,7 +54,7 @@ Password = Annotated[
 ]
 KeepAlive = Annotated[int, typer.Option("-k", "--keepalive", min=0, max=65_535, help="Keep-alive, seconds.")]
 KeepSession = Annotated[bool, typer.Option("-c", "--disable-clean-session", help="Keep the session; needs -i.")]
-Version = Annotated[str, typer.Option("-V", "--protocol-version", help="5 or 311.")]
+Version = Annotated[str, typer.Option("-V", "--protocol-version", help="5, 311 or 31.")]
 WillTopic = Annotated[str | None, typer.Option(help="Topic of the will.")]
 WillPayload = Annotated[str, typer.Option(help="Payload of the will.")]
 WillQos = Annotated[int, typer.Option(min=0, max=2, help="QoS of the will.")]
@@ -109,13 +109,14 @@ class ClientOptions:
         from dataclasses import replace
 
         from surecast.client import Client, tls_context
-        from surecast.protocol.mqtt import V5, V311, Will
+        from surecast.protocol.mqtt import V5, V31, V311, Will
 
-        if self.version not in ("5", "mqttv5", "311", "3.1.1", "mqttv311"):
-            raise ConfigurationError(f"-V {self.version}: write 5 or 311")
-        version = V5 if "5" in self.version else V311
+        levels = {"5": V5, "311": V311, "3.1.1": V311, "31": V31, "3.1": V31}
+        version = levels.get(self.version.removeprefix("mqttv"))
+        if version is None:
+            raise ConfigurationError(f"-V {self.version}: write 5, 311 or 31")
         if self.properties and version != V5:
-            raise ConfigurationError("-D: properties are of MQTT 5 only; leave out -V 311")
+            raise ConfigurationError(f"-D: properties are of MQTT 5 only; leave out -V {self.version}")
         if self.keep_session and not self.client_id:
             raise ConfigurationError("-c: a session that is kept needs a client identifier; name one with -i")
         secure = self.tls or self.cafile is not None or self.cert is not None

@@ -22,7 +22,21 @@ from surecast.client import Client, RefusedError
 from surecast.client.group import GroupClient, split_address
 from surecast.client.replicated import dial
 from surecast.client.sync import SyncGroupClient
-from surecast.protocol.mqtt import V5, V311, Disconnect, Properties, ReasonCode, Will
+from surecast.protocol.mqtt import (
+    V5,
+    V31,
+    V311,
+    Connack,
+    Disconnect,
+    Properties,
+    Puback,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+    Will,
+)
 
 Run = Callable[..., Any]
 SURECAST = Path(sys.executable).parent / "surecast"
@@ -75,6 +89,26 @@ def test_a_second_connection_takes_the_session_over_at_another_replica(group: Lo
             assert (await first.connect("twin", properties=LASTING)).reason is ReasonCode.SUCCESS
             assert (await second.connect("twin", clean_start=False)).session_present
             assert (await first.get(Disconnect)).reason is ReasonCode.SESSION_TAKEN_OVER
+
+    run(main)
+
+
+def test_a_client_of_mqtt_31_moves_too(group: LocalGroup, run: Run) -> None:
+    """Its session, its flags and its CONNACK are those of its version at every replica."""
+
+    async def main() -> None:
+        for number in (0, 1, 2):
+            async with await Raw.open(group.addresses[number], V31) as old, at(group, 3 - number) as new:
+                assert await old.connect("old31", clean_start=False) == Connack(False)
+                if number == 0:
+                    old.send(Subscribe(1, (Subscription("secret/31", 1), Subscription("open/31", 1))))
+                    assert (await old.get(Suback)).reasons == (1, 1)
+                await new.publish("open/31", b"%d" % number, qos=1)
+                message = await old.get(Publish)
+                assert message.payload == b"%d" % number
+                old.send(Puback(message.packet_id))
+                old.send(Disconnect())
+                await old.rest()
 
     run(main)
 

@@ -6,6 +6,7 @@ import pytest
 
 from surecast.protocol.mqtt import (
     V5,
+    V31,
     V311,
     Auth,
     Connack,
@@ -44,6 +45,14 @@ GOLDEN: list[tuple[str, int, str, Packet]] = [
         f"10 24 {MQTT} 04 ce 000a 0001 63  0003 612f62 0002 6869  0004 75736572 0006 736563726574",
         Connect("c", True, 10, "user", b"secret", Will("a/b", b"hi", 1), version=V311),
     ),
+    (
+        "3.1 section 3.1: the name MQIsdp",
+        V31,
+        "10 26 0006 4d5149736470 03 ce 000a 0001 63  0003 612f62 0002 6869  0004 75736572 0006 736563726574",
+        Connect("c", True, 10, "user", b"secret", Will("a/b", b"hi", 1), version=V31),
+    ),
+    ("3.1 section 3.2", V31, "20 02 00 02", Connack(False, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)),
+    ("3.1 section 3.9", V31, "90 03 000a 01", Suback(10, (ReasonCode.GRANTED_QOS_1,))),
     ("3.1.1 section 3.1: the least", V311, f"10 0c {MQTT} 04 02 0000 0000", Connect(version=V311)),
     (
         "5.0 section 3.1.2, example: flags CE, keep alive 10, session expiry 10",

@@ -14,7 +14,7 @@ import pickle
 
 import pytest
 
-from surecast.protocol.mqtt import V5, V311, Decoder, MalformedPacket, PacketError, ProtocolError, Side
+from surecast.protocol.mqtt import V5, V31, V311, Decoder, MalformedPacket, PacketError, ProtocolError, Side
 
 M = "0004 4d515454"
 MALFORMED, PROTOCOL, VERSION, CLIENT_ID, NAME, FILTER, LARGE = 0x81, 0x82, 0x84, 0x85, 0x90, 0x8F, 0x95
@@ -51,7 +51,16 @@ TO_SERVER: list[tuple[str, int | None, str, int]] = [
     ("MQTT-3.1.2-1", FIRST, "10 0c 0004 4d515455 04 02 0000 0000", VERSION),
     ("MQTT-3.1.2-1, empty", FIRST, "10 08 0000 04 02 0000 0000", VERSION),
     ("MQTT-3.1.2-2, level 6", FIRST, f"10 0c {M} 06 02 0000 0000", VERSION),
-    ("MQTT-3.1.2-2, MQTT 3.1", FIRST, "10 0e 0006 4d5149736470 03 02 0000 0000", VERSION),
+    ("MQTT-3.1.2-2, MQTT 3.1.1 by the name of 3.1", FIRST, "10 0e 0006 4d5149736470 04 02 0000 0000", VERSION),
+    ("MQTT-3.1.2-2, MQTT 3.1 by the name of 3.1.1", FIRST, f"10 0c {M} 03 02 0000 0000", VERSION),
+    (
+        "3.1 section 3.1, a password and no user name",
+        FIRST,
+        "10 11 0006 4d5149736470 03 42 0000 0001 61 0000",
+        MALFORMED,
+    ),
+    ("3.1 section 2.1, QoS 3", V31, "36 05 0001 61 0001", MALFORMED),
+    ("3.1, the packets of 5.0", V31, "f0 00", PROTOCOL),
     ("MQTT-3.1.2-3", FIRST, f"10 0c {M} 04 03 0000 0000", MALFORMED),
     ("MQTT-3.1.2-3 in 5.0", FIRST, f"10 0d {M} 05 03 0000 00 0000", MALFORMED),
     ("MQTT-3.1.2-11", FIRST, f"10 0d {M} 05 0a 0000 00 0000", MALFORMED),
@@ -231,7 +240,8 @@ def test_is_refused(side: Side, statement: str, version: int | None, written: st
     ("written", "version"),
     [
         ("10 0c 0004 4d515455 04 02 0000 0000", None),
-        ("10 0e 0006 4d5149736470 03 02 0000 0000", 3),
+        ("10 0e 0006 4d5149736470 03 03 0000 0000", 3),
+        ("10 0e 0006 4d5149736470 04 02 0000 0000", 4),
         (f"10 0c {M} 06 02 0000 0000", 6),
         (f"10 0d {M} 05 03 0000 00 0000", 5),
         (f"10 0f {M} 04 42 0000 0000 0001 61", 4),

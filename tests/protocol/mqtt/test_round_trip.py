@@ -385,9 +385,9 @@ def test_what_cannot_be_sent_is_refused(packet: Packet, problem: str) -> None:
 
 
 def test_versions_that_are_not_known_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="version 3"):
-        encode(Pingreq(), 3)
-    with pytest.raises(ConfigurationError, match=r"3\.1\.1 has no AUTH"):
+    with pytest.raises(ConfigurationError, match="version 2"):
+        encode(Pingreq(), 2)
+    with pytest.raises(ConfigurationError, match="no AUTH"):
         encode(Auth(), V311)
     with pytest.raises(ConfigurationError, match="password without a user name"):
         encode(Connect(password=b"", version=V311), V311)

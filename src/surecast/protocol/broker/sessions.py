@@ -21,6 +21,7 @@ from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import (
     V5,
+    V31,
     V311,
     Connack,
     Connect,
@@ -84,6 +85,8 @@ class Sessions:
         assigned = ""
         client = connect.client_id
         if not client:
+            if connect.version == V31:
+                raise RefusalError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 asks for a client identifier")
             if connect.version == V311 and not connect.clean_start:
                 raise RefusalError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a lasting session needs an identifier")
             client = assigned = self._unused_identifier(connection.user)
@@ -184,7 +187,7 @@ class Sessions:
 
     def _lifetime_s(self, connect: Connect) -> float:
         """How long the session outlives its connection."""
-        if connect.version == V311:
+        if connect.version != V5:
             asked = 0.0 if connect.clean_start else math.inf
         else:
             expiry = connect.properties.session_expiry_s or 0
@@ -321,7 +324,7 @@ class Sessions:
         assert session is not None
         settings, limits = self.settings, session.limits
         if not connection.version_5:
-            return encode(Connack(present), V311)
+            return encode(Connack(present and connect.version != V31), V311)  # 3.1 has no word for it
         asked = connect.properties.session_expiry_s or 0
         granted = FOR_EVER if session.lifetime_s == math.inf else int(session.lifetime_s)
         properties = Properties(

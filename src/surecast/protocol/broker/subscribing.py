@@ -18,6 +18,7 @@ from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.filters import Filter, parse
 from surecast.protocol.mqtt import (
     V5,
+    V31,
     V311,
     Properties,
     ReasonCode,
@@ -79,6 +80,9 @@ class Subscribing:
             reasons_given.append(reason)
             if retained_for is not None:
                 wanted.append(retained_for)
+        if connection.connect is not None and connection.connect.version == V31:
+            # It has no code for a failure; as with Mosquitto, the client is told that all is well, and gets nothing.
+            reasons_given = [ReasonCode(request.qos) for request in packet.subscriptions]
         self._answer(connection, Suback(packet.packet_id, tuple(reasons_given)))
         if wanted and len(self._retained):
             self._send_retained(connection, session, wanted, now)

@@ -1,4 +1,4 @@
-"""The wire format of MQTT 3.1.1 and 5.0: packets, the way between them and bytes, and topics.
+"""The wire format of MQTT 3.1, 3.1.1 and 5.0: packets, the way between them and bytes, and topics.
 
 >>> decoder = Decoder(max_packet_size=1_000_000)
 >>> decoder.feed(encode(Connect("thermometer", keep_alive_s=60), V5))
@@ -13,6 +13,7 @@ from surecast.protocol.mqtt.encode import encode, encode_properties, encode_publ
 from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import (
     V5,
+    V31,
     V311,
     Auth,
     Connack,
@@ -57,6 +58,7 @@ __all__ = [
     "ALLOWED_REASONS",
     "NO_PROPERTIES",
     "V5",
+    "V31",
     "V311",
     "AckRun",
     "Auth",

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from surecast.protocol.mqtt.errors import PacketError
 from surecast.protocol.mqtt.packets import (
     V5,
+    V31,
     V311,
     Auth,
     Connack,
@@ -78,9 +79,10 @@ def _connect(reader: Reader, first: int) -> Connect:
     at = reader.position
     level = reader.byte("the protocol level")
     try:
-        if name == b"MQIsdp" or level not in (V311, V5):
+        if level not in ((V31,) if name == b"MQIsdp" else (V311, V5)):
             problem = (
-                f"the protocol is {name.decode()} level {level}; MQTT levels 4 (3.1.1) and 5 (5.0) are spoken here"
+                f"the protocol is {name.decode()} level {level}; MQTT levels 4 (3.1.1) and 5 (5.0) and MQIsdp level 3 "
+                "(3.1) are spoken here"
             )
             raise reader.forbidden(problem, at, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
         reader.settings = replace(reader.settings, version=level)
@@ -103,8 +105,11 @@ def _connect_content(reader: Reader, version: int) -> Connect:
         _check_authentication(reader, properties)
     client_id = reader.text("the client identifier", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     will = _will(reader, flags, version) if flags & 0x04 else None
-    username = reader.text("the user name") if flags & 0x80 else None
-    password = reader.binary("the password") if flags & 0x40 else None
+    # In MQTT 3.1 the length of the packet takes precedence over these flags (section 3.1 there).
+    given = flags if version != V31 or reader.left else 0
+    username = reader.text("the user name") if given & 0x80 else None
+    given = given if version != V31 or reader.left else 0
+    password = reader.binary("the password") if given & 0x40 else None
     return Connect(client_id, bool(flags & 0x02), keep_alive_s, username, password, will, properties, version)
 
 
@@ -116,7 +121,7 @@ def _check_connect_flags(reader: Reader, flags: int, version: int, at: int) -> N
         problem = "the QoS of the will is 3"
     elif not flags & 0x04 and flags & 0x38:
         problem = "there is a QoS or retain flag of a will, but no will"
-    elif version == V311 and flags & 0xC0 == 0x40:
+    elif version != V5 and flags & 0xC0 == 0x40:
         problem = "there is a password without a user name"
     if problem:
         raise reader.malformed(problem, at)
@@ -184,7 +189,7 @@ def _raw_properties(reader: Reader, begin: int) -> bytes:
 def _acknowledgement(kind: type[A]) -> Callable[[Reader, int], A]:
     def read(reader: Reader, first: int) -> A:
         packet_id = reader.packet_id()
-        if reader.settings.version == V311 or not reader.left:
+        if reader.settings.version != V5 or not reader.left:
             return kind(packet_id)
         reason = _reason(reader)
         return kind(packet_id, reason, read_properties(reader, first >> 4) if reader.left else NO_PROPERTIES)
@@ -215,7 +220,7 @@ def _subscription(reader: Reader, filter: str) -> Subscription:
     if options & 3 == 3:
         problem = "the QoS of a subscription is 3"
         raise reader.forbidden(problem, at) if version == V5 else reader.malformed(problem, at)
-    if version == V311:
+    if version != V5:
         return Subscription(filter, options)
     if options & 0x30 == 0x30:
         raise reader.forbidden("the retain handling is 3", at)
@@ -230,7 +235,7 @@ def _suback(reader: Reader, first: int) -> Suback:
     if not reader.left:
         raise reader.forbidden("there is no reason code")
     reasons = tuple(_reason(reader) for _ in range(reader.left))
-    if reader.settings.version == V311 and any(reason > 2 and reason != 0x80 for reason in reasons):
+    if reader.settings.version != V5 and any(reason > 2 and reason != 0x80 for reason in reasons):
         raise reader.forbidden("a return code is none of 0, 1, 2 and 0x80", reader.end - len(reasons))
     return Suback(packet_id, reasons, properties)
 
@@ -250,7 +255,7 @@ def _unsubscribe(reader: Reader, first: int) -> Unsubscribe:
 
 def _unsuback(reader: Reader, first: int) -> Unsuback:
     packet_id = _nonzero_id(reader)
-    if reader.settings.version == V311:
+    if reader.settings.version != V5:
         return Unsuback(packet_id)
     properties = read_properties(reader, first >> 4)
     if not reader.left:
@@ -259,7 +264,7 @@ def _unsuback(reader: Reader, first: int) -> Unsuback:
 
 
 def _disconnect(reader: Reader, first: int) -> Disconnect:
-    if reader.settings.version == V311 or not reader.left:
+    if reader.settings.version != V5 or not reader.left:
         return Disconnect()
     reason = _reason(reader)
     at = reader.position

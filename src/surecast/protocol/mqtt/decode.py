@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body
 from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
-from surecast.protocol.mqtt.packets import V5, V311, Connect, Packet, PacketType, Publish, publish_from_wire
+from surecast.protocol.mqtt.packets import V5, V31, V311, Connect, Packet, PacketType, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
@@ -77,8 +77,8 @@ class Decoder:
         max_filters: int = MAX_FILTERS,
         strict_text: bool = True,
     ):
-        if version not in (None, V311, V5) or (version is None and side == "client"):
-            raise ConfigurationError(f"a {side}'s decoder cannot read version {version}; the levels are 4 and 5")
+        if version not in (None, V31, V311, V5) or (version is None and side == "client"):
+            raise ConfigurationError(f"a {side}'s decoder cannot read version {version}; the levels are 3, 4 and 5")
         self.version = version
         self._side: Side = side
         self._max_size = max_packet_size
@@ -310,9 +310,12 @@ def _first_bytes(side: Side, version: int | None) -> frozenset[int]:
     if version is None:
         return frozenset({PacketType.CONNECT << 4})
     never = _SENT_BY_SERVER_ONLY | {PacketType.CONNECT} if side == "server" else set(_SENT_BY_CLIENT_ONLY)
-    if version == V311:
+    if version != V5:
         never |= {PacketType.AUTH} if side == "server" else {PacketType.AUTH, PacketType.DISCONNECT}
     others = set(PacketType) - never - {PacketType.PUBLISH}
+    if version == V31:
+        # Its flags are not used, or mark a PUBREL, SUBSCRIBE or UNSUBSCRIBE that is sent again (section 2.1 there).
+        return frozenset(kind << 4 | flags for kind in others for flags in range(16)) | frozenset(_PUBLISH_FLAGS)
     return frozenset(kind << 4 | _FLAGS.get(kind, 0) for kind in others) | frozenset(_PUBLISH_FLAGS)
 
 
@@ -322,15 +325,15 @@ def _unexpected(first: int, side: Side, version: int | None) -> PacketError:
     name = _NAMES.get(kind, "packet of type 0")
     if kind == 0:
         return ProtocolError(name, 0, "this type is forbidden")
-    if kind == PacketType.AUTH and version == V311:
-        return ProtocolError(name, 0, "MQTT 3.1.1 does not have this packet")
+    if kind == PacketType.AUTH and version in (V31, V311):
+        return ProtocolError(name, 0, "MQTT 3.1 and 3.1.1 do not have this packet")
     if version is None and kind != PacketType.CONNECT:
         return ProtocolError(name, 0, "the first packet of a connection must be CONNECT")
     if version is not None and kind == PacketType.CONNECT and side == "server":
         return ProtocolError(name, 0, "this is the second CONNECT of the connection")
     if side == "server" and kind in _SENT_BY_SERVER_ONLY:
         return ProtocolError(name, 0, "a client does not send this packet")
-    if side == "client" and (kind in _SENT_BY_CLIENT_ONLY or (kind == PacketType.DISCONNECT and version == V311)):
+    if side == "client" and (kind in _SENT_BY_CLIENT_ONLY or (kind == PacketType.DISCONNECT and version != V5)):
         return ProtocolError(name, 0, "a server does not send this packet")
     if kind == PacketType.PUBLISH:
         problem = "the QoS is 3" if flags & 6 == 6 else "a message of QoS 0 is marked as a duplicate"

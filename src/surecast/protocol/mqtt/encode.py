@@ -12,6 +12,7 @@ from typing import Any, Final
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.packets import (
     V5,
+    V31,
     V311,
     Auth,
     Connack,
@@ -39,19 +40,22 @@ from surecast.protocol.mqtt.wire import Reader, Settings, binary_bytes, text_byt
 
 __all__ = ["encode", "encode_properties", "encode_publish", "passed_on_properties"]
 
+_VERSIONS: Final = (V31, V311, V5)
 _FIRST: Final = [bytes((n,)) for n in range(256)]
 _SIZES: Final = {Kind.FLAG: 1, Kind.BYTE: 1, Kind.TWO: 2, Kind.FOUR: 4}
 _CHANGED_BY_SERVER: Final = {"message_expiry_s", "topic_alias", "subscription_ids"}
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """A packet's bytes in the given protocol version, `V311` or `V5`.
+    """A packet's bytes in the given protocol version, `V31`, `V311` or `V5`.
 
     >>> encode(Puback(7), V311).hex(), encode(Puback(7, ReasonCode.NOT_AUTHORIZED), V5).hex()
     ('40020007', '4003000787')
     """
-    if version not in (V311, V5):
-        raise ConfigurationError(f"version {version} of MQTT is not known; the levels are 4 (3.1.1) and 5 (5.0)")
+    if version not in _VERSIONS:
+        raise ConfigurationError(
+            f"version {version} of MQTT is not known; the levels are 3 (3.1), 4 (3.1.1) and 5 (5.0)"
+        )
     return _ENCODERS[type(packet)](packet, version)
 
 
@@ -165,7 +169,7 @@ def _packet(first: int, *parts: bytes) -> bytes:
 
 
 def _with_length(properties: Properties, place: int, version: int) -> bytes:
-    if version == V311:
+    if version != V5:
         return b""
     encoded = encode_properties(properties, place)
     return variable_bytes(len(encoded)) + encoded
@@ -186,8 +190,8 @@ def _checked_qos(qos: int) -> int:
 def _connect(packet: Connect, version: int) -> bytes:
     if packet.version != version:
         raise ConfigurationError(f"a CONNECT for version {packet.version} is to be sent as version {version}")
-    if version == V311 and packet.password is not None and packet.username is None:
-        raise ConfigurationError("MQTT 3.1.1 has no password without a user name")
+    if version != V5 and packet.password is not None and packet.username is None:
+        raise ConfigurationError("before MQTT 5.0 there is no password without a user name")
     flags = packet.clean_start << 1 | (packet.username is not None) << 7 | (packet.password is not None) << 6
     parts = [text_bytes(packet.client_id, "the client identifier")]
     if packet.will is not None:
@@ -197,7 +201,8 @@ def _connect(packet: Connect, version: int) -> bytes:
         parts.append(text_bytes(packet.username, "the user name"))
     if packet.password is not None:
         parts.append(binary_bytes(packet.password, "the password"))
-    head = b"\0\4MQTT" + bytes((version, flags)) + _number(packet.keep_alive_s, 2, "the keep alive")
+    name = b"\0\6MQIsdp" if version == V31 else b"\0\4MQTT"
+    head = name + bytes((version, flags)) + _number(packet.keep_alive_s, 2, "the keep alive")
     return _packet(0x10, head, _with_length(packet.properties, PacketType.CONNECT, version), *parts)
 
 
@@ -208,7 +213,7 @@ def _will(will: Will, version: int) -> Iterable[bytes]:
 
 
 def _connack(packet: Connack, version: int) -> bytes:
-    if version == V311:
+    if version != V5:
         return _packet(0x20, bytes((packet.session_present, connack_return_code(packet.reason))))
     head = _FIRST[packet.session_present] + _reason("CONNACK", packet.reason)
     return _packet(0x20, head, _with_length(packet.properties, PacketType.CONNACK, version))
@@ -235,7 +240,7 @@ def _acknowledgement(packet: Puback | Pubrec | Pubrel | Pubcomp, version: int) -
 
 def _outcome(reason: ReasonCode, properties: Properties, kind: PacketType, version: int) -> bytes:
     """Reason code and properties, in the shortest form that says them."""
-    if version == V311:
+    if version != V5:
         return b""
     encoded = encode_properties(properties, kind)
     code = _reason(kind.name, reason)
@@ -255,7 +260,7 @@ def _subscribe(packet: Subscribe, version: int) -> bytes:
 
 def _options(wanted: Subscription, version: int) -> bytes:
     qos = _checked_qos(wanted.qos)
-    if version == V311:
+    if version != V5:
         return _FIRST[qos]
     if wanted.retain_handling not in (0, 1, 2):
         raise ConfigurationError(f"the retain handling is {wanted.retain_handling}; it must be 0, 1 or 2")
@@ -265,7 +270,7 @@ def _options(wanted: Subscription, version: int) -> bytes:
 def _suback(packet: Suback, version: int) -> bytes:
     if not packet.reasons:
         raise ConfigurationError("a SUBACK must have at least one reason code")
-    if version == V311:
+    if version != V5:
         codes = bytes(suback_return_code(reason) for reason in packet.reasons)
     else:
         codes = b"".join(_reason("SUBACK", reason) for reason in packet.reasons)
@@ -282,7 +287,7 @@ def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
 
 
 def _unsuback(packet: Unsuback, version: int) -> bytes:
-    if version == V311:
+    if version != V5:
         return _packet(0xB0, _packet_id(packet.packet_id))
     if not packet.reasons:
         raise ConfigurationError("an UNSUBACK must have at least one reason code")
@@ -296,8 +301,8 @@ def _disconnect(packet: Disconnect, version: int) -> bytes:
 
 
 def _auth(packet: Auth, version: int) -> bytes:
-    if version == V311:
-        raise ConfigurationError("MQTT 3.1.1 has no AUTH")
+    if version != V5:
+        raise ConfigurationError("before MQTT 5.0 there is no AUTH")
     return _packet(0xF0, _outcome(packet.reason, packet.properties, PacketType.AUTH, version))
 
 

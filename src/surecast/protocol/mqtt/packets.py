@@ -1,4 +1,4 @@
-"""The control packets of MQTT 3.1.1 and 5.0 as immutable values, the same for both versions.
+"""The control packets of MQTT 3.1, 3.1.1 and 5.0 as immutable values, the same for all versions.
 
 Version 3.1.1 has no properties and few reason codes: its packets have `NO_PROPERTIES`, and its return codes are read
 as the reason codes of 5.0 and written back as the nearest return code.
@@ -15,6 +15,7 @@ from surecast.protocol.mqtt.reasons import ReasonCode
 
 __all__ = [
     "V5",
+    "V31",
     "V311",
     "Auth",
     "Connack",
@@ -37,6 +38,9 @@ __all__ = [
     "Will",
     "publish_from_wire",
 ]
+
+V31: Final = 3
+"""The protocol level of MQTT 3.1, whose protocol name is `MQIsdp`; on the wire it is nearly 3.1.1."""
 
 V311: Final = 4
 """The protocol level of MQTT 3.1.1."""
