@@ -22,7 +22,6 @@ import base64
 import binascii
 import hmac
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from http import HTTPStatus
@@ -146,7 +145,7 @@ class Admin:
         return Response(200, metrics_text(self._collector), "text/plain; version=0.0.4; charset=utf-8")
 
     def _status(self, request: Request) -> Response:
-        broker = self._server.broker
+        broker, now = self._server.broker, self._server.time_s()
         tally, books, store = broker.tally, broker.books(), self._server.store
         statistics = store.statistics()
         sessions = broker.sessions.by_client
@@ -155,7 +154,7 @@ class Admin:
                 "name": self._name,
                 "version": __version__,
                 "ready": self._is_ready(),
-                "uptime_s": round(time.time() - (broker.started_at or time.time()), 3),
+                "uptime_s": round(now - (broker.started_at or now), 3),
                 "durability": store.durability,
                 "folder": None if self._state_folder is None else str(self._state_folder),
                 "listeners": [
@@ -184,17 +183,18 @@ class Admin:
         )
 
     def _clients(self, request: Request) -> Response:
+        now = self._server.time_s()
         open_ones = [c for c in self._server.broker.connections.values() if c.session is not None]
         limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
         found = sorted(open_ones, key=lambda c: c.connected_at)[:limit]
-        return json_response({"total": len(open_ones), "clients": [_client(connection) for connection in found]})
+        return json_response({"total": len(open_ones), "clients": [_client(each, now) for each in found]})
 
     def _sessions(self, request: Request) -> Response:
-        broker = self._server.broker
+        broker, now = self._server.broker, self._server.time_s()
         broker.routes.settle()
         limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
         sessions = sorted(broker.sessions.by_client.values(), key=lambda s: (-s.queued, s.client))
-        return json_response({"total": len(sessions), "sessions": [_session(each) for each in sessions[:limit]]})
+        return json_response({"total": len(sessions), "sessions": [_session(each, now) for each in sessions[:limit]]})
 
     def _kick(self, request: Request) -> Response:
         client, user = request.query.get("client", ""), request.query.get("user")
@@ -253,7 +253,7 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
     return min(int(text), most)
 
 
-def _client(connection: Connection) -> dict[str, Any]:
+def _client(connection: Connection, now: float) -> dict[str, Any]:
     session = connection.session
     assert session is not None
     return {
@@ -262,20 +262,20 @@ def _client(connection: Connection) -> dict[str, Any]:
         "address": connection.origin.peer,
         "listener": connection.origin.listener,
         "version": _VERSIONS[connection.connect.version] if connection.connect is not None else None,
-        "connected_s": round(time.time() - connection.connected_at, 3),
-        "silent_s": round(time.time() - connection.heard_at, 3),
+        "connected_s": round(now - connection.connected_at, 3),
+        "silent_s": round(now - connection.heard_at, 3),
         "queued": session.queued,
         "congested": connection.congested,
     }
 
 
-def _session(session: Session) -> dict[str, Any]:
+def _session(session: Session, now: float) -> dict[str, Any]:
     return {
         "client": session.client,
         "user": session.user or None,
         "connected": session.connection is not None,
         "persistent": session.persistent,
-        "ends_in_s": None if math.isinf(session.ends_at) else round(max(0.0, session.ends_at - time.time()), 1),
+        "ends_in_s": None if math.isinf(session.ends_at) else round(max(0.0, session.ends_at - now), 1),
         "subscriptions": len(session.subscriptions),
         "inflight": len(session.inflight),
         "waiting": len(session.waiting),

@@ -13,8 +13,9 @@ from surecast.broker.event_log import Started
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.group_admin import AdminPort
 from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, load_broker_group, pack_limits
+from surecast.broker.group_metrics import GroupCollector
 from surecast.broker.group_server import GroupServer
-from surecast.broker.metrics import MeasuredStore
+from surecast.broker.metrics import BrokerCollector, MeasuredStore
 from surecast.broker.replica import make_node
 from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
@@ -60,6 +61,9 @@ class GroupService(BrokerService):
         self.replica = replica
         self._applications = tuple(applications)
         self._port: AdminPort | None = None
+
+    def _make_collector(self, store: MeasuredStore) -> BrokerCollector:
+        return GroupCollector(self.server, store, self.listeners, self._gate)
 
     def _started(self) -> Started:
         group = self.group

@@ -3,6 +3,9 @@
 A turn: whatever clients and other replicas sent goes in; what clients sent becomes commands for the group, at once or,
 where this replica leads, when it can be proposed; the replica says and stores what it must; and what the commands that
 were carried out have to say to clients is sent.
+
+Two kinds of time: what concerns one connection of this replica (keep-alive, patience, the gate) goes by a timer of this
+machine, which nobody sets; what is in the state goes by the group's time. The machine's clock alone decides nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.group import Edge, GroupMachine, Item
+from surecast.protocol.group.edge import Member
 from surecast.protocol.mqtt import ReasonCode
 from surecast.protocol.paxos import Request
 
@@ -82,6 +86,11 @@ class GroupServer(Shell):
             ("replica_states_discarded", "Times this replica differed and took the majority's state.", discarded),
         )  # fmt: skip
 
+    def time_s(self) -> float:
+        """The group's time; the own clock while that is not known."""
+        time_s = self.node.time_s()
+        return super().time_s() if time_s is None else time_s
+
     def start(self) -> None:
         """Begins to take clients; the node must be running."""
         self._loop = asyncio.get_running_loop()
@@ -101,7 +110,7 @@ class GroupServer(Shell):
         self.node.before_turn.append(self._submit)
         self.node.on_turn = self._end_turn
         self.node.on_failed = self._fail
-        self.node.on_aside = lambda content: self.edge.straight.receive(content, time.time())
+        self.node.on_aside = lambda content: self.edge.straight.receive(content, time.monotonic())
         self.is_started = True
         self._tick()
         self.turn()
@@ -113,7 +122,7 @@ class GroupServer(Shell):
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self.edge.send_away(time.time(), ReasonCode.USE_ANOTHER_SERVER)
+        self.edge.send_away(time.monotonic(), ReasonCode.USE_ANOTHER_SERVER)
         self._end_turn()
         self.turn()
 
@@ -125,26 +134,31 @@ class GroupServer(Shell):
 
     def connected(self, channel: Channel, origin: Origin) -> None:
         """A transport is up."""
-        channel.connection = self.edge.open(origin, time.time())
+        channel.connection = self.edge.open(origin, time.monotonic())
         self._channels[channel.connection] = channel
         self.node.replica.hurried = True
 
     def _receive(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in this turn."""
-        edge, now = self.edge, time.time()
+        edge, now = self.edge, time.monotonic()
         edge.receive(connection, data, now)
         if edge.bytes_waiting > _WAITING_BYTES_MAX:
             self._pause(connection)
-        elif connection.pace is not None and connection.pace.hold_until > now:
-            self._hold(connection, connection.pace.hold_until - now)
+        elif connection.pace is not None and (wait_s := self._wait_s(connection, connection.pace.hold_until, now)) > 0:
+            self._hold(connection, wait_s)
         self.node.plan_turn()
+
+    def _wait_s(self, connection: Connection, hold_until: float, now: float) -> float:
+        """How long not to read a client that is too fast: the gate goes by a timer, the group by its own time."""
+        is_in_group = isinstance(connection, Member) and bool(connection.local)
+        return hold_until - (self.time_s() if is_in_group else now)
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
         if self._rest and connection in self._channels:
             self._take_rest(self._channels[connection])
         if self._channels.pop(connection, None) is not None:
-            self.edge.lost(connection, time.time(), reason)
+            self.edge.lost(connection, time.monotonic(), reason)
             self.turn()
 
     def set_congested(self, connection: Connection, congested: bool) -> None:
@@ -190,7 +204,7 @@ class GroupServer(Shell):
             edge.outbox.clear()
         if edge.is_ready and (self._stopped or not self.node.collects(edge.bytes_ready)):
             client = self.node.id << 48 | edge.life
-            commands += [(client, sequence, command) for sequence, command in edge.take(time.time())]
+            commands += [(client, sequence, command) for sequence, command in edge.take(time.monotonic())]
         if commands:
             try:
                 self.node.submit(commands)
@@ -239,19 +253,18 @@ class GroupServer(Shell):
 
     def _checked(self, connection: Connection, user: str | None) -> None:
         if user is None:
-            self.edge.refuse(connection, time.time())
+            self.edge.refuse(connection, time.monotonic())
         else:
-            self.edge.admit(connection, user, time.time())
+            self.edge.admit(connection, user, time.monotonic())
 
     def _tick(self) -> None:
         """Sees to silent clients, timers of the state that are due, and replicas that are gone."""
         self._timer = self.loop.call_later(_TICK_S, self._tick)
-        now = time.time()
+        now = time.monotonic()
         self.edge.tick(now)
         self.node.replica.hurried = bool(self._channels)
         if self.node.leads:
-            is_silent = now - self.machine.time_us / 1e6 > _APPLICATION_S
-            if self.machine.next_timer() <= now or (self.machine.applications and is_silent):
+            if (time_s := self.node.time_s()) is not None and self._is_due(time_s):
                 self.edge.control(Item.TICK)
             self._watch_replicas(now)
         if self.edge.is_ready or self.edge.gate.dirty or self.edge.closing:
@@ -261,6 +274,11 @@ class GroupServer(Shell):
         """Whether another replica is there, as far as this one knows."""
         node = self.node.replica.node
         return self.node.peers.is_up(replica) and bool(node.detector.alive([replica], node.now))
+
+    def _is_due(self, time_s: float) -> bool:
+        """Whether something waits in the state for the time that it is now."""
+        is_silent = time_s - self.machine.time_us / 1e6 > _APPLICATION_S
+        return self.machine.next_timer() <= time_s or (bool(self.machine.applications) and is_silent)
 
     def _watch_replicas(self, now: float) -> None:
         """The leader declares a replica down after a while, so that its clients' wills are sent."""

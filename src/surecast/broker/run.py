@@ -170,8 +170,7 @@ class BrokerService:
         self._secure(prepare(config))
         store = await self._open_server(self._open_event_log())
         restored = len(self.server.broker.sessions.by_client)
-        collector = BrokerCollector(self.server, store, self.listeners, self._gate)
-        self._collector = collector
+        self._collector = collector = self._make_collector(store)
         socket = await self._start_admin(collector)
         for listener in self.listeners:
             listener.start()
@@ -187,9 +186,12 @@ class BrokerService:
             self.log.text(banner(config, self.listeners, socket, self.http_addresses, restored))
             self.log.info("started", **{each.name: ",".join(each.addresses) for each in self.listeners})
 
+    def _make_collector(self, store: MeasuredStore) -> BrokerCollector:
+        return BrokerCollector(self.server, store, self.listeners, self._gate)
+
     def _started(self) -> Started:
         """What the event log says of this broker at its start."""
-        return Started(time.time(), self.config.name)
+        return Started(self.server.time_s(), self.config.name)
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
         """Takes the state back, and the addresses."""
@@ -330,8 +332,8 @@ class BrokerService:
             self.log.warning("messages dropped", **{reason: count for reason, count in more.items() if count})
 
     def _say_alive(self) -> None:
-        if self._events is not None:
-            self._events.append(Alive(time.time(), self.config.name))
+        if self._events is not None and self.ready.is_set():
+            self._events.append(Alive(self.server.time_s(), self.config.name))
             self._flush_events()
 
     def _end_turn(self) -> None:
@@ -425,7 +427,7 @@ class BrokerService:
         assert self._events is not None
         if self.ready.is_set():
             reason = "store failed" if self._failure is not None else None
-            self._events.append(Stopped(time.time(), self.config.name, reason))
+            self._events.append(Stopped(self.server.time_s(), self.config.name, reason))
         with suppress(EventLogError):
             self._events.close()
 

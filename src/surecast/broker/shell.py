@@ -99,6 +99,10 @@ class Shell(ABC):
         """Further figures for metrics: name, meaning, value."""
         return ()
 
+    def time_s(self) -> float:
+        """The time that the core goes by, seconds since 1970."""
+        return time.time()
+
     @abstractmethod
     def connected(self, channel: Channel, origin: Origin) -> None:
         """A transport is up."""

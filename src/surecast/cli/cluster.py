@@ -21,6 +21,9 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Run a replicated broker on this machine, and administer a group.", no_args_is_help=True)
 
+_CLOCK_S = 0.1
+"""A clock that differs by less is called right: so much may come of the measurement."""
+
 GroupFile = Annotated[
     Path, typer.Argument(metavar="GROUP", help="The file of a group, or its folder.", show_default=False)
 ]
@@ -344,14 +347,15 @@ def _print_status(found: list[dict[str, Any]]) -> None:
 
     from surecast.cli.output import console
 
-    table = Table("replica", "listens", "state", "leader", "applied", "behind", "hash")
+    table = Table("replica", "listens", "state", "leader", "applied", "behind", "hash", "clock")
     for one in found:
         where = [f"{each['address']} ({each['kind']})" for each in one["listeners"]]
         where += [f"{one['http']} (http)"] if one["http"] is not None else []
         state = f"{one['role']}: {one['detail']}" if one["detail"] else one["role"]
-        figures = ["", "", "", ""]
+        figures = ["", "", "", "", ""]
         if "error" not in one:
             figures = [str(one["leader"] or "none"), f"{one['applied']:,}", f"{one['behind']:,}", str(one["hash"])[:8]]
+            figures.append(_clock_text(one))
         table.add_row(str(one["replica"]), "\n".join(where), Text(state), *figures)
     console.print(table)
     for one in found:
@@ -364,3 +368,11 @@ def _print_status(found: list[dict[str, Any]]) -> None:
                 markup=False,
                 soft_wrap=True,
             )
+
+
+def _clock_text(one: dict[str, Any]) -> str:
+    """How far the clock of a replica is from that of the majority."""
+    ahead_s = one.get("clock_ahead_s")
+    if ahead_s is None:
+        return "unknown"
+    return f"{abs(ahead_s):.3g} s {'ahead' if ahead_s > 0 else 'behind'}" if abs(ahead_s) >= _CLOCK_S else "right"

@@ -33,6 +33,13 @@ def kills() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def clock_tool() -> ModuleType:
+    """`tools/fault_clock.py`."""
+    load_tool("group_load")
+    return load_tool("fault_clock")
+
+
+@pytest.fixture(scope="session")
 def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
     """Runs a coroutine function, not for longer than tests may take."""
 

@@ -272,7 +272,7 @@ def test_the_time_of_the_log_never_goes_back() -> None:
     group = started()
     group.ask(group.leader.id, 7, 1, incr(b"k"))
     before = group.leader.node.machine.context.time_us
-    group.leader.epoch_s = -1.0
+    group.leader.node.clocks.epoch_s = -1.0
     group.ask(group.leader.id, 7, 2, incr(b"k"))
     assert group.leader.node.machine.context.time_us >= before > 0
 
@@ -400,7 +400,7 @@ def test_a_stranger_is_answered_with_the_next_heartbeats_and_not_at_once() -> No
     one.tick(group.now + beat)
     one.take()
     for _ in range(3):
-        one.receive(9, Heartbeat(0, False, 0, 0, 0, False), group.now + beat)
+        one.receive(9, Heartbeat(0, False, 0, 0, 0, False, 0, 0, 0), group.now + beat)
     assert 9 not in {to for to, _ in one.take().messages}
     for step, answers in ((2, 1), (3, 0)):
         one.tick(group.now + step * beat)

@@ -18,7 +18,7 @@ REQUESTS = pack_requests([(7, 1, b"command"), (8, 2, b"")])
 SEGMENT = make_segment(3, 1 << 40, REQUESTS).whole()
 VALUE = join_segments(123_456, [make_segment(3, 1 << 40, REQUESTS), make_segment(2, 5, REQUESTS)])
 MESSAGES: list[m.Message] = [
-    m.Heartbeat(6, True, 4, 1, 0, False),
+    m.Heartbeat(6, True, 4, 1, 0, False, -5, 7, 9),
     m.Canvass(6),
     m.Support(6),
     m.Prepare(6),

@@ -60,6 +60,9 @@ class ReplicaSpec(Spec):
     """Folder of its durable state; the group's folder and its number if it is left out."""
     mqtt: tuple[ListenerSpec, ...] = ()
     """Where it takes MQTT clients, for a group that is a broker."""
+    clock_offset: FilePath | None = None
+    """File with the seconds by which this replica's clock is ahead, read every second, for experiments with wrong \
+clocks; its clock is that of the machine if it is left out."""
 
 
 class PaxosSpec(Spec):
@@ -141,6 +144,8 @@ is with the operating systems of a majority; it survives the end of processes, a
     """The largest batch of requests taken from a client at once."""
     link_delay: Duration = 0.0
     """Delay of whatever replicas say to each other, for experiments with distant ones."""
+    clock_alarm: PositiveDuration = 1.0
+    """Difference between the clocks of two replicas above which both warn."""
     replicas: Annotated[tuple[ReplicaSpec, ...], Field(min_length=1)]
     """All replicas, those that join later among them."""
     paxos: PaxosSpec = PaxosSpec()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from surecast.broker.replica.addresses import STORE_KEY, Address, Book, Place
+from surecast.broker.replica.clock_watch import ClockWatch
 from surecast.broker.replica.peers import Peers
 from surecast.broker.replica.status import NodeStatus
 from surecast.broker.run_log import BrokerLog
@@ -42,6 +43,8 @@ class ReplicaNode:
     later (`join`), whom to ask, and itself. Only somebody with the `secret` of the `group` is let in. `store` keeps
     what must survive; a node owns it and closes it. `link_delay_s` delays whatever is sent, by replica or to all, for
     experiments. `queue_bytes_max` is what waits for one peer; what is more is dropped, and said again by the protocol.
+    `wall` is the clock of this replica, one of those by which the group tells the time; `clock_alarm_s` is by how much
+    two of them may differ before there is a warning.
 
     `on_turn` is called after each turn of the event loop in which the replica did something, and before it syncs its
     disk: whatever the handler put aside may be sent then, as a majority has stored what it follows from. `on_aside`
@@ -78,6 +81,8 @@ class ReplicaNode:
         join: bool = False,
         link_delay_s: float | Mapping[int, float] = 0.0,
         queue_bytes_max: int = 8 << 20,
+        wall: Callable[[], float] = time.time,
+        clock_alarm_s: float = 1.0,
         on_turn: Callable[[], None] = _nothing,
         on_failed: Callable[[Exception], None] = _nothing,
         observer: Observer | None = None,
@@ -98,6 +103,8 @@ class ReplicaNode:
         self.book = Book(places)
         self.peers = Peers(replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max)
         self.replica: Replica
+        self._wall = wall
+        self._clock_watch = ClockWatch(replica, clock_alarm_s, self.log)
         self._join = join
         self._founders = tuple(sorted(places))
         self._own = places[replica]
@@ -137,7 +144,7 @@ class ReplicaNode:
             token=secrets.randbits(64) | 1 if self._join else 0,
             seed=secrets.randbits(64),
             now=now,
-            epoch_s=time.time() - now,
+            epoch_s=self._wall() - now,
             observer=self._observer,
         )
         del records
@@ -305,6 +312,12 @@ class ReplicaNode:
             raise OverloadError(f"replica {self.id}: no majority answered within {timeout_s:g} s; try again") from None
         return int((reply or b"+0")[1:])
 
+    def time_s(self) -> float | None:
+        """The time by the clocks of a majority, seconds since 1970, and not before the log's; None while unknown."""
+        node = self.replica.node
+        time_us = node.clocks.time_us(node.machine.context.time_us, time.monotonic())
+        return None if time_us is None else time_us / 1e6
+
     def status(self) -> NodeStatus:
         """A look at the replica."""
         replica, node = self.replica, self.replica.node
@@ -322,7 +335,8 @@ class ReplicaNode:
             chosen=max(node.applied, node.target),
             hash=replica.hash.hex(),
             members=members,
-            peers=self.peers.status(members, silent_s),
+            peers=self.peers.status(members, silent_s, node.clocks),
+            clock_ahead_s=node.clocks.ahead_s(),
             queue_bytes=replica.submissions.bytes + replica.leader.queue_bytes,
             counts=dict(node.counts),
             blank=node.blank,
@@ -420,7 +434,7 @@ class ReplicaNode:
         self._timer = self._loop.call_later(self.settings.heartbeat_s / _TICKS, self._tick)
         if now - self._clock_s > _CLOCK_S:
             self._clock_s = now
-            self.replica.epoch_s = time.time() - now  # the clock of the machine may have been set right
+            self._check_clock(now)
             self.peers.check()
         node = self.replica.node
         self.peers.choose(self.members, node.blank or not node.voting, node.machine.membership.highest)
@@ -434,6 +448,12 @@ class ReplicaNode:
                 self.log.error("agreement", replica=self.id, reason=line)
             notices.clear()
         self.plan_turn()
+
+    def _check_clock(self, now: float) -> None:
+        """Reads the clock of the machine anew, which may have been set, and compares it with the others."""
+        node = self.replica.node
+        node.clocks.epoch_s = self._wall() - now
+        self._clock_watch.check(node.clocks, node.others(), node.machine.context.time_us, now)
 
     # What the peers tell
 

@@ -19,6 +19,7 @@ from surecast.broker.replica.status import PeerStatus
 from surecast.broker.run_log import BrokerLog
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import Message
+from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.membership import Membership
 from surecast.protocol.paxos.wire import encode_parts
 
@@ -213,8 +214,9 @@ class Peers:
         """Returns why there is no link to another replica; empty where there is one, or nothing is known yet."""
         return self._whys.get(peer, "")
 
-    def status(self, members: tuple[int, ...], silent_s: Mapping[int, float]) -> tuple[PeerStatus, ...]:
+    def status(self, members: tuple[int, ...], silent_s: Mapping[int, float], clocks: Clocks) -> tuple[PeerStatus, ...]:
         """A look at all links. `silent_s` says how long nothing has come from each replica that was ever heard."""
+        differences = {one: clocks.difference(one) for one in self._links}
         return tuple(
             PeerStatus(
                 replica=one,
@@ -225,6 +227,8 @@ class Peers:
                 queued_bytes=link.queued_bytes,
                 dropped=link.dropped,
                 silent_s=silent_s.get(one),
+                clock_ahead_s=None if (found := differences[one]) is None else found.ahead_s,
+                clock_error_s=None if found is None else found.error_s,
             )
             for one, link in sorted(self._links.items())
         )

@@ -6,11 +6,13 @@ import asyncio
 import gc
 import importlib
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from surecast.broker.replica.client_port import ClientPort
+from surecast.broker.replica.clock_watch import wrong_clock
 from surecast.broker.replica.group_file import GroupSpec, load_group
 from surecast.broker.replica.node import ReplicaNode
 from surecast.broker.run_log import BrokerLog
@@ -60,6 +62,8 @@ def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog |
         join=spec.joins,
         link_delay_s=group.link_delay,
         queue_bytes_max=int(group.peer_queue),
+        wall=time.time if spec.clock_offset is None else wrong_clock(spec.clock_offset),
+        clock_alarm_s=group.clock_alarm,
         log=log,
     )
 

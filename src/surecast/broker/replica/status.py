@@ -14,6 +14,7 @@ class PeerStatus:
     """Another replica, as seen from one: `up` is the link to it, `heard` the link from it.
 
     `silent_s` is how long nothing has come from it, None where nothing ever has since this one started.
+    Its clock is ahead of the own one by `clock_ahead_s`, give or take `clock_error_s`; None before that was measured.
     """
 
     replica: int
@@ -23,6 +24,8 @@ class PeerStatus:
     heard: bool
     queued_bytes: int
     dropped: int
+    clock_ahead_s: float | None
+    clock_error_s: float | None
     silent_s: float | None = None
 
 
@@ -37,6 +40,7 @@ class NodeStatus:
     was hashed, and `verified_hash` that hash.
     `queue_bytes` are requests that wait here, of own clients and, where it leads, of all. One that is `blank` has no
     state yet; of a snapshot of `snapshot_size` bytes that comes in `snapshot_bytes` are here.
+    `clock_ahead_s` is how far the own clock is ahead of what the clocks of a majority have reached; None while unknown.
     """
 
     group: str
@@ -51,6 +55,7 @@ class NodeStatus:
     members: tuple[int, ...]
     peers: tuple[PeerStatus, ...]
     queue_bytes: int
+    clock_ahead_s: float | None
     counts: Mapping[str, int]
     blank: bool = False
     snapshot_bytes: int = 0

@@ -139,6 +139,8 @@ class Leader:
         node, settings = self.node, self.node.settings
         if not self.queue or self.stage is not Stage.LEADING or self.next_slot > node.applied + settings.window:
             return None
+        if not node.clocks.are_known:
+            return None
         if not self.instances or self._is_hastened or self.queue_bytes >= settings.value_bytes_max:
             return node.now
         return self._proposed_s + self._space_s()
@@ -229,8 +231,12 @@ class Leader:
         self.queue_bytes -= size
         return segments
 
-    def pump(self, stamp_us: int, fast: bool) -> None:
-        """Proposes what can be proposed: first what earlier ballots may have chosen, then what waits."""
+    def pump(self, stamp_us: int | None, fast: bool) -> None:
+        """Proposes what can be proposed: first what earlier ballots may have chosen, then what waits.
+
+        What waits needs a stamp. Without one, while the clocks of too few members are known, it waits on: entries that
+        were stamped too early would expire too early as soon as the time is known.
+        """
         node, settings = self.node, self.node.settings
         membership = node.machine.membership
         self.next_slot = max(self.next_slot, node.applied + 1)
@@ -239,7 +245,7 @@ class Leader:
                 value = self._constraint(slot)
             elif fast or slot > node.applied + settings.window:
                 return
-            elif self.queue:
+            elif self.queue and stamp_us is not None:
                 if self.instances and (self.proposes_at() or 0.0) > node.now:
                     return
                 value = join_segments(stamp_us, self.take_batch())

@@ -35,7 +35,8 @@ __all__ = [
 class Heartbeat:
     """The sender is up. `ballot` is its promise, or the ballot it leads. The fast instances are open to the last.
 
-    `hurried`: somebody waits at the sender for what is chosen.
+    `hurried`: somebody waits at the sender for what is chosen. `clock_us` is the wall clock of the sender, `sent_us`
+    its timer, and `echo_us` what the timer of the receiver shows at least, 0 where the sender does not know.
     """
 
     ballot: int
@@ -44,6 +45,9 @@ class Heartbeat:
     fast_first: int
     fast_last: int
     hurried: bool
+    clock_us: int
+    sent_us: int
+    echo_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from math import inf
 
 from surecast.protocol.paxos.acceptor import Acceptor
 from surecast.protocol.paxos.ballots import classic, owner_of, round_of
+from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.detector import Detector
 from surecast.protocol.paxos.journal import Journal, Record
 from surecast.protocol.paxos.machine import Answer, Machine
@@ -39,12 +40,13 @@ class Turn:
 class Node:
     """The shared state of the roles."""
 
-    def __init__(self, replica: int, token: int, settings: PaxosSettings, machine: Machine, seed: int):
+    def __init__(self, replica: int, token: int, settings: PaxosSettings, machine: Machine, seed: int, clocks: Clocks):
         self.id = replica
         self.token = token
         self.settings = settings
         self.machine = machine
         self.seed = seed
+        self.clocks = clocks
         self.now = 0.0
         self.journal = Journal()
         self.acceptor = Acceptor(self.journal)

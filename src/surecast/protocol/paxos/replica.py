@@ -18,6 +18,7 @@ from surecast.protocol.paxos.agreement import Agreement
 from surecast.protocol.paxos.ballots import owner_of
 from surecast.protocol.paxos.batches import Request, Segment, check_requests
 from surecast.protocol.paxos.catch_up import CatchUp
+from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.election import Election
 from surecast.protocol.paxos.fast_coordinator import FastCoordinator
 from surecast.protocol.paxos.fast_track import FastTrack
@@ -44,8 +45,9 @@ class Replica:
 
     `members` are the founders; for a replica that joins, whom to ask. `records` is what the store holds: where it holds
     this replica's state, that counts, and not `members`. A replica that lost its store must not start again under its
-    number: it is replaced by a new one (`replace`). `seed` varies the waits of the election. `epoch_s` is added to
-    `now` for the stamps of entries. `observer` is told of every instance applied.
+    number: it is replaced by a new one (`replace`). `seed` varies the waits of the election. `epoch_s` is how
+    far the wall clock of this replica is ahead of `now`; the shell tells `node.clocks` when that changes. `observer` is
+    told of every instance applied.
     """
 
     def __init__(
@@ -66,9 +68,8 @@ class Replica:
         members = found.members if found.replica else tuple(members)
         token = found.token if found.replica else token
         self._check_identity(replica, token, members, found)
-        self.epoch_s = epoch_s
         machine = Machine(handler, Membership.founding(members, settings.alpha), settings, observer)
-        self.node = node = Node(replica, token, settings, machine, seed)
+        self.node = node = Node(replica, token, settings, machine, seed, Clocks(replica, epoch_s, now))
         node.now = now
         self.track = FastTrack(node)
         self.leader = Leader(node)
@@ -151,6 +152,7 @@ class Replica:
         if node.applied == found.chosen:
             self.agreement.replayed(node.applied, found.effects)
         self._check_voting()
+        node.clocks.settle(node.machine.membership.configurations, node.now)
 
     # What goes in
 
@@ -207,9 +209,10 @@ class Replica:
         if now - self._heartbeat_s >= node.settings.heartbeat_s or now < self._heartbeat_s:
             self._heartbeat_s = now
             for other in (*node.others(), *sorted(self._strangers)):
-                node.send(other, self._heartbeat())
+                node.send(other, self._heartbeat(other))
             self._strangers.clear()
             self.agreement.tick()
+        node.clocks.settle(node.machine.membership.configurations, now)
         self.leader.tick()
         self.catch_up.tick()
         self.submissions.tick()
@@ -317,14 +320,17 @@ class Replica:
         self._stored_chosen = self.node.applied
         self.node.journal.chosen(self.node.applied, self.node.machine.effects)
 
-    def _stamp_us(self) -> int:
-        return max(0, int((self.node.now + self.epoch_s) * 1e6))
+    def time_us(self) -> int | None:
+        """The group's time, for stamps of entries; None while the clocks of too few members are known."""
+        node = self.node
+        return node.clocks.time_us(node.machine.context.time_us, node.now)
 
-    def _heartbeat(self) -> m.Heartbeat:
+    def _heartbeat(self, to: int) -> m.Heartbeat:
         leads = self.leader.leads
         ballot = self.leader.ballot if leads else self.node.acceptor.promised
         first, last = self.coordinator.first, self.coordinator.last
-        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.hurried)
+        shown = self.node.clocks.shown(to, self.node.now)
+        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.hurried, *shown)
 
     def _dispatch(self) -> None:
         """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
@@ -335,9 +341,15 @@ class Replica:
             if self.leader.leads:
                 for segment in self.submissions.take(settings.queue_bytes_max):
                     self.leader.enqueue(segment)
-            elif direct and node.voting and node.leader_alive() and (slot := self.track.free_slot()):
-                proposal = self.track.propose(slot, self.submissions.take(settings.value_bytes_max), self._stamp_us())
-                self.voter.on_propose(proposal)
+            elif (
+                direct
+                and node.voting
+                and node.leader_alive()
+                and (stamp_us := self.time_us()) is not None
+                and (slot := self.track.free_slot())
+            ):
+                taken = self.submissions.take(settings.value_bytes_max)
+                self.voter.on_propose(self.track.propose(slot, taken, stamp_us))
             elif node.leader_alive() and node.leader != node.id and node.started:
                 taken = self.submissions.take(settings.value_bytes_max)
                 node.send(node.leader, m.Forward(tuple([segment.whole() for segment in taken])))
@@ -346,10 +358,10 @@ class Replica:
 
     def _lead(self) -> None:
         node, leader = self.node, self.leader
-        fast = self.coordinator.is_open()
-        while fast and leader.queue and (slot := self.track.free_slot()):
-            self.voter.on_propose(self.track.propose(slot, leader.take_batch(), self._stamp_us()))
-        leader.pump(self._stamp_us(), fast)
+        fast, stamp_us = self.coordinator.is_open(), self.time_us()
+        while fast and leader.queue and stamp_us is not None and (slot := self.track.free_slot()):
+            self.voter.on_propose(self.track.propose(slot, leader.take_batch(), stamp_us))
+        leader.pump(stamp_us, fast)
         if node.settings.variant == "fast":
             last = self.coordinator.last
             self.coordinator.settle()
@@ -420,6 +432,7 @@ class Replica:
 
     def _on_heartbeat(self, sender: int, message: m.Heartbeat) -> None:
         node = self.node
+        node.clocks.hear(sender, message.clock_us, message.sent_us, message.echo_us, node.now)
         node.see(message.ballot)
         node.aim(message.applied, sender)
         if self.leader.leads:

@@ -41,7 +41,7 @@ def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
 
 
 _FORMS: Final = (
-    _form(m.Heartbeat, "Q?QQQ?"),
+    _form(m.Heartbeat, "Q?QQQ?qqq"),
     _form(m.Canvass, "Q"),
     _form(m.Support, "Q"),
     _form(m.Prepare, "Q"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from surecast.errors import SurecastError
 from surecast.protocol.paxos.batches import segments_of, walk
 
-__all__ = ["Ledger", "Operation", "Violation", "check_histories"]
+__all__ = ["Ledger", "Operation", "Violation", "check_histories", "check_time"]
 
 
 class Violation(SurecastError):  # noqa: N818
@@ -121,3 +121,11 @@ def check_histories(replay: Replay, operations: Iterable[Operation]) -> None:
                 f"linearizability: request {(operation.client, operation.sequence)} stands before one that was "
                 f"answered before it was asked"
             )
+
+
+def check_time(whose: str, time_s: float, earliest_s: float, latest_s: float, slack_s: float) -> None:
+    """The group's time is between the slowest and the fastest of a majority of right clocks, whatever others show."""
+    if time_s > latest_s + slack_s:
+        raise Violation(f"time: {whose} is {time_s - latest_s:.3f} s ahead of the latest right clock")
+    if time_s < earliest_s - slack_s:
+        raise Violation(f"time: {whose} is {earliest_s - time_s:.3f} s behind the earliest right clock")

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from surecast.protocol.paxos import ExampleStore, PaxosSettings, Replica, Turn
 
-__all__ = ["Host"]
+__all__ = ["EPOCH_S", "Host"]
+
+EPOCH_S = 1e6
+"""What right clocks show when the world begins."""
 
 
 class Host:
@@ -37,15 +40,27 @@ class Host:
         self.life = 0
         self.rate = 1.0
         self.offset_s = 0.0
+        self.epoch_s = 0.0
+        self.is_wrong = False
         self.wakes_s: float | None = None
         self.is_gone = False
 
     def clock(self, now_s: float) -> float:
-        """What this machine's clock shows."""
+        """What this machine's timer shows."""
         return self.offset_s + now_s * self.rate
 
+    def wall_s(self, now_s: float) -> float:
+        """What this machine's wall clock shows."""
+        return self.clock(now_s) + self.epoch_s
+
+    def set_clock(self, ahead_s: float) -> None:
+        """Sets the wall clock, so that it is ahead of the right time, or behind."""
+        self.epoch_s = EPOCH_S - self.offset_s + ahead_s
+        if self.replica is not None:
+            self.replica.node.clocks.epoch_s = self.epoch_s
+
     def time_s(self, clock_s: float) -> float:
-        """When this machine's clock shows that."""
+        """When this machine's timer shows that."""
         return (clock_s - self.offset_s) / self.rate
 
     def start(self, now_s: float) -> Replica:
@@ -65,6 +80,7 @@ class Host:
             token=self.token,
             seed=self.seed,
             now=self.clock(now_s),
+            epoch_s=self.epoch_s,
             observer=observe,
         )
         self.is_writing = False

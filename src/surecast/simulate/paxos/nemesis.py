@@ -1,4 +1,4 @@
-"""What goes wrong besides single messages: partitions, crashes, and replicas replaced by blank ones.
+"""What goes wrong besides single messages: partitions, crashes, wrong clocks, and replicas replaced by blank ones.
 
 And what merely happens: somebody begins or ceases to wait at a replica.
 """
@@ -31,6 +31,8 @@ class Nemesis:
         rng, options = world.rng, world.options
         world.at(rng.expovariate(1 / options.partition_every_s), self._partition)
         world.at(rng.expovariate(1 / options.hurried_every_s), self._hurry)
+        if options.wrong_clocks_s:
+            world.at(world.clock_rng.expovariate(1 / options.clock_every_s), self._set_clock)
         if options.crash:
             world.at(rng.expovariate(1.0), self._crash_many)
         if self.left:
@@ -104,6 +106,14 @@ class Nemesis:
             replica.hurried = not replica.hurried
         if not world.is_healed:
             world.at(rng.expovariate(1 / world.options.hurried_every_s), self._hurry)
+
+    def _set_clock(self) -> None:
+        """A clock that is wrong is set, to another wrong time."""
+        world = self.world
+        wrong = [host for host in world.hosts.values() if host.is_wrong]
+        if not world.is_healed and wrong:
+            world.set_clock(world.clock_rng.choice(wrong))
+            world.at(world.clock_rng.expovariate(1 / world.options.clock_every_s), self._set_clock)
 
     def _crash_many(self) -> None:
         """Some or all replicas crash at once, as when the power fails."""

@@ -26,7 +26,8 @@ class GroupOptions:
     share of turns in which what is chosen is carried out between sending and storing. `selective`: share of the times
     between partitions in which some replicas hear only some kinds of messages of each other; `split`: likewise, for one
     that leads and is cut off from a majority. `to_leader`: share of requests that go to a replica that leads; at one
-    that forwards, somebody waits.
+    that forwards, somebody waits. `wrong_clocks_s`: the wall clocks of as many replicas as may fail are off by up to
+    this, ahead or behind, and are set to another wrong time about every `clock_every_s`.
     Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
@@ -65,6 +66,8 @@ class GroupOptions:
     selective: float
     to_leader: float
     split: float
+    wrong_clocks_s: float = 0.0
+    clock_every_s: float = 1e9
     faults_s: float = 8.0
     heal_s: float = 40.0
 
@@ -109,6 +112,7 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
     True
     """
     rng = random.Random(f"{seed} {replicas} {variant}")
+    later = random.Random(f"{seed} {replicas} {variant} what was added later")  # the other draws stay as they were
     alpha = rng.choice((1, 2, 3, 10))
     return GroupOptions(
         seed=seed,
@@ -146,6 +150,8 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         selective=rng.choice((0.0, 0.0, 0.7)),
         to_leader=rng.choice((0.0, 0.8, 1.0)),
         split=rng.choice((0.0, 0.0, 0.7)),
+        wrong_clocks_s=later.choice((0.0, 30.0, 7_200.0)),
+        clock_every_s=later.choice((0.5, 3.0, 1e9)),
     )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import inf
 
 from surecast.errors import OverloadError
 from surecast.protocol.paxos import Message, Turn, decode, encode
-from surecast.simulate.paxos.checks import Ledger, Violation, check_histories
+from surecast.protocol.paxos.batches import stamp_of
+from surecast.simulate.paxos.checks import Ledger, Violation, check_histories, check_time
 from surecast.simulate.paxos.clients import Clients
 from surecast.simulate.paxos.host import Host
 from surecast.simulate.paxos.nemesis import Nemesis
@@ -21,6 +23,8 @@ from surecast.simulate.paxos.options import GroupOptions
 __all__ = ["World"]
 
 _TICK_S = 0.05
+_TIME_S = 2.0
+"""How far the group's time may be behind the right clocks when all is well: heartbeats are under way."""
 _TIMER_S = 0.001
 """By how much timers are late."""
 
@@ -31,6 +35,7 @@ class World:
     def __init__(self, options: GroupOptions):
         self.options = options
         self.rng = random.Random(f"world {options.seed} {options.replicas} {options.variant}")
+        self.clock_rng = random.Random(f"clocks {options.seed} {options.replicas} {options.variant}")
         self.now = 0.0
         self.is_healed = False
         self.ledger = Ledger()
@@ -53,13 +58,31 @@ class World:
     def add_host(self, replica: int, members: tuple[int, ...], token: int) -> Host:
         """A new machine with an empty disk."""
         options, rng = self.options, self.rng
-        host = Host(replica, members, token, options.settings, options.seed, self.ledger.applied)
+        host = Host(replica, members, token, options.settings, options.seed, self._applied)
         host.rate = 1.0 + rng.uniform(-options.drift, options.drift)
         host.offset_s = rng.uniform(0, 100 * options.drift)
+        host.is_wrong = bool(options.wrong_clocks_s) and replica <= (options.replicas - 1) // 2
+        self.set_clock(host)
         host.disk_s = options.disk_s * (5 if rng.random() < options.slow_disk else 1)
         self.hosts[replica] = host
         self.start(host)
         return host
+
+    def set_clock(self, host: Host) -> None:
+        """Sets a wall clock: to the right time, or to a wrong one."""
+        wrong_s = self.options.wrong_clocks_s if host.is_wrong else 0.0
+        host.set_clock(self.clock_rng.uniform(-wrong_s, wrong_s))
+
+    def _applied(self, replica: int, slot: int, value: bytes, running: bytes) -> None:
+        if slot not in self.ledger.values and (stamp_us := stamp_of(value)):
+            check_time(f"the stamp of {slot}", stamp_us / 1e6, -inf, *self._right_clocks())
+        self.ledger.applied(replica, slot, value, running)
+
+    def _right_clocks(self) -> tuple[float, float]:
+        """The latest that a right clock shows, and by how much others may be wrong about it."""
+        options = self.options
+        latest_s = max(host.wall_s(self.now) for host in self.hosts.values() if not host.is_wrong)
+        return latest_s, 0.001 + 2 * options.drift * (options.faults_s + options.heal_s)
 
     def start(self, host: Host) -> None:
         """Starts a machine."""
@@ -222,11 +245,20 @@ class World:
         self.nemesis.heal()
         if not self._run(options.faults_s + options.heal_s, self._is_well):
             raise Violation(f"liveness: {self._what_is_wrong()} {options.heal_s:g} s after the last fault")
+        self._check_clocks()
         replay = self.ledger.replay()
         check_histories(replay, self.clients.operations)
         for host in self.members():
             if host.handler.pairs != replay.pairs:
                 raise Violation(f"exactly once: the state of replica {host.id} is not that of the log")
+
+    def _check_clocks(self) -> None:
+        """All members agree on the time with the right clocks, whatever the others show."""
+        latest_s, slack_s = self._right_clocks()
+        earliest_s = min(host.wall_s(self.now) for host in self.hosts.values() if not host.is_wrong)
+        for host in self.members():
+            if host.replica is not None and (time_us := host.replica.time_us()) is not None:
+                check_time(f"replica {host.id}", time_us / 1e6, earliest_s - _TIME_S, latest_s, slack_s)
 
     def members(self) -> list[Host]:
         """The machines that vote, by the replica that has applied most."""

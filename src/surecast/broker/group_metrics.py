@@ -1,0 +1,48 @@
+"""Figures of a replica of a group for Prometheus, beside those of its broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from surecast.broker.group_server import GroupServer
+from surecast.broker.listeners import Gate, Listener
+from surecast.broker.metrics import BrokerCollector, MeasuredStore
+
+__all__ = ["GroupCollector"]
+
+
+class GroupCollector(BrokerCollector):
+    """Reads a replica's status into the families of Prometheus too."""
+
+    def __init__(self, server: GroupServer, store: MeasuredStore, listeners: list[Listener], gate: Gate):
+        super().__init__(server, store, listeners, gate)
+        self._node = server.node
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        yield from super().collect()
+        status = self._node.status()
+        difference = GaugeMetricFamily(
+            "surecast_group_clock_difference_seconds",
+            "How far the clock of another replica is ahead of the own one.",
+            labels=["peer"],
+        )
+        error = GaugeMetricFamily(
+            "surecast_group_clock_error_seconds",
+            "By how much the measured difference of a clock may be wrong.",
+            labels=["peer"],
+        )
+        for peer in status.peers:
+            if peer.is_member and peer.clock_ahead_s is not None and peer.clock_error_s is not None:
+                difference.add_metric([str(peer.replica)], peer.clock_ahead_s)
+                error.add_metric([str(peer.replica)], peer.clock_error_s)
+        yield difference
+        yield error
+        if status.clock_ahead_s is not None:
+            yield GaugeMetricFamily(
+                "surecast_group_clock_ahead_seconds",
+                "How far the own clock is ahead of what the clocks of a majority have reached.",
+                value=status.clock_ahead_s,
+            )
