@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_a_commit_that_changes_nothing_is_none(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_an_overwritten_store_stays_small(tmp_path: Path) -> None:
-    with open_store(tmp_path, "os") as store:  # type: ignore[attr-defined]
+    with closing(open_store(tmp_path, "os")) as store:
         for n in range(3_000):
             store.commit([(b"%d" % (i * n % 200), bytes(500)) for i in range(40)])
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 48 << 20  # 60 MB were written

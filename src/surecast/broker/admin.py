@@ -178,7 +178,12 @@ class Admin:
                 "refused": tally.refused,
                 "unauthorised": tally.unauthorised,
                 "protocol_errors": tally.protocol_errors,
-                "store": {"keys": statistics.live_keys, "bytes": statistics.log_bytes},
+                "store": {
+                    "keys": statistics.live_keys,
+                    "bytes": statistics.log_bytes,
+                    "commits": statistics.commits,
+                    "warnings": list(store.warnings),
+                },
             }
         )
 

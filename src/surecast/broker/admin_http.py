@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from surecast.broker.private import make_private
 from surecast.broker.security import address_of
 from surecast.broker.tcp import peer_name
 from surecast.errors import ConfigurationError
@@ -223,7 +224,8 @@ async def _skip_body(reader: asyncio.StreamReader, request: Request) -> None:
 def bind_local(path: Path) -> socket.socket:
     """A local socket that only this user can open. One that nobody listens at any more is taken over."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.parent.exists():
+            make_private(path.parent)
         found = path.lstat() if os.path.lexists(path) else None
     except OSError as error:
         raise ConfigurationError(f"{path.parent}: cannot be made or read: {error.strerror}") from None

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from surecast.broker.cluster_file import write_group
 from surecast.broker.group_config import BrokerGroupSpec, load_broker_group
+from surecast.broker.private import open_file
 from surecast.broker.replica.administer import ask_status
 from surecast.errors import ConfigurationError
 
@@ -59,7 +60,7 @@ class LocalGroup:
         for number in numbers or self.numbers:
             if number in self.processes and self.processes[number].poll() is None:
                 continue
-            with (self.path.parent / f"{number}.log").open("ab") as log:
+            with open_file(self.path.parent / f"{number}.log", "ab") as log:
                 self.processes[number] = subprocess.Popen(
                     [sys.executable, "-m", "surecast", "broker", "--group", str(self.path), "--id", str(number)],
                     stdin=subprocess.DEVNULL,

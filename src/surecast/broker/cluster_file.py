@@ -16,7 +16,7 @@ import yaml
 
 from surecast.broker.config_models import BrokerConfig, ListenerSpec
 from surecast.broker.group_config import BrokerGroupSpec, BrokerReplicaSpec, load_broker_group
-from surecast.broker.security import write_private
+from surecast.broker.private import make_private, write_private
 from surecast.errors import ConfigurationError
 
 __all__ = ["write_group"]
@@ -63,12 +63,12 @@ def write_group(
         hint = f"{max(1, replicas - 1)} tolerate as many failures" if replicas > 0 else "it needs one at least"
         raise ConfigurationError(f"replicas is {replicas}: write an odd number; {hint}")
     members = _members(replicas, port, config)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     secret = folder / "secret"
     if not secret.exists():
         write_private(secret, secrets.token_hex(32) + "\n")
     data = {"name": "local", "secret_file": "secret", "data": "data", **fields, "replicas": members}
-    path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    write_private(path, yaml.safe_dump(data, sort_keys=False))
     return path
 
 

@@ -17,8 +17,8 @@ import yaml
 
 from surecast.broker.cluster import LocalGroup, is_running
 from surecast.broker.group_config import load_broker_group
+from surecast.broker.private import write_private
 from surecast.broker.replica.administer import Tell, ask_replace, ask_status, await_member
-from surecast.broker.security import write_private
 from surecast.errors import ConfigurationError
 
 __all__ = ["Repaired", "repair_replica"]

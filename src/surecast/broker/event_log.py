@@ -41,6 +41,7 @@ from surecast.broker.event_log_records import (
     Subscribed,
     Unsubscribed,
 )
+from surecast.broker.private import make_private, open_file
 from surecast.errors import ConfigurationError
 
 __all__ = [
@@ -120,7 +121,7 @@ class EventLog:
         self._lost = 0
         self._lost_reason = ""
         self._file: FileIO | None = None
-        self._lock = _locked(folder)
+        self._lock, self.warning = _locked(folder)
         try:
             self._segments = [_opened(first, path) for first, path in segments_of(folder)]
             self._next = self._recover() if self._segments else 0
@@ -218,7 +219,7 @@ class EventLog:
             return self._file, segment
         if segment is None or is_full:
             segment = _Segment(first, self.folder / segment_name(first), 0, None)
-        file = FileIO(segment.path, "ab")
+        file = open_file(segment.path, "ab")
         if self._file:
             self._file.close()
         self._file = file
@@ -304,10 +305,10 @@ def _opened(first: int, path: Path) -> _Segment:
     return _Segment(first, path, path.stat().st_size, time)
 
 
-def _locked(folder: Path) -> int:
-    """Makes the folder and locks it; the lock ends with the process, however it ends."""
+def _locked(folder: Path) -> tuple[int, str]:
+    """Makes the folder and locks it; the lock ends with the process, however it ends. The text warns of its mode."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        warning = make_private(folder)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise EventLogError(f"{folder}: the event log cannot be opened: {error.strerror or error}") from error
@@ -316,4 +317,4 @@ def _locked(folder: Path) -> int:
     except OSError as error:
         os.close(handle)
         raise EventLogError(f"{folder}: another broker writes its event log here; choose another folder") from error
-    return handle
+    return handle, warning

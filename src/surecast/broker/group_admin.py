@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from surecast import __version__
 from surecast.broker.group_server import GroupServer
+from surecast.broker.private import write_private
 from surecast.broker.replica import ClientPort, GroupSpec
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.administer import ask_status
@@ -177,7 +177,7 @@ async def ask_backup(group: GroupSpec, file: Path) -> Backup:
 
     data = await _ask_one(group, talk, _LOG_S + 60.0)
     about, _ = read_backup(data, "the replica's answer")
-    _write(file, data)
+    write_private(file, data)
     return about
 
 
@@ -225,18 +225,3 @@ def _fields(content: bytes) -> dict[str, Any]:
     if "error" in fields:
         raise ConfigurationError(str(fields["error"]))
     return fields
-
-
-def _write(file: Path, data: bytes) -> None:
-    """The whole file or none, for its owner's eyes only: it has the messages of everybody."""
-    draft = file.with_name(file.name + ".part")
-    try:
-        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(number, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(file)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise ConfigurationError(f"{file}: {error.strerror}") from None

@@ -6,17 +6,20 @@ What is made here has its mode from the beginning, whatever the umask: there is 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-from collections.abc import Callable
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-__all__ = ["OTHERS", "make_private", "open_private", "opener"]
+from surecast.errors import FileError
+
+__all__ = ["OTHERS", "make_private", "open_file", "open_private", "write_private"]
 
 OTHERS: Final = 0o077
 _FOLDER: Final = 0o700
 _FILE: Final = 0o600
-_OURS: Final = ("mark", "lock", "group.yaml")
 
 
 def make_private(folder: Path) -> str:
@@ -50,9 +53,12 @@ def make_private(folder: Path) -> str:
     if missing or not found.st_mode & OTHERS:
         return ""
     names = [path.name for path in folder.iterdir()]
-    is_ours = not names or any(name in _OURS or name.startswith("events-") for name in names)
+    is_ours = not names or any(name == "mark" or name.startswith("events-") for name in names)
     if is_ours and found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:
         folder.chmod(_FOLDER)
+        for path in folder.iterdir():
+            if path.is_file() and not path.is_symlink():
+                path.chmod(_FILE)
         return ""
     return f"{folder}: other users can look into this folder; run: chmod 700 {folder}"
 
@@ -66,5 +72,23 @@ def open_private(path: Path | str, flags: int) -> int:
     return file
 
 
-opener: Callable[[str, int], int] = open_private
-"""For `open(..., opener=opener)`."""
+def write_private(path: Path, data: str | bytes) -> None:
+    """Writes a file for its owner only, so that a reader finds the old one or the whole new one."""
+    final = Path(os.path.realpath(path))
+    temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(6)}.tmp")
+    try:
+        with open_file(temporary, "xb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(final)
+    except OSError as error:
+        raise FileError(f"cannot be written: {error.strerror or error}", str(path)) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def open_file(path: Path, mode: Literal["ab", "xb"]) -> FileIO:
+    """Opens a file for its owner only, to append to it, or to write a new one."""
+    return FileIO(path, mode, opener=open_private)

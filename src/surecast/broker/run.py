@@ -24,10 +24,11 @@ from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, S
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.listeners import Gate, Listener, bind
 from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.private import write_private
 from surecast.broker.reload import Prepared, merge, prepare
 from surecast.broker.run_banner import banner, started_fields
 from surecast.broker.run_log import BrokerLog
-from surecast.broker.security import Authenticator, FailureTable, Users, read_token, write_private
+from surecast.broker.security import Authenticator, FailureTable, Users, read_token
 from surecast.broker.security_acl import AccessRules
 from surecast.broker.server import Server
 from surecast.broker.shell import Hooks, Shell
@@ -267,6 +268,8 @@ class BrokerService:
             spec.sync,
         )
         self._exit.callback(self._close_events)
+        if self._events.warning:
+            self.log.warning("event log", text=self._events.warning)
         self._repeat("alive", spec.alive_interval, self._say_alive)
         return EventObserver(self._events)
 

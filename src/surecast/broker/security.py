@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 
+from surecast.broker.private import write_private
 from surecast.errors import ConfigurationError, FileError
 from surecast.protocol.broker import Origin
 from surecast.protocol.mqtt import Connect
@@ -35,7 +34,6 @@ __all__ = [
     "read_users",
     "remove_user",
     "set_password",
-    "write_private",
 ]
 
 # 19 MiB, two passes: a few hundredths of a second, and no more memory than many checks at once can have.
@@ -105,25 +103,10 @@ def remove_user(path: Path, name: str) -> None:
 
 
 def _write(path: Path, users: Mapping[str, str]) -> None:
-    write_private(path, "".join(f"{name}:{digest}\n" for name, digest in users.items()))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, so that a reader finds the old one or the whole new one."""
-    final = Path(os.path.realpath(path))
-    temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(6)}.tmp")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - it is open already
-            file.write(text)
-            file.flush()
-            os.fsync(handle)
-        temporary.replace(final)
-    except OSError as error:
-        raise UsersFileError(f"cannot be written: {error.strerror or error}", str(path)) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        write_private(path, "".join(f"{name}:{digest}\n" for name, digest in users.items()))
+    except FileError as error:
+        raise UsersFileError(error.message, error.file) from None
 
 
 def read_token(path: Path) -> str:

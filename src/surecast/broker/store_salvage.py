@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from surecast.broker.private import make_private
 from surecast.broker.replica.addresses import STORE_KEY
 from surecast.broker.segment_file import Scan, next_entry, scan
 from surecast.broker.segment_load import LogReader, segment_number
@@ -109,7 +110,7 @@ def _set_aside(folder: Path, names: list[Path]) -> Path:
     while aside.exists():
         count += 1
         aside = base.with_name(f"{base.name}-{count}")
-    aside.mkdir(0o700)
+    make_private(aside)
     for path in (*names, *sorted(folder.glob("spare-*.log")), folder / MARK_NAME):
         if path.exists():
             path.rename(aside / path.name)

@@ -89,6 +89,7 @@ def up(
     A folder that has a group already goes on with it; an option that says otherwise than its file is refused.
     """
     from surecast.broker.cluster import LocalGroup, write_group
+    from surecast.broker.private import make_private
     from surecast.cli.output import errors, working
 
     options: dict[str, Any] = {"sync": sync.value} if sync is not None else {}
@@ -98,6 +99,8 @@ def up(
     flags: dict[str, Any] = {"security.users": users, "security.acl": acl, "http.port": http_port}
     loaded = _configuration(config, flags, websocket_port, settings)
     path = write_group(folder, replicas, port=port, options=options, config=loaded)
+    if warning := make_private(folder):
+        errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
     stopping: list[int] = []
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stopping.append(1))

@@ -17,6 +17,7 @@ import yaml
 from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.config import default_admin_socket
+from surecast.broker.private import make_private, open_file, write_private
 from surecast.broker.replica.administer import ask_status
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.run.plan import RunPlan
@@ -114,14 +115,14 @@ class BrokerProcesses(Processes):
             **plan.common_options(),
         }
         self._file, self._log = folder / "broker.yaml", folder / "broker.log"
-        self._file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        write_private(self._file, yaml.safe_dump(config, sort_keys=False))
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, number: int) -> None:
         """Starts the broker, unless it runs."""
         if self._process is not None and self._process.poll() is None:
             return
-        with self._log.open("ab") as log:
+        with open_file(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "surecast", "broker", "--config", str(self._file)],
                 stdin=subprocess.DEVNULL,
@@ -200,7 +201,7 @@ async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float
     kind = GroupProcesses if plan.group.replicas > 1 else BrokerProcesses
     for number in range(_TRIES):
         place = folder / str(number)
-        place.mkdir()
+        make_private(place)
         processes = kind(plan, place)
         try:
             for one in processes.numbers:
