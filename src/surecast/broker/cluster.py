@@ -29,13 +29,15 @@ _POLL_S: Final = 0.05
 class LocalGroup:
     """Starts, watches, kills and stops the replicas of a group's file, as processes of this machine.
 
-    Their log lines go to `N.log` beside the file. As a context manager it stops them at the end.
+    `command` is what runs a replica. Their log lines go to `N.log` beside the file. As a context manager it stops them
+    at the end.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.spec: BrokerGroupSpec = load_broker_group(path)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.command = [sys.executable, "-m", "surecast"]
 
     def __enter__(self) -> LocalGroup:
         return self
@@ -62,7 +64,7 @@ class LocalGroup:
                 continue
             with open_file(self.path.parent / f"{number}.log", "ab") as log:
                 self.processes[number] = subprocess.Popen(
-                    [sys.executable, "-m", "surecast", "broker", "--group", str(self.path), "--id", str(number)],
+                    [*self.command, "broker", "--group", str(self.path), "--id", str(number)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -40,6 +40,12 @@ def clock_tool() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def content_kills() -> ModuleType:
+    """`tools/fault_content_kills.py`."""
+    return load_tool("fault_content_kills")
+
+
+@pytest.fixture(scope="session")
 def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
     """Runs a coroutine function, not for longer than tests may take."""
 

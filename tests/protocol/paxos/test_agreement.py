@@ -82,6 +82,8 @@ def test_a_state_is_taken_from_the_majority_and_not_older_than_the_own() -> None
     write(group, CHECKPOINT_EVERY, first=21)
     before = {one: group.replicas[one].applied for one in wrong}
     group.run(0.5)
+    assert not any(alarms(group).values())  # the fifth may decide
+    group.run(2.0)
     assert discarded(group) == []  # two of five say one thing, two another: nobody is chosen
     assert sum("no majority agrees" in text for text in alarms(group).values()) == 4
     group.passes = lambda source, to, message: True
@@ -101,6 +103,24 @@ def test_without_a_majority_all_say_so_and_nobody_is_chosen() -> None:
     assert discarded(group) == []
     assert all("no majority agrees" in text for text in alarms(group).values())
     assert len({store.pairs[b"k"] for store in group.stores.values()}) == 3
+
+
+def test_a_state_is_not_passed_on_while_nobody_knows_whose_is_right() -> None:
+    group = working(3, snapshot_every=8, log_keep=2)
+    write(group, 4)
+    away = group.followers()[0]
+    group.passes = lambda source, to, message: away not in (source, to)
+    write(group, 40, first=5)
+    one, other = (number for number in group.replicas if number != away)
+    group.stores[other].pairs[b"k"] = b"1000"
+    write(group, 2 * CHECKPOINT_EVERY, first=45)
+    group.run(2.0)
+    group.passes = lambda source, to, message: True
+    group.run(2.0)
+    assert group.replicas[away].applied < group.replicas[one].applied
+    assert all("no majority agrees" in group.replicas[number].agreement.alarm for number in (one, other))
+    assert group.leader.node.counts["snapshots kept back"]
+    assert group.ask(group.leader.id, 7, 100, get(b"k"))  # the two go on
 
 
 def test_a_replica_that_discards_its_state_does_not_vote_until_it_has_another() -> None:

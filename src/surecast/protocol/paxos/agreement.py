@@ -6,7 +6,8 @@ the others of one with every heartbeat. Since the hash runs, replicas that are e
 before it, and once they differ they do so for ever.
 
 Whoever differs from a majority discards its state and takes that of the majority; its promises and votes are sound,
-because inputs are agreed on, and stay. Where no majority agrees, nobody is right by default: all raise an alarm.
+because inputs are agreed on, and stay. Where no majority agrees, nobody is right by default: all raise an alarm, and
+none passes its state on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from surecast.protocol.paxos.node import Node
 __all__ = ["Agreement"]
 
 _REPORTS_MAX: Final = 8
+_PATIENCE: Final = 20
+"""Heartbeats to wait for the word of a replica that may be down, before those that differ say that nobody decides."""
 
 
 class Agreement:
@@ -36,6 +39,8 @@ class Agreement:
         self._reports: dict[int, dict[int, bytes]] = {}  # of each other replica: effects by instance
         self._wanted = 0  # the instance that the leader told of, so that all tell of the same
         self._pending: set[int] = set()  # instances of which somebody told something new
+        self._waiting: set[int] = set()  # those at which the word of another may decide
+        self._undecided = 0  # for how many heartbeats nobody has had a majority
         self._alarm_slot = 0
         self._apart: frozenset[int] = frozenset()  # whom the alarm is about
         self._replay_alarm = ""
@@ -48,6 +53,11 @@ class Agreement:
         """What is wrong; empty where nothing is known to be."""
         return "; ".join(text for text in (self._alarm, self._replay_alarm) if text)
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether another replica differs, and no majority says that this one is right."""
+        return bool(self._waiting) or self._node.id in self._apart
+
     def tick(self) -> None:
         """Tells the others of a checkpoint, and compares what they told of instances that are reached by now."""
         node = self._node
@@ -57,10 +67,14 @@ class Agreement:
         slot = self._wanted if self._wanted in checkpoints and node.leader != node.id else next(reversed(checkpoints))
         for other in node.others():
             node.send(other, Checkpoint(slot, checkpoints[slot]))
+        self._waiting.clear()
         for told in sorted(told for told in self._pending if told <= node.applied):
             self._pending.discard(told)
             if not node.blank:
                 self._judge(told)
+        if self._waiting:
+            self._undecided += 1
+            self._pending |= self._waiting
 
     def on_checkpoint(self, sender: int, message: Checkpoint) -> None:
         """Remembers what another replica tells, the last few."""
@@ -103,14 +117,20 @@ class Agreement:
         (most, count), *others = Counter(effects.values()).most_common()
         if not others:
             if count > len(members) // 2:
+                self._undecided = 0
                 self.compared = max(self.compared, slot)
                 if slot > self._alarm_slot and self._apart.intersection(members) <= effects.keys():
                     if self._alarm:
                         self.notices.append(f"the replicas are equal again at instance {slot}")
                     self._alarm, self._apart = "", frozenset()
+        elif count > len(members) // 2:
+            self._undecided = 0
+            if slot >= self._alarm_slot:
+                self._differ(slot, effects, frozenset(one for one in effects if effects[one] == most))
+        elif len(effects) < len(members) and self._undecided < _PATIENCE:
+            self._waiting.add(slot)
         elif slot >= self._alarm_slot:
-            agreeing = frozenset(one for one in effects if effects[one] == most)
-            self._differ(slot, effects, agreeing if count > len(members) // 2 else frozenset())
+            self._differ(slot, effects, frozenset())
 
     def _differ(self, slot: int, effects: dict[int, bytes], majority: frozenset[int]) -> None:
         node = self._node
@@ -118,7 +138,10 @@ class Agreement:
         before, self._apart = self._apart, frozenset(effects) - majority
         if not majority:
             hashes = ", ".join(f"replica {one}: {effects[one].hex()[:8]}" for one in sorted(effects))
-            self._alarm = f"the replicas differ at instance {slot}, and no majority agrees ({hashes})"
+            self._alarm = (
+                f"the replicas differ at instance {slot}, and no majority agrees ({hashes}): decide whose state is "
+                "right, and replace the others"
+            )
         elif node.id in majority:
             names = " and ".join(f"replica {one}" for one in sorted(self._apart))
             self._alarm = f"{names} differs from the majority at instance {slot}"

@@ -73,13 +73,19 @@ class CatchUp:
         first = 0 if node.blank else node.applied + 1
         node.send(sources[self.attempt % len(sources)], Fetch(first, max(slot, self._floor), len(data)))
 
-    def on_fetch(self, sender: int, message: Fetch) -> bool:
-        """Answers with values or with a part of a snapshot; false where a snapshot has to be made first."""
+    def on_fetch(self, sender: int, message: Fetch, is_doubtful: bool) -> bool:
+        """Answers with values or with a part of a snapshot; false where a snapshot has to be made first.
+
+        Values are agreed on. A state that is doubtful is not passed on.
+        """
         node, first = self.node, message.first
         if node.blank:
             return True
         if first and (first in node.acceptor.votes or first > node.applied):
             node.send(sender, Entries(first, node.applied, self._values(first)))
+            return True
+        if is_doubtful:
+            node.count("snapshots kept back")
             return True
         slot = message.slot if message.slot in self.snapshots else max(self.snapshots, default=0)
         if slot not in self.snapshots or slot < first or slot < message.slot:

@@ -504,9 +504,10 @@ class Replica:
             self.leader.enqueue(Segment((data,), len(data)))
 
     def _on_fetch(self, sender: int, message: m.Fetch) -> None:
-        if not self.catch_up.on_fetch(sender, message) and self.node.applied >= message.slot:
+        is_doubtful = self.agreement.is_doubtful
+        if not self.catch_up.on_fetch(sender, message, is_doubtful) and self.node.applied >= message.slot:
             self.snapshots.take()
-            self.catch_up.on_fetch(sender, message)
+            self.catch_up.on_fetch(sender, message, is_doubtful)
 
     def _on_entries(self, sender: int, message: m.Entries) -> None:
         self.catch_up.on_entries(sender, message)
