@@ -210,6 +210,9 @@ class LimitsSpec(Spec):
     """Largest packet a client may send."""
     first_packet_size: Size = float(_DEFAULTS.first_packet_bytes_max)
     """Largest packet before a connection is accepted."""
+    unfinished_size: Size = float(_DEFAULTS.unfinished_bytes_max)
+    """Bytes of packets that are not whole yet, of all connections together; above it, the packet that was begun first \
+is given up and its client disconnected. At least twice the largest packet."""
     connect_timeout: PositiveDuration = float(_DEFAULTS.connect_timeout_s)
     """Time a new connection has for its handshake and its CONNECT."""
     keep_alive: Duration = float(_DEFAULTS.keep_alive_max_s)
@@ -255,6 +258,7 @@ has to wait. `0/s` is no limit."""
             unsent_bytes_max=int(self.unsent_size),
             packet_bytes_max=int(self.packet_size),
             first_packet_bytes_max=int(self.first_packet_size),
+            unfinished_bytes_max=int(self.unfinished_size),
             connect_timeout_s=_whole(self.connect_timeout),
             keep_alive_max_s=_whole(self.keep_alive),
             session_expiry_max_s=_whole(self.session_expiry),

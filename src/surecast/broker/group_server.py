@@ -21,8 +21,8 @@ from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.group import Edge, GroupMachine, Item
-from surecast.protocol.group.edge import Member
-from surecast.protocol.mqtt import ReasonCode
+from surecast.protocol.group.member import Member
+from surecast.protocol.mqtt import Decoder, ReasonCode
 from surecast.protocol.paxos import Request
 
 __all__ = ["GroupServer"]
@@ -105,6 +105,7 @@ class GroupServer(Shell):
             elsewhere=self._elsewhere,
             window=max(1, min(self.node.settings.alpha, self.node.settings.reply_window // 2)),
             bytes_max=self.node.settings.value_bytes_max,
+            unfinished=self.unfinished,
             reaches=self._reaches,
         )
         self.node.before_turn.append(self._submit)
@@ -157,6 +158,7 @@ class GroupServer(Shell):
         """A transport is gone."""
         if self._rest and connection in self._channels:
             self._take_rest(self._channels[connection])
+        self._decoder_of(connection).release()
         if self._channels.pop(connection, None) is not None:
             self.edge.lost(connection, time.monotonic(), reason)
             self.turn()
@@ -246,6 +248,9 @@ class GroupServer(Shell):
         if channel is not None:
             channel.pause_reading()
             self._paused.append(channel)
+
+    def _decoder_of(self, connection: Connection) -> Decoder:
+        return connection.reader if isinstance(connection, Member) else connection.decoder
 
     def _read_on(self, channel: Channel) -> None:
         if channel not in self._paused:

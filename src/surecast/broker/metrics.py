@@ -127,7 +127,7 @@ class BrokerCollector(Collector):
 
     def _limited(self) -> Counter[str]:
         """How often each limit was reached; one that never was is left out."""
-        return Counter(self._server.broker.tally.limited)
+        return self._server.broker.tally.limited + self._server.limited
 
     def _books(self) -> Iterator[Metric]:
         books = self._server.broker.books()
@@ -156,6 +156,7 @@ class BrokerCollector(Collector):
             ),
             ("queue_messages_longest", "Messages in the longest queue.", max((s.queued for s in sessions), default=0)),
             ("queue_bytes", "Bytes in all queues.", sum(s.bytes_queued for s in sessions)),
+            ("unfinished_bytes", "Bytes of packets that are not whole yet.", self._server.unfinished.bytes),
             ("subscriptions", "Subscriptions.", broker.routes.count),
             ("retained", "Retained messages.", len(broker.retained)),
             ("uptime_seconds", "Time since the start.", now - (broker.started_at or now)),

@@ -147,6 +147,7 @@ class BrokerService:
             load_certificate(self._http_context, config.http.certificate, config.http.key)
         self._secure(prepared, before)
         server.authenticates = self._must_authenticate()
+        server.limit(config.settings)
         self._limit()
         ended = self._use_access()
         self.log.info("reloaded", subscriptions_ended=ended, clients_disconnected=self._disconnect_unwelcome())
@@ -219,6 +220,7 @@ class BrokerService:
 
     def _open_listeners(self) -> None:
         """Takes the addresses; the limits of sessions go by the names that listeners have then."""
+        self.server.limit(self.config.settings)
         for spec in self.config.listeners:
             listener = Listener(spec, self.server, self._gate, lambda text: self.log.warning(text))
             listener.open()

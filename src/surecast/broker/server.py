@@ -101,6 +101,7 @@ class Server(Shell):
     def connected(self, channel: Channel, origin: Origin) -> None:
         """A transport is up."""
         channel.connection = self.broker.open(origin, time.time())
+        channel.connection.decoder.count_in(self.unfinished)
         self._channels[channel.connection] = channel
         self.turn()
 
@@ -117,6 +118,7 @@ class Server(Shell):
         """A transport is gone."""
         if self._rest and connection in self._channels:
             self._take_rest(self._channels[connection])
+        connection.decoder.release()
         held = self._held.pop(connection, None)
         if held is not None:
             held.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from surecast.broker.store import Store
-from surecast.protocol.broker import Broker, Connection, ConnectionHooks, Origin
-from surecast.protocol.mqtt import Connect, ReasonCode
+from surecast.protocol.broker import Broker, BrokerSettings, Connection, ConnectionHooks, Origin
+from surecast.protocol.mqtt import Connect, Decoder, ReasonCode
+from surecast.protocol.mqtt.unfinished import Unfinished
 
 __all__ = ["PIECE_BYTES", "Authenticate", "Channel", "Hooks", "Shell"]
 
@@ -92,6 +94,9 @@ class Shell(ABC):
         self._failed = False
         self._stopped = False
         self.bytes_sent = 0
+        self.limited: Counter[str] = Counter()
+        """How often a limit of the shell itself was reached, by its name in the configuration."""
+        self.unfinished: Unfinished[Decoder] = Unfinished(BrokerSettings().unfinished_bytes_max, self._give_up)
         self._checks: set[asyncio.Task[None]] = set()
         self._last_checks: dict[str, asyncio.Task[None]] = {}
 
@@ -203,6 +208,27 @@ class Shell(ABC):
                 channel.close()
         dirty.clear()
         self.bytes_sent += sent
+
+    def limit(self, settings: BrokerSettings) -> None:
+        """Takes the limits that hold for all connections together."""
+        self.unfinished.bytes_max = max(settings.unfinished_bytes_max, 2 * settings.packet_bytes_max)
+
+    def _decoder_of(self, connection: Connection) -> Decoder:
+        """What reads the bytes of a connection."""
+        return connection.decoder
+
+    def _give_up(self, decoder: Decoder) -> None:
+        # Not at once: somebody is just reading.
+        self.loop.call_soon(self._end_unfinished, decoder)
+
+    def _end_unfinished(self, decoder: Decoder) -> None:
+        """Ends the connection whose unfinished packet takes too much memory."""
+        decoder.drop_held()
+        for connection in self._channels:
+            if self._decoder_of(connection) is decoder:
+                self.limited["unfinished_size"] += 1
+                self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
+                return
 
     def _spread(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in as many turns as they need. Nothing more is read of the client meanwhile."""

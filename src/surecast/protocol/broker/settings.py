@@ -47,6 +47,8 @@ class BrokerSettings:
     """Largest packet a client may send."""
     first_packet_bytes_max: int = 64 * 1024
     """Largest packet before a connection is accepted."""
+    unfinished_bytes_max: int = 128 * 1024 * 1024
+    """Bytes of packets that are not whole yet, of all connections together."""
     connect_timeout_s: int = 10
     """Time a new connection has for its CONNECT."""
     keep_alive_max_s: int = 0

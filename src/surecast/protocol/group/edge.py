@@ -21,6 +21,7 @@ from surecast.protocol.mqtt import (
     V5,
     V311,
     Connack,
+    Decoder,
     Disconnect,
     PacketError,
     Properties,
@@ -30,6 +31,7 @@ from surecast.protocol.mqtt import (
     encode,
 )
 from surecast.protocol.mqtt.runs import Pattern, run_of_one
+from surecast.protocol.mqtt.unfinished import Unfinished
 
 __all__ = ["Edge", "Member"]
 
@@ -49,6 +51,7 @@ class Edge(Port):
     `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then this replica
     has lost the majority. `order` are the topics that need no total order, as `Straight` takes them; what goes straight
     to the other replicas is in `outbox`. `reaches` says whether another replica can be reached.
+    Packets that are not whole yet are counted in `unfinished`.
     """
 
     def __init__(
@@ -63,10 +66,12 @@ class Edge(Port):
         bytes_max: int = 1 << 20,
         patience_s: float = 3.0,
         order: Sequence[tuple[str, bool]] = (),
+        unfinished: Unfinished[Decoder] | None = None,
         reaches: Callable[[int], bool] = lambda replica: True,
     ):
         self.machine = machine
         self._reaches = reaches
+        self._unfinished = unfinished
         self.straight = Straight(machine, order)
         self._goes_straight = self.straight.is_used
         self.outbox: list[bytes] = []
@@ -239,6 +244,8 @@ class Edge(Port):
         # The reader and the decoder of the core, here as elsewhere, take the same packets and refuse the same.
         core = self.machine.broker
         decoder, reader = core.decoder(origin.listener), core.decoder(origin.listener)
+        if self._unfinished is not None:
+            reader.count_in(self._unfinished)
         reader.feed(packet)
         connection.leave_gate(self._next_local, origin, decoder, reader, now)
         self.members[connection.local] = connection

@@ -20,6 +20,7 @@ from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
 from surecast.protocol.mqtt.topics import MAX_LEVELS
+from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, Unfinished
 from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES, MAX_VARIABLE, Reader, Settings
 
 __all__ = ["Decoder", "Side"]
@@ -89,6 +90,8 @@ class Decoder:
         self._held = bytearray()  # the beginning of a packet
         self._needed = 0  # how long `_held` must be before anything new can be said about it
         self._error: PacketError | None = None
+        self._unfinished: Unfinished[Decoder] | None = None
+        self._is_counted = False
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
         self._pattern: Pattern | None = None  # what is expected; whatever changes what may come takes it back
@@ -98,6 +101,28 @@ class Decoder:
     def held_bytes(self) -> int:
         """How many bytes wait for the rest of their packet."""
         return len(self._held)
+
+    def count_in(self, unfinished: Unfinished[Decoder]) -> None:
+        """Tells somebody from now on how much is held."""
+        self._unfinished = unfinished
+
+    def drop_held(self) -> None:
+        """Forgets the beginning of a packet; nothing can be read after that."""
+        self._held = bytearray()
+        self._error = ProtocolError("packet", 0, "it was given up unfinished", ReasonCode.QUOTA_EXCEEDED)
+        self.release()
+
+    def release(self) -> None:
+        """What is held is no longer counted."""
+        if self._is_counted and self._unfinished is not None:
+            self._is_counted = False
+            self._unfinished.release(self)
+
+    def _hold(self, data: bytes) -> None:
+        self._held += data
+        if self._unfinished is not None and len(self._held) >= COUNTED_BYTES_MIN:
+            self._is_counted = True
+            self._unfinished.hold(self, len(self._held))
 
     def limit(self, max_packet_size: int) -> None:
         """Changes the largest packet; those that were complete before are not looked at again."""
@@ -143,11 +168,13 @@ class Decoder:
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self._held:
-            self._held += data
-            if len(self._held) < self._needed:
+            if len(self._held) + len(data) < self._needed:
+                self._hold(data)
                 return
-            data = bytes(self._held)
-            self._held.clear()
+            data = bytes(self._held) + data
+            self._held = bytearray()
+            if self._is_counted:
+                self.release()
         position, size = 0, len(data)
         try:
             while position < size:
@@ -162,7 +189,7 @@ class Decoder:
                         continue
                 after = self._packet(data, position, size, packets, runs)
                 if after == position:
-                    self._held += data[position:] if position else data
+                    self._hold(data[position:] if position else data)
                     break
                 position = after
         except PacketError as error:
