@@ -128,8 +128,8 @@ class ListenerSpec(Spec):
 file."""
     connections_max: Count = 100_000
     """Connections at the same time."""
-    address_connections_max: Count | None = None
-    """Connections at the same time from one address; no limit of its own if it is left out."""
+    address_connections_max: Count | None = 50_000
+    """Connections at the same time from one address; `null` is no limit of its own."""
     connection_rate_max: Rate | None = None
     """New connections, such as `500/s`; what is above is closed at once. No limit if it is left out."""
     limits: OverridesSpec = OverridesSpec()
@@ -232,6 +232,13 @@ is given up and its client disconnected. At least twice the largest packet."""
     filter_constraints: Count = _DEFAULTS.filter_constraints_max
     """Constraints in the content filters of one session, those of all its subscriptions together; each may cost time \
 for every message."""
+    filter_shapes: Count = _DEFAULTS.filter_shapes_max
+    """Different places of wildcards among the filters of one session: `a/+` and `b/+` have the same, `+/b` has \
+another. A message matches at most so many subscriptions of a session."""
+    user_subscriptions: Count = _DEFAULTS.user_subscriptions_max
+    """Subscriptions of all sessions of one user."""
+    address_subscriptions: Count = _DEFAULTS.address_subscriptions_max
+    """Subscriptions of all sessions from one address; of IPv6, from one network of 64 bits."""
     publish_rate: Rate = _DEFAULTS.publish_rate_per_s
     """Messages that a client may publish, on average, in bursts of up to a second's worth; a client that is faster \
 has to wait. `0/s` is no limit."""
@@ -240,8 +247,18 @@ has to wait. `0/s` is no limit."""
 `surecast drop` finds the best one."""
     sessions: Count = _DEFAULTS.sessions_max
     """Sessions, connected or not."""
+    user_sessions: Count = _DEFAULTS.user_sessions_max
+    """Sessions of one user, connected or not; clients without a user name are not counted."""
+    address_sessions: Count = _DEFAULTS.address_sessions_max
+    """Sessions from one address, connected or not; of IPv6, from one network of 64 bits."""
     retained: Count = _DEFAULTS.retained_max
     """Retained messages."""
+    retained_size: Size = float(_DEFAULTS.retained_bytes_max)
+    """Payload and topic bytes of all retained messages."""
+    client_retained: Count = _DEFAULTS.client_retained_max
+    """Retained messages of one client."""
+    client_retained_size: Size = float(_DEFAULTS.client_retained_bytes_max)
+    """Payload and topic bytes of the retained messages of one client."""
     request_tokens: Count = _DEFAULTS.request_tokens_max
     """Tokens of clients whose requests are remembered; the one that was not used longest is forgotten."""
     connections: Count = 100_000
@@ -268,10 +285,18 @@ has to wait. `0/s` is no limit."""
             packet_filters_max=self.packet_filters,
             subscriptions_max=self.subscriptions,
             filter_constraints_max=self.filter_constraints,
+            filter_shapes_max=self.filter_shapes,
+            user_subscriptions_max=self.user_subscriptions,
+            address_subscriptions_max=self.address_subscriptions,
             publish_rate_per_s=self.publish_rate,
             join_probability=self.join_probability,
             sessions_max=self.sessions,
+            user_sessions_max=self.user_sessions,
+            address_sessions_max=self.address_sessions,
             retained_max=self.retained,
+            retained_bytes_max=int(self.retained_size),
+            client_retained_max=self.client_retained,
+            client_retained_bytes_max=int(self.client_retained_size),
             request_tokens_max=self.request_tokens,
             system_interval_s=_whole(system_interval_s),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
+from surecast.protocol.broker.accounts import Accounts, shape_of
 from surecast.protocol.mqtt import (
     NO_PROPERTIES,
     V5,
@@ -47,6 +49,7 @@ class Client:
         self.name = name
         self.version = version
         self.listener = "default"
+        self.peer = f"peer-{name}"
         self.connection: Connection | None = None
         self.inbox: list[Packet] = []
         self.raw = b""
@@ -59,7 +62,7 @@ class Client:
         """A new transport, and no CONNECT yet."""
         if not self.closed:
             self.drop()
-        origin = Origin(self.listener, f"peer-{self.name}", identity)
+        origin = Origin(self.listener, self.peer, identity)
         self.connection = self.world.broker.open(origin, self.world.now)
         self.decoder = Decoder(version=self.version, side="client")
         self.closed = False
@@ -283,6 +286,7 @@ class World:
         self.now += after_s
         self.broker = Broker(self.settings, **self.options)
         self.broker.restore(list(self.disk.items()), self.now)
+        self.check_accounts()
         self.turn()
         self.broker.tick(self.now)
         self.turn()
@@ -313,6 +317,20 @@ class World:
         for session in broker.sessions.by_client.values():
             for delivery in (*session.inflight.values(), *session.waiting):
                 assert delivery.message.references == references.get(id(delivery.message), 0)
+
+        self.check_accounts()
+
+    def check_accounts(self) -> None:
+        """What is counted for users, addresses and clients is what they have."""
+        broker, counted = self.broker, Accounts()
+        for session in broker.sessions.by_client.values():
+            counted.open(session)
+            shapes = Counter(shape_of(each.filter, each.share) for each in session.subscriptions.values())
+            assert session.shapes == {shape: count for shape, count in shapes.items() if shape}
+        assert vars(broker.routes.accounts) == vars(counted)
+        messages = broker.retained.state()[0]
+        assert broker.retained.bytes == sum(message.size for message in messages)
+        assert broker.retained._counts == Counter(message.publisher for message in messages if message.publisher)
 
     def disk_counts(self) -> dict[str, int]:
         """How many records of each kind the disk has."""

@@ -215,7 +215,7 @@ def test_a_record_without_a_listener_is_read(world: World) -> None:
     bob = world.client("bob").lasting()
     bob.disconnect()
     key = next(key for key in world.disk if key[:1] == b"s")
-    world.disk[key] = world.disk[key][: -len(b"\0\7default")]
+    world.disk[key] = world.disk[key][: -len(b"\0\7default" + b"\0\x08peer-bob")]
     world.restart()
     assert world.broker.sessions.by_client["bob"].listener == ""
 

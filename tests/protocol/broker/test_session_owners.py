@@ -99,15 +99,15 @@ def test_a_store_of_the_version_before_is_taken_over(world: World) -> None:
 
 
 def test_a_backup_of_the_version_before_is_taken_over(world: World) -> None:
-    """Its layout is the same; only appointments name sessions by client identifier alone."""
+    """Its layout is the same; only appointments name sessions by client identifier alone, and addresses are missing."""
     ann = world.client("x").lasting(identity="ann")
     ann.disconnect(session_expiry_s=60)
     state = encode_state(world.broker)
-    body = state[HEAD:].replace(text_field("ann\0x"), text_field("x"))
+    body = state[HEAD:].replace(text_field("ann\0x"), text_field("x")).replace(text_field("peer-x"), b"")
     assert len(body) < len(state) - HEAD
     copy = Broker()
     decode_state(copy, state[:16] + struct.pack(">HI", 1, zlib.crc32(body)) + body)
-    assert encode_state(copy) == state
+    assert encode_state(copy)[HEAD:] == state[HEAD:].replace(text_field("peer-x"), text_field(""))
 
 
 HEAD = 22

@@ -58,7 +58,17 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("left",),  # while credentials are checked, which a group does at its edge
     }
     assert set(Session.__slots__) == {
-        *("client", "user", "listener", "serial", "lifetime_s", "ends_at", "expiry_check_at", "bytes_queued"),
+        *(
+            "client",
+            "user",
+            "listener",
+            "address",
+            "serial",
+            "lifetime_s",
+            "ends_at",
+            "expiry_check_at",
+            "bytes_queued",
+        ),
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
         *("subscriptions", "received", "inflight", "waiting", "resend"),
         *(
@@ -66,6 +76,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "key_field",
             "bytes_max",
             "short_max",
+            "shapes",
             "routes",
             "groups",
             "filter_constraints",

@@ -105,7 +105,7 @@ class Broker:
         self.identifiers_given = 0
         levels = self.settings.topic_levels_max
         self.routes = Routes(levels)
-        self.retained = Retained(self.journal, levels, self.settings.retained_max)
+        self.retained = Retained(self.journal, self.settings)
         self.outgoing = Outgoing(self.journal, self.dirty, self.tally, observer)
         self.requests = Requests(self.journal, self.settings.request_tokens_max)
         self.incoming = Incoming(
@@ -324,7 +324,7 @@ class Broker:
         """Takes other limits while it runs; those of the form of packets stay as they are."""
         self.settings = replace(settings, **{name: getattr(self.settings, name) for name in FIXED})
         self.sessions.settings = self._subscribing.settings = self.settings
-        self.retained.count_max = settings.retained_max
+        self.retained.settings = self.settings
         self.requests.tokens_max = settings.request_tokens_max
         self.incoming.rejects = limits.rejects
         self.sessions.limit_anew(limits, now)

@@ -97,7 +97,7 @@ class Journal:
     def session(self, session: Session) -> None:
         """Writes a session as it is."""
         value = _SESSION.pack(session.lifetime_s, session.ends_at, session.next_identifier)
-        value += text_field(session.user) + text_field(session.listener)
+        value += text_field(session.user) + text_field(session.listener) + text_field(session.address)
         self.records.append((b"s" + session.key_field, value))
 
     def forget_session(self, session: Session) -> None:
@@ -217,8 +217,9 @@ def read_session(key: bytes, value: bytes, serial: int) -> Session:
     # Earlier versions filed sessions of users by client identifier alone.
     session = Session(split_key(name)[1], serial, lifetime_s, user)
     session.ends_at, session.next_identifier = ends_at, next_identifier
-    # Earlier versions did not write the listener.
-    session.listener, _ = _take_text(value, at)
+    # Earlier versions did not write the listener, and later ones not the address.
+    session.listener, at = _take_text(value, at)
+    session.address, _ = _take_text(value, at)
     return session
 
 

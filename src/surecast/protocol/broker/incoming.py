@@ -182,8 +182,11 @@ class Incoming(ShortWays):
     def take(self, message: Message, now: float, route: Route | None = None) -> ReasonCode:
         """Retains a message if it asks for it, and routes it; the reason is what its publisher is told."""
         retained = message.retain
-        if retained and not self._retained.store(message):
-            return ReasonCode.QUOTA_EXCEEDED
+        if retained:
+            if limit := self._retained.limit_for(message):
+                self._tally.limited[limit] += 1
+                return ReasonCode.QUOTA_EXCEEDED
+            self._retained.store(message)
         if route is None:
             route = self._routes.find(message.topic)
         receivers = route.targets if route.plain else route.receivers(message, self._wants)

@@ -67,7 +67,7 @@ class Tally:
     protocol_errors: int = 0
     connections: int = 0
     refused: int = 0
-    limited: Counter[str] = field(default_factory=Counter)
+    limited: Counter[str] = field(default_factory=Counter, compare=False)
     """How often each limit was reached, by its name in the configuration."""
     notices: list[str] = field(default_factory=list)
 

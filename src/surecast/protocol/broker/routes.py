@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
+from surecast.protocol.broker.accounts import Accounts, shape_of
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
@@ -283,6 +284,8 @@ class Route:
 
     def scatter(self) -> None:
         """Forgets the groups, after their counts are in the books."""
+        if not self._ready:
+            return
         for group in (*self.groups, *self.low):
             group.settle()
             for session in group.sessions:
@@ -311,6 +314,7 @@ class Routes:
         self._permitted: dict[tuple[str, str], bool] = {}
         self.contents = Contents()
         self.count = 0
+        self.accounts = Accounts()
 
     def tap(self, filter: str, tap: Tap) -> None:
         """From now on somebody is told of the messages to some topics; it costs them the short ways."""
@@ -353,7 +357,11 @@ class Routes:
         """Adds a subscription or replaces one with the same filter; tells whether it is new."""
         before = session.subscriptions.get(subscription.key)
         session.subscriptions[subscription.key] = subscription
-        self.count += before is None
+        if before is None:
+            self.count += 1
+            self.accounts.subscribed(session, 1)
+            if shape := shape_of(subscription.filter, subscription.share):
+                session.shapes[shape] += 1
         if subscription.content is not None:
             self._file(session, subscription.content)
         if before is not None and before.content is not None:
@@ -412,6 +420,11 @@ class Routes:
 
     def _take(self, session: Session, subscription: Subscription) -> None:
         self.count -= 1
+        self.accounts.subscribed(session, -1)
+        if shape := shape_of(subscription.filter, subscription.share):
+            session.shapes[shape] -= 1
+            if not session.shapes[shape]:
+                del session.shapes[shape]
         if subscription.content is not None:
             self._unfile(session, subscription.content)
         if subscription.share:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,7 @@ class Session:
     """
 
     __slots__ = (
+        "address",
         "books",
         "bytes_max",
         "bytes_queued",
@@ -110,6 +111,7 @@ class Session:
         "resend",
         "routes",
         "serial",
+        "shapes",
         "short_max",
         "subscriptions",
         "user",
@@ -127,11 +129,13 @@ class Session:
         self.serial = serial
         self.lifetime_s = lifetime_s
         self.listener = ""
+        self.address = ""
         self.limits = _DEFAULTS
         self.bytes_max = _DEFAULTS.queue_bytes_max
         self.ends_at = math.inf
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
+        self.shapes: Counter[str] = Counter()
         self.inflight: dict[int, Delivery] = {}
         self.waiting: deque[Delivery] = deque()
         self.resend: deque[Delivery] = deque()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from surecast.protocol.broker.accounts import network_of
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Phase
 from surecast.protocol.broker.durable import Journal
@@ -100,20 +101,31 @@ class Sessions:
             # Its time is up, and only the timer is late.
             self.end(session, now)
             session = None
-        if session is None and len(self.by_client) >= self.settings.sessions_max:
-            raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {self.settings.sessions_max} sessions already")
+        address = network_of(connection.origin.peer)
+        if session is None:
+            self._check_room(connection.user, address)
         if session is not None and connect.clean_start:
             self.end(session, now)
             session = None
         present = session is not None
         if session is None:
-            session = self.make(connection.user, client)
+            session = self.make(connection.user, client, address)
         elif session.will is not None and session.will.due_at <= now:
             self.send_will(session, now)
         else:
             self.cancel_will(session)
         self._attach(session, connection, connect, present, now)
         return session, present, assigned
+
+    def _check_room(self, user: str, address: str) -> None:
+        """Refuses another session where there are too many, of all, of a user or of an address."""
+        full = "sessions" if len(self.by_client) >= self.settings.sessions_max else ""
+        full = full or self._routes.accounts.full_for_session(user, address, self.settings)
+        if full:
+            self._tally.limited[full] += 1
+            count = getattr(self.settings, f"{full}_max")
+            whose = {"sessions": "", "user_sessions": f" of {user}", "address_sessions": f" from {address}"}[full]
+            raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {count} sessions{whose} already")
 
     def _unused_identifier(self, user: str) -> str:
         """An identifier for a client without one; a client that chose it itself, or a stored one, is no obstacle."""
@@ -130,11 +142,13 @@ class Sessions:
         """Returns the sessions with a client identifier, one for each user who has one, by user."""
         return sorted((each for each in self.by_client.values() if each.client == client), key=lambda each: each.user)
 
-    def make(self, user: str, client: str) -> Session:
+    def make(self, user: str, client: str, address: str) -> Session:
         """A session without any state yet."""
         self.serial += 1
         session = Session(client, self.serial, user=user)
+        session.address = address
         self.by_client[session.key] = session
+        self._routes.accounts.open(session)
         return session
 
     def adopt(self, session: Session) -> None:
@@ -143,6 +157,7 @@ class Sessions:
         session.serial = self.serial
         session.limit(self._limits_of(session))
         self.by_client[session.key] = session
+        self._routes.accounts.open(session)
 
     def _attach(self, session: Session, connection: Connection, connect: Connect, present: bool, now: float) -> None:
         lifetime_s = self._lifetime_s(connect)
@@ -152,6 +167,10 @@ class Sessions:
         session.ends_at = math.inf
         session.connection = connection
         session.listener = connection.origin.listener
+        if (address := network_of(connection.origin.peer)) != session.address:
+            self._routes.accounts.close(session)
+            session.address = address
+            self._routes.accounts.open(session)
         session.limit(self._limits_of(session), connect.properties.receive_maximum)
         session.will = None
         if connect.will is not None:
@@ -254,6 +273,7 @@ class Sessions:
         self.past.add(session.books)
         if self.by_client.get(session.key) is session:
             del self.by_client[session.key]
+            self._routes.accounts.close(session)
 
     def send_will(self, session: Session, now: float) -> None:
         """Publishes a will, if its client may publish to that topic."""

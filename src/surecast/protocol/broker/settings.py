@@ -69,12 +69,28 @@ class BrokerSettings:
     """Constraints in the content filters of one session, those of all its subscriptions together."""
     join_probability: float = 1.0
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
+    filter_shapes_max: int = 256
+    """Different places of wildcards among the filters of one session."""
+    user_subscriptions_max: int = 1_000_000
+    """Subscriptions of all sessions of one user."""
+    address_subscriptions_max: int = 1_000_000
+    """Subscriptions of all sessions from one address."""
     publish_rate_per_s: float = 0.0
     """Messages that a client may publish in a second, on average; 0 is no limit. One that is faster has to wait."""
     sessions_max: int = 1_000_000
     """Sessions, connected or not."""
+    user_sessions_max: int = 100_000
+    """Sessions of one user, connected or not; clients without a user are not counted."""
+    address_sessions_max: int = 100_000
+    """Sessions from one address, connected or not."""
     retained_max: int = 1_000_000
     """Retained messages."""
+    retained_bytes_max: int = 1 << 30
+    """Payload and topic bytes of all retained messages."""
+    client_retained_max: int = 500_000
+    """Retained messages of one client."""
+    client_retained_bytes_max: int = 512 << 20
+    """Payload and topic bytes of the retained messages of one client."""
     request_tokens_max: int = 100_000
     """Tokens of clients whose requests are remembered, so that none is published twice."""
     system_interval_s: int = 10

@@ -43,7 +43,8 @@ SNAPSHOT_VERSION: Final = 2
 """Changes with every change of the format: an older broker must not take what it would misread."""
 
 _BEFORE_USERS: Final = 1
-"""The version in which appointments of sessions are named by client identifier alone; a backup may have it."""
+"""The version in which appointments of sessions are named by client identifier alone, and sessions have no address; a \
+backup may have it."""
 
 _MAGIC: Final = b"surecast broker\0"
 _HEAD: Final = struct.Struct(">16sHI")
@@ -132,10 +133,12 @@ def _read(of: Reader, broker: Broker, version: int) -> None:
     limits = read_limits(of)
     messages = read_messages(of)
     _read_retained(of, broker, messages)
-    reader = SessionReader(of, messages, limits)
+    reader = SessionReader(of, messages, limits, has_address=version != _BEFORE_USERS)
     read = [reader.read() for _ in range(of.count())]
     sessions = [session for session, _, _ in read]
     broker.sessions.by_client.update({session.key: session for session in sessions})
+    for session in sessions:
+        broker.routes.accounts.open(session)
     _read_filters(of, broker, sessions, [subscriptions for _, _, subscriptions in read])
     for _ in range(of.count()):
         connection = read_connection(of, broker, limits)

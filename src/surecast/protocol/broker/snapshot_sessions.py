@@ -100,7 +100,7 @@ def read_messages(of: Reader) -> list[Message]:
 def write_session(to: Writer, session: Session, messages: Numbers[Message], limits: Numbers[Limits]) -> None:
     """A session with all it has."""
     will = session.will
-    to.texts(session.client, session.user, session.listener)
+    to.texts(session.client, session.user, session.listener, session.address)
     to.pack(
         _SESSION,
         session.serial,
@@ -166,10 +166,11 @@ def _write_queue(to: Writer, numbers: list[int], deliveries: Collection[Delivery
 class SessionReader:
     """Reads sessions; `messages` and `limits` are those that were read before, and have their numbers."""
 
-    def __init__(self, of: Reader, messages: list[Message], limits: list[Limits]):
+    def __init__(self, of: Reader, messages: list[Message], limits: list[Limits], has_address: bool):
         self._of = of
         self._messages = messages
         self._limits = limits
+        self._has_address = has_address
         self._filters: dict[str, Filter] = {}
         self._hollow: dict[int, Delivery] = {}
 
@@ -177,11 +178,12 @@ class SessionReader:
         """A session, the number of its connection, 0 if it has none, and its subscriptions, which are not filed yet."""
         of = self._of
         client, user, listener = of.text(), of.text(), of.text()
+        address = of.text() if self._has_address else ""
         serial, lifetime_s, ends_at, check_at, size, window, identifier, sequence, limits, connection, flags = (
             of.unpack(_SESSION)
         )
         session = Session(client, serial, lifetime_s, user)
-        session.listener = listener
+        session.listener, session.address = listener, address
         session.limit(self._limits[limits - 1], window)
         session.ends_at, session.expiry_check_at = ends_at, check_at
         session.bytes_queued = size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.broker.accounts import shape_of
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
 from surecast.protocol.broker.durable import Journal
@@ -140,9 +141,8 @@ class Subscribing:
         if not self._authorise(connection.user, session.client, "subscribe", topic_filter):
             self._tally.unauthorised += 1
             return ReasonCode.NOT_AUTHORIZED, None
-        if request.filter not in session.subscriptions and (
-            len(session.subscriptions) >= session.limits.subscriptions_max
-        ):
+        if limit := self._limit_for(session, request.filter, topic_filter, share):
+            self._tally.limited[limit] += 1
             return ReasonCode.QUOTA_EXCEEDED, None
         if content is not None and not self._has_room(session, request.filter, content):
             self._tally.limited["filter_constraints"] += 1
@@ -165,6 +165,17 @@ class Subscribing:
         freed = len(before.content.constraints) if before is not None and before.content is not None else 0
         wanted = session.filter_constraints - freed + len(content.constraints)
         return wanted <= self.settings.filter_constraints_max
+
+    def _limit_for(self, session: Session, key: str, topic_filter: str, share: str) -> str:
+        """Returns the limit that a subscription would break, empty if there is room."""
+        if key in session.subscriptions:
+            return ""
+        if len(session.subscriptions) >= session.limits.subscriptions_max:
+            return "subscriptions"
+        shape = shape_of(topic_filter, share)
+        if shape and shape not in session.shapes and len(session.shapes) >= self.settings.filter_shapes_max:
+            return "filter_shapes"
+        return self._routes.accounts.full_for_subscription(session, self.settings)
 
     @staticmethod
     def _answer(connection: Connection, packet: Suback | Unsuback, text: str = "") -> None:
