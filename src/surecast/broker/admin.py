@@ -139,7 +139,12 @@ class Admin:
         return Response(200, b"ok\n")
 
     def _ready(self, request: Request) -> Response:
-        return Response(200, b"ready\n") if self._is_ready() else Response(503, b"not ready\n")
+        if not self._is_ready():
+            return Response(503, b"not ready\n")
+        alarms = "".join(
+            f"{kind} alarm, publishers have to wait: {text}\n" for kind, text in self._server.alarms.items()
+        )
+        return Response(200, f"ready\n{alarms}".encode())
 
     def _metrics(self, request: Request) -> Response:
         return Response(200, metrics_text(self._collector), "text/plain; version=0.0.4; charset=utf-8")
@@ -178,6 +183,8 @@ class Admin:
                 "refused": tally.refused,
                 "unauthorised": tally.unauthorised,
                 "protocol_errors": tally.protocol_errors,
+                "limited": dict(tally.limited + self._server.limited),
+                "alarms": self._server.alarms,
                 "store": {
                     "keys": statistics.live_keys,
                     "bytes": statistics.log_bytes,

@@ -263,6 +263,11 @@ has to wait. `0/s` is no limit."""
     """Tokens of clients whose requests are remembered; the one that was not used longest is forgotten."""
     connections: Count = 100_000
     """Connections at the same time, all listeners together."""
+    memory: Size | None = None
+    """Memory of the broker's process above which publishers have to wait, until a tenth of it is free again; 60 % of \
+the machine's or container's memory if it is left out."""
+    disk_free: Size = float(64 << 20)
+    """Free space on the disk of the state below which publishers have to wait, until there is a quarter more."""
 
     def settings(self, system_interval_s: float) -> BrokerSettings:
         """The same for the core, which counts whole seconds and bytes."""

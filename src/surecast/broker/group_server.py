@@ -158,6 +158,8 @@ class GroupServer(Shell):
         """A transport is gone."""
         if self._rest and connection in self._channels:
             self._take_rest(self._channels[connection])
+        if self._stalled and connection in self._channels:
+            self._stalled.discard(self._channels[connection])
         self._decoder_of(connection).release()
         if self._channels.pop(connection, None) is not None:
             self.edge.lost(connection, time.monotonic(), reason)
@@ -167,6 +169,13 @@ class GroupServer(Shell):
         """A transport has too much unsent, or no longer."""
         self.edge.set_congested(connection, congested)
         self.turn()
+
+    def _published(self) -> int:
+        return self.edge.count_messages()
+
+    def _excuse(self, connection: Connection) -> None:
+        if isinstance(connection, Member):
+            connection.listened_at = time.monotonic()
 
     # What the service calls.
 

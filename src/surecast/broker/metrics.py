@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from surecast import __version__
+from surecast.broker.alarms import Alarms
 from surecast.broker.listeners import Gate, Listener
 from surecast.broker.shell import Shell
 from surecast.broker.store import Durability, Operation, Store, StoreStatistics
@@ -78,6 +79,7 @@ class BrokerCollector(Collector):
         self._gate = gate
         self.events_lost = 0
         self.http_turned_away: Counter[str] = Counter()
+        self.alarms: Alarms | None = None
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
@@ -85,6 +87,7 @@ class BrokerCollector(Collector):
         yield from self._books()
         yield from self._sizes()
         yield from self._store_figures()
+        yield from self._alarm_figures()
         for name, text, value in self._server.gauges():
             yield GaugeMetricFamily(f"surecast_{name}", text, value=value)
 
@@ -165,6 +168,22 @@ class BrokerCollector(Collector):
         info = GaugeMetricFamily("surecast_info", "The version.", labels=["version", "durability"])
         info.add_metric([__version__, self._store.durability], 1)
         yield info
+
+    def _alarm_figures(self) -> Iterator[Metric]:
+        if self.alarms is None:
+            return
+        alarm = GaugeMetricFamily("surecast_alarm", "1 while publishers wait for memory or disk.", labels=["kind"])
+        for kind in ("memory", "disk"):
+            alarm.add_metric([kind], int(kind in self.alarms.on))
+        yield alarm
+        yield GaugeMetricFamily("surecast_memory_bytes", "Memory of the process.", value=self.alarms.memory_bytes)
+        if self.alarms.disk_free_bytes is not None:
+            yield GaugeMetricFamily(
+                "surecast_disk_free_bytes", "Free space for the state.", value=self.alarms.disk_free_bytes
+            )
+        yield GaugeMetricFamily(
+            "surecast_publishers_waiting", "Connections that an alarm holds.", value=self._server.publishers_waiting
+        )
 
     def _store_figures(self) -> Iterator[Metric]:
         statistics = self._store.statistics()

@@ -18,6 +18,7 @@ import uvloop
 from surecast import __version__
 from surecast.broker.admin import Admin
 from surecast.broker.admin_http import HttpServer, bind_local
+from surecast.broker.alarms import Alarms, Marks, free_bytes, memory_mark, resident_bytes
 from surecast.broker.config import admin_socket_path, certificate_context, load_certificate
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
@@ -44,6 +45,7 @@ EXIT_STORE_FAILED = 3
 """The store could not be written any more. Nothing was acknowledged after that."""
 
 _OVERFLOW_CHECK_S = 30.0
+_ALARM_CHECK_S = 0.2
 _LOG_WARNING_S = 10.0
 _CHECKING_THREADS = 2
 
@@ -84,6 +86,8 @@ class BrokerService:
         self._http_context: ssl.SSLContext | None = None
         self._authenticator = Authenticator(None, self._is_anonymous)
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        folder = config.state.folder if config.state.chosen != "memory" else None
+        self._alarms = Alarms(resident_bytes, lambda: free_bytes(folder))
         self._gate = Gate(config.limits.connections)
         self._threads = ThreadPoolExecutor(_CHECKING_THREADS, thread_name_prefix="surecast-check")
 
@@ -173,6 +177,7 @@ class BrokerService:
         store = await self._open_server(self._open_event_log())
         restored = len(self.server.broker.sessions.by_client)
         self._collector = collector = self._make_collector(store)
+        collector.alarms = self._alarms
         socket = await self._start_admin(collector)
         for listener in self.listeners:
             listener.start()
@@ -180,6 +185,7 @@ class BrokerService:
             self._events.append(self._started())
             self._flush_events()
         self._repeat("system", config.system_interval, self._publish_system_topics)
+        self._repeat("alarms", _ALARM_CHECK_S, self._check_alarms)
         self._repeat("overflow", _OVERFLOW_CHECK_S, self._report_drops)
         self.ready.set()
         if self.log.is_json:
@@ -327,6 +333,20 @@ class BrokerService:
 
     def _publish_system_topics(self) -> None:
         self.server.publish_system_topics(f"surecast {__version__}")
+
+    def _check_alarms(self) -> None:
+        """Has publishers wait where memory or disk run short."""
+        limits = self.config.limits
+        memory = memory_mark() if limits.memory is None else int(limits.memory)
+        before = set(self._alarms.on)
+        on = self._alarms.check(Marks(memory, int(limits.disk_free)))
+        if before or on:
+            self.server.set_alarms(on)
+        for kind in on.keys() - before:
+            self.server.limited["memory" if kind == "memory" else "disk_free"] += 1
+            self.log.warning(f"{kind} alarm: publishers have to wait", reason=on[kind])
+        for kind in before - on.keys():
+            self.log.warning(f"{kind} alarm is over: publishers are read again")
 
     def _report_drops(self) -> None:
         """Says which messages were dropped since it last looked."""

@@ -118,6 +118,8 @@ class Server(Shell):
         """A transport is gone."""
         if self._rest and connection in self._channels:
             self._take_rest(self._channels[connection])
+        if self._stalled and connection in self._channels:
+            self._stalled.discard(self._channels[connection])
         connection.decoder.release()
         held = self._held.pop(connection, None)
         if held is not None:
@@ -129,6 +131,12 @@ class Server(Shell):
     def set_congested(self, connection: Connection, congested: bool) -> None:
         """A transport has too much unsent, or no longer."""
         self.broker.set_congested(connection, congested)
+
+    def _published(self) -> int:
+        return self.broker.tally.published
+
+    def _excuse(self, connection: Connection) -> None:
+        connection.heard_at = time.time()
 
     # What the service calls.
 
@@ -162,7 +170,8 @@ class Server(Shell):
 
     def publish_system_topics(self, version: str) -> None:
         """Publishes what the broker says of itself."""
-        publish_system_topics(self.broker, version, time.time())
+        alarms = {f"alarms/{kind}": str(int(kind in self.alarms)) for kind in ("memory", "disk")}
+        publish_system_topics(self.broker, version, time.time(), alarms)
         self.turn()
 
     # The turn.

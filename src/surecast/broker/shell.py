@@ -89,6 +89,10 @@ class Shell(ABC):
         self._channels: dict[Connection, Channel] = {}
         self._held: dict[Connection, asyncio.TimerHandle] = {}
         self._rest: dict[Channel, bytearray] = {}
+        self._stalled: set[Channel] = set()
+        self._small_bytes = _SMALL_BYTES
+        self.alarms: dict[str, str] = {}
+        """What runs short, and what that alarm says: publishers are not read meanwhile."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_planned = False
         self._failed = False
@@ -114,7 +118,7 @@ class Shell(ABC):
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes have arrived. Few are handled at once, many in pieces: others have their turn in between."""
-        if len(data) > _SMALL_BYTES or self._rest:
+        if len(data) > self._small_bytes or self._rest:
             self._spread(connection, data)
         else:
             self._receive(connection, data)
@@ -260,12 +264,47 @@ class Shell(ABC):
     def _receive_timed(self, channel: Channel, piece: bytes) -> None:
         """Handles a piece, and makes the next one as long as fits into a turn."""
         begun_s = time.perf_counter()
-        self._receive(channel.connection, piece)
+        if self.alarms:
+            self._receive_in_alarm(channel, piece)
+        else:
+            self._receive(channel.connection, piece)
         took_s = time.perf_counter() - begun_s
         if took_s > _PIECE_S:
             channel.piece_bytes = max(_PIECE_BYTES_MIN, int(len(piece) * _PIECE_S / took_s))
         elif channel.piece_bytes < _PIECE_BYTES_MAX:
             channel.piece_bytes *= 2
+
+    @property
+    def publishers_waiting(self) -> int:
+        """Connections that are not read because of an alarm."""
+        return len(self._stalled)
+
+    def set_alarms(self, alarms: dict[str, str]) -> None:
+        """Says what runs short. A client that publishes then is not read until all is well again."""
+        self.alarms = dict(alarms)
+        self._small_bytes = -1 if alarms else _SMALL_BYTES  # so that every read is looked at
+        for channel in self._stalled:
+            self._excuse(channel.connection)
+        if not alarms:
+            stalled, self._stalled = self._stalled, set()
+            for channel in stalled:
+                self._read_on(channel)
+
+    def _receive_in_alarm(self, channel: Channel, piece: bytes) -> None:
+        """Handles a piece; if the client published, it is the last one for a while."""
+        before = self._published()
+        self._receive(channel.connection, piece)
+        if self._published() != before and not channel.connection.is_closed():
+            self._stalled.add(channel)
+            channel.pause_reading()
+
+    @abstractmethod
+    def _published(self) -> int:
+        """How many messages, or pieces with messages, clients have sent."""
+
+    @abstractmethod
+    def _excuse(self, connection: Connection) -> None:
+        """Nothing can be heard of a client that is not read."""
 
     def _take_rest(self, channel: Channel) -> None:
         """Handles what is left of a client that is gone."""
@@ -275,7 +314,7 @@ class Shell(ABC):
 
     def _read_on(self, channel: Channel) -> None:
         """Reads a client again, unless there is another reason not to."""
-        if channel not in self._rest and channel.connection not in self._held:
+        if channel not in self._rest and channel not in self._stalled and channel.connection not in self._held:
             channel.resume_reading()
 
     def _hold(self, connection: Connection, wait_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from surecast.protocol.broker.books import REASONS
@@ -45,9 +46,9 @@ def system_values(broker: Broker, now: float) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def publish_system_topics(broker: Broker, version: str, now: float) -> None:
-    """Publishes what has changed, as retained messages that are not durable."""
-    for name, value in {"version": version, **system_values(broker, now)}.items():
+def publish_system_topics(broker: Broker, version: str, now: float, others: Mapping[str, str] | None = None) -> None:
+    """Publishes what has changed, as retained messages that are not durable; `others` is what the core cannot know."""
+    for name, value in {"version": version, **system_values(broker, now), **(others or {})}.items():
         topic = f"{_ROOT}/{name}"
         payload = value.encode()
         before = broker.retained.get(topic)

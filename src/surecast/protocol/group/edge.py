@@ -108,6 +108,14 @@ class Edge(Port):
         """What goes into the next commands."""
         return self._bytes
 
+    def count_messages(self) -> int:
+        """Items with messages that are in no command yet."""
+        return sum(
+            kind == _RUNS
+            or (isinstance(packets, list) and any(isinstance(each, (Publish, PublishRun)) for each in packets))
+            for kind, _, _, packets in self._items
+        )
+
     @property
     def is_ready(self) -> bool:
         """Whether there is a command to take."""
