@@ -62,6 +62,7 @@ class Expected:
     copies: list[tuple[bytes, int, bool]] = field(default_factory=list)
     got: list[tuple[bytes, int, bool]] = field(default_factory=list)
     unordered: set[bytes] = field(default_factory=set)
+    shared: dict[bytes, int] = field(default_factory=dict)
     gone_at: float | None = None
 
     def check(self, complete: bool) -> None:
@@ -245,6 +246,10 @@ class Story:
         session = self.sessions.pop(name, None)
         if session is not None:
             session.check(complete=False)
+            # What it had by a shared subscription goes to another member (section 4.8.2).
+            for other in self.sessions.values():
+                for payload, qos in session.shared.items():
+                    self.share(other, payload, qos)
 
     def pass_time(self) -> None:
         for name, session in list(self.sessions.items()):
@@ -272,9 +277,15 @@ class Story:
             if granted:
                 session.copies.append((packet.payload, min(packet.qos, max(granted)), may_miss))
             if shared:
-                share_qos = next(qos for f, qos in session.filters.items() if f.startswith("$share"))
-                session.copies.append((packet.payload, min(packet.qos, share_qos), True))
-                session.unordered.add(packet.payload)  # the first copy of one that is sent twice may go to another
+                self.share(session, packet.payload, packet.qos)
+
+    def share(self, session: Expected, payload: bytes, qos: int) -> None:
+        """A member of the shared subscription may get a message."""
+        granted = next((granted for f, granted in session.filters.items() if f.startswith("$share")), None)
+        if granted is not None:
+            session.copies.append((payload, min(qos, granted), True))
+            session.unordered.add(payload)  # the first copy of one that is sent twice may go to another
+            session.shared[payload] = qos
 
     def subscribed(self, name: str, filter: str, qos: int) -> None:
         session = self.sessions[name]

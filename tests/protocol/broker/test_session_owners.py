@@ -14,7 +14,7 @@ from surecast.protocol.broker import Broker
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.session import split_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
-from surecast.protocol.mqtt import V5, V311, Connack, ReasonCode, Will
+from surecast.protocol.mqtt import V5, V311, Connack, Properties, ReasonCode, Will
 
 
 def test_an_identifier_cannot_be_held_against_its_owner(world: World) -> None:
@@ -77,7 +77,9 @@ def test_a_user_and_an_identifier_too_long_for_a_key_are_refused(world: World, v
 
 
 def test_a_store_of_the_version_before_is_taken_over(world: World) -> None:
-    ann = world.client("x").lasting(identity="ann", will=Will("wills", b"late", 1), receive_maximum=1)
+    ann = world.client("x").lasting(
+        identity="ann", will=Will("wills", b"late", 1, properties=Properties(will_delay_s=1_000)), receive_maximum=1
+    )
     ann.subscribe("t", 2)
     world.client("nobody").lasting().subscribe("t", 1)
     ann.publish("elsewhere", b"open", 2, packet_id=77)

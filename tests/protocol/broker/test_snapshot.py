@@ -53,9 +53,8 @@ def test_nothing_of_the_state_is_forgotten() -> None:
     assert set(Connection.__slots__) == {
         *("number", "origin", "phase", "connect", "user", "version_5", "explains", "packet_bytes_max", "aliases_max"),
         *("aliases", "known_aliases", "known_aliases_max", "allowed", "congested", "held", "held_bytes", "limits"),
-        *("pace", "burst_at", "burst_bytes", "opened_at", "connected_at", "heard_at", "silence_max_s"),
+        *("pace", "burst_at", "burst_bytes", "opened_at", "connected_at", "heard_at", "silence_max_s", "left"),
         *("session", "decoder", "out", "is_elsewhere"),  # by the session; made anew; no state; of the replica
-        *("left",),  # while credentials are checked, which a group does at its edge
     }
     assert set(Session.__slots__) == {
         *(
@@ -88,7 +87,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("size", "_kind", "_first", "_others"),  # follow from others, or are caches
     }
     assert set(Delivery.__slots__) == {
-        *("message", "qos", "retain", "identifiers", "sequence", "identifier", "released"),
+        *("message", "qos", "retain", "identifiers", "sequence", "identifier", "released", "share"),
     }
     assert set(Entry.__slots__) == {"highest", "outcomes", "used_at", "is_durable"}
     assert set(Pace.__slots__) == {"rate_per_s", "hold_until", "tokens", "at"}
@@ -180,7 +179,7 @@ def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
         (lambda data: b"", "does not begin like one"),
         (lambda data: data[:20], "does not begin like one"),
         (lambda data: b"x" + data[1:], "does not begin like one"),
-        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 2"),
+        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 3"),
         (lambda data: data[:-1], "damaged"),
         (lambda data: data + b"x", "damaged"),
         (lambda data: data[:100] + bytes((data[100] ^ 1,)) + data[101:], "damaged"),

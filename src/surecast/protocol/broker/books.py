@@ -15,6 +15,7 @@ REASONS: Final[tuple[str, ...]] = (
     "too-large",
     "rejected",
     "session-ended",
+    "handed-on",
 )
 """Why a message is dropped; docs/semantics.md explains each."""
 

@@ -42,6 +42,7 @@ Record = tuple[bytes, bytes | None]
 _MESSAGE: Final = struct.Struct(">BBddd")
 _SESSION: Final = struct.Struct(">ddH")
 _QUEUED: Final = struct.Struct(">QBBBH")
+_RETAIN, _SHARED = 1, 2
 _FLAGS: Final = struct.Struct(">BBBI")
 _WILL: Final = struct.Struct(">dIdd")
 _REQUEST: Final = struct.Struct(">dQ")
@@ -55,14 +56,15 @@ def _take_text(data: bytes, at: int) -> tuple[str, int]:
 class StoredDelivery:
     """A queue entry as it was read; its message may be read later."""
 
-    __slots__ = ("delivery_flags", "identifier", "identifiers", "number", "sequence", "session")
+    __slots__ = ("delivery_flags", "identifier", "identifiers", "number", "sequence", "session", "share")
 
     def __init__(self, session: str, sequence: int, value: bytes):
         self.session = session
         self.sequence = sequence
-        self.number, qos, retain, released, self.identifier = _QUEUED.unpack_from(value)
-        self.delivery_flags = (qos, bool(retain), bool(released))
-        rest = value[_QUEUED.size :]
+        self.number, qos, flags, released, self.identifier = _QUEUED.unpack_from(value)
+        self.delivery_flags = (qos, bool(flags & _RETAIN), bool(released))
+        self.share, at = _take_text(value, _QUEUED.size) if flags & _SHARED else ("", _QUEUED.size)
+        rest = value[at:]
         self.identifiers = tuple(int.from_bytes(rest[at : at + 4], "big") for at in range(0, len(rest), 4))
 
 
@@ -117,9 +119,10 @@ class Journal:
 
     def queued(self, session: Session, delivery: Delivery) -> None:
         """Writes a queue entry as it is."""
-        value = _QUEUED.pack(
-            delivery.message.number, delivery.qos, delivery.retain, delivery.released, delivery.identifier
-        )
+        flags = delivery.retain | _SHARED if delivery.share else delivery.retain
+        value = _QUEUED.pack(delivery.message.number, delivery.qos, flags, delivery.released, delivery.identifier)
+        if delivery.share:
+            value += text_field(delivery.share)
         for identifier in delivery.identifiers:
             value += identifier.to_bytes(4, "big")
         self.records.append((b"q" + session.key_field + delivery.sequence.to_bytes(8, "big"), value))

@@ -142,9 +142,12 @@ class Message:
 
 
 class Delivery:
-    """A message on its way to one session. `identifier` is 0 until it is sent; `released` once PUBREC came."""
+    """A message on its way to one session. `identifier` is 0 until it is sent; `released` once PUBREC came.
 
-    __slots__ = ("identifier", "identifiers", "message", "qos", "released", "retain", "sequence")
+    `share` is the key of the shared subscription by which it came to this session, and empty if there is none.
+    """
+
+    __slots__ = ("identifier", "identifiers", "message", "qos", "released", "retain", "sequence", "share")
 
     def __init__(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], sequence: int):
         self.message = message
@@ -154,3 +157,4 @@ class Delivery:
         self.sequence = sequence
         self.identifier = 0
         self.released = False
+        self.share = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
 from surecast.protocol.broker.connection import Connection
@@ -47,7 +47,7 @@ class Outgoing:
         if qos == 0:
             self._send_once(session, message, retain, target.identifiers, now)
             return True
-        return self._enqueue(session, message, qos, retain, target.identifiers, now)
+        return self._enqueue(session, message, qos, retain, target.identifiers, now, target.share)
 
     def send_retained(self, target: Target, message: Message, now: float, too_much: bool) -> None:
         """Gives a retained message to a new subscription; it is marked as retained."""
@@ -212,10 +212,20 @@ class Outgoing:
                 session.waiting.append(delivery)
                 session.expiry_check_at = min(session.expiry_check_at, expires_at)
 
-    def clear(self, session: Session, now: float) -> None:
-        """The session ends: what it still had is dropped."""
+    def clear(self, session: Session, now: float, heir_of: Callable[[str, Message], Target | None]) -> None:
+        """The session ends: what it still had is dropped, or handed on to another member of a shared subscription.
+
+        A QoS 2 message that has been sent goes to nobody else [MQTT-4.8.2-5]. `heir_of` finds the member.
+        """
         for delivery in (*session.inflight.values(), *session.waiting):
-            self._leave(session, delivery, "session-ended", now)
+            reason, message = "session-ended", delivery.message
+            if delivery.share and (delivery.qos == 1 or not delivery.identifier):
+                if message.expires_at <= now:
+                    reason = reason if delivery.identifier else "expired"
+                elif (heir := heir_of(delivery.share, message)) is not None:
+                    reason = "handed-on"
+                    self.deliver(heir, message, now)
+            self._leave(session, delivery, reason, now)
         session.inflight.clear()
         session.waiting.clear()
         session.resend.clear()
@@ -240,7 +250,14 @@ class Outgoing:
                 self._observer.delivered(session, message, 0, now)
 
     def _enqueue(
-        self, session: Session, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
+        self,
+        session: Session,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        now: float,
+        share: str = "",
     ) -> bool:
         if session.connection is None and session.limits.join_probability < 1.0 and not _joins(session, message):
             self._drop(session, message, "not-joined", now)
@@ -252,6 +269,7 @@ class Outgoing:
             self._drop(session, message, "queue-full", now)
             return False
         delivery = Delivery(message, qos, retain, identifiers, session.next_sequence)
+        delivery.share = share
         session.next_sequence += 1
         session.bytes_queued += message.size
         connection = session.connection

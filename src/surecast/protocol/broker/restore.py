@@ -130,7 +130,7 @@ class Restorer:
         message.references += 1
         qos, retain, released = stored.delivery_flags
         delivery = Delivery(message, qos, retain, stored.identifiers, stored.sequence)
-        delivery.identifier, delivery.released = stored.identifier, released
+        delivery.identifier, delivery.released, delivery.share = stored.identifier, released, stored.share
         session.bytes_queued += message.size
         session.next_sequence = max(session.next_sequence, stored.sequence + 1)
         session.books.matched += 1

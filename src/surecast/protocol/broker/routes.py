@@ -16,7 +16,7 @@ from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.filters import Filter
-from surecast.protocol.mqtt import TopicTree, match
+from surecast.protocol.mqtt import TopicTree, match, parse_shared
 from surecast.protocol.mqtt.topics import has_wildcard
 
 __all__ = ["Group", "Permits", "Route", "Routes", "Share", "Tap", "Target"]
@@ -37,14 +37,16 @@ _PERMITTED_MAX: Final = 100_000
 class Target:
     """A session that wants a topic: what its subscriptions give together (the highest QoS, all identifiers).
 
-    `plain` says that this is so for every message; otherwise `chosen` must look at the message.
+    `share` is the key of a shared subscription, which is alone here. `plain` says that this is so for every message;
+    otherwise `chosen` must look at the message.
     """
 
-    __slots__ = ("as_published", "identifiers", "plain", "qos", "session", "subscriptions")
+    __slots__ = ("as_published", "identifiers", "plain", "qos", "session", "share", "subscriptions")
 
     def __init__(self, session: Session, subscriptions: list[Subscription]):
         self.session = session
         self.subscriptions = subscriptions
+        self.share = subscriptions[0].key if subscriptions[0].share else ""
         self.plain = not any(s.no_local or s.content is not None for s in subscriptions)
         self._combine(subscriptions)
 
@@ -417,6 +419,12 @@ class Routes:
     def share(self, name: str, filter: str) -> Share:
         """A shared subscription that has members."""
         return self._shares[name, filter]
+
+    def next_member(self, key: str, message: Message) -> Target | None:
+        """Returns the member of a shared subscription that is to get a message, None if there is none."""
+        found = parse_shared(key)
+        share = self._shares.get(found) if found is not None else None
+        return share.pick(message, self.contents.wants) if share is not None else None
 
     def _take(self, session: Session, subscription: Subscription) -> None:
         self.count -= 1

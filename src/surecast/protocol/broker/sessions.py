@@ -257,9 +257,9 @@ class Sessions:
         """A session is over, with all it had."""
         if session.will is not None and session.connection is None:
             self.send_will(session, now)
-        self._outgoing.clear(session, now)
         subscriptions = list(session.subscriptions.values())
         self._routes.remove_all(session)
+        self._outgoing.clear(session, now, self._routes.next_member)
         if self._observer is not None:
             for subscription in subscriptions:
                 self._observer.unsubscribed(session, subscription, "session", now)

@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SNAPSHOT_VERSION", "decode_state", "encode_state"]
 
-SNAPSHOT_VERSION: Final = 2
-"""Changes with every change of the format: an older broker must not take what it would misread."""
+SNAPSHOT_VERSION: Final = 3
+"""Changes with every change of the format: an older broker must not take what it would misread.
+
+Version 2 did not know by which shared subscription a message came, and is read as it is.
+"""
 
 _BEFORE_USERS: Final = 1
 """The version in which appointments of sessions are named by client identifier alone, and sessions have no address; a \
@@ -111,7 +114,7 @@ def decode_state(broker: Broker, data: bytes) -> None:
     if len(data) < _HEAD.size or not data.startswith(_MAGIC):
         raise PeerError("broker snapshot: it does not begin like one")
     _, version, check = _HEAD.unpack_from(data)
-    if version not in (_BEFORE_USERS, SNAPSHOT_VERSION):
+    if not _BEFORE_USERS <= version <= SNAPSHOT_VERSION:
         raise PeerError(
             f"broker snapshot: its format is version {version}, and this version of surecast reads {SNAPSHOT_VERSION}: "
             "run the version that wrote it until its queues are empty, and then begin a new group"

@@ -25,7 +25,7 @@ _CONNECTION: Final = struct.Struct(">QBBQHHQQIddddd")
 _PACE: Final = struct.Struct(">dddd")
 _ALIAS: Final = struct.Struct(">H")
 _PHASES: Final = tuple(Phase)
-_VERSION_5, _EXPLAINS, _CONGESTED, _HAS_CONNECT, _HAS_PACE = 1, 2, 4, 8, 16
+_VERSION_5, _EXPLAINS, _CONGESTED, _HAS_CONNECT, _HAS_PACE, _HAS_LEFT = 1, 2, 4, 8, 16, 32
 
 
 def write_connection(to: Writer, connection: Connection, limits: Numbers[Limits]) -> None:
@@ -44,7 +44,8 @@ def write_connection(to: Writer, connection: Connection, limits: Numbers[Limits]
         | _EXPLAINS * connection.explains
         | _CONGESTED * connection.congested
         | _HAS_CONNECT * (connect is not None)
-        | _HAS_PACE * (pace is not None),
+        | _HAS_PACE * (pace is not None)
+        | _HAS_LEFT * bool(connection.left),
         connection.packet_bytes_max,
         connection.aliases_max,
         connection.known_aliases_max,
@@ -60,6 +61,8 @@ def write_connection(to: Writer, connection: Connection, limits: Numbers[Limits]
     to.texts(origin.listener, origin.peer, origin.identity, connection.user)
     if connect is not None:
         to.data(encode(connect, connect.version))
+    if connection.left:
+        to.texts(connection.left)
     if pace is not None:
         to.pack(_PACE, pace.rate_per_s, pace.hold_until, pace.tokens, pace.at)
     _write_topics(to, connection)
@@ -124,6 +127,8 @@ def read_connection(of: Reader, broker: Broker, limits: list[Limits]) -> Connect
         connection.connect = _read_connect(of, connection)
     if connection.phase is Phase.OPEN:
         connection.decoder.limit(connection.limits.packet_bytes_max)
+    if flags & _HAS_LEFT:
+        connection.left = of.text()
     if flags & _HAS_PACE:
         rate_per_s, connection_hold, tokens, at = of.unpack(_PACE)
         connection.pace = Pace(rate_per_s, at)

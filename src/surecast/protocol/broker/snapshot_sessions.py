@@ -28,7 +28,7 @@ _SUBSCRIPTION: Final = struct.Struct(">BBI")
 _WILL: Final = struct.Struct(">IIddd")
 _WARNED, _HAS_WILL = 1, 2
 _NO_LOCAL, _AS_PUBLISHED = 1, 2
-_QOS, _RETAIN, _RELEASED, _IDENTIFIERS = 3, 4, 8, 16
+_QOS, _RETAIN, _RELEASED, _IDENTIFIERS, _SHARED = 3, 4, 8, 16, 32
 _HOLLOW: Final = Message(0, "", b"", b"")
 
 
@@ -151,7 +151,11 @@ def _write_queue(to: Writer, numbers: list[int], deliveries: Collection[Delivery
     to.add(
         bytes(
             [
-                d.qos | _RETAIN * d.retain | _RELEASED * d.released | (_IDENTIFIERS if d.identifiers else 0)
+                d.qos
+                | _RETAIN * d.retain
+                | _RELEASED * d.released
+                | (_IDENTIFIERS if d.identifiers else 0)
+                | (_SHARED if d.share else 0)
                 for d in deliveries
             ]
         )
@@ -161,6 +165,8 @@ def _write_queue(to: Writer, numbers: list[int], deliveries: Collection[Delivery
         if delivery.identifiers:
             to.count(len(delivery.identifiers))
             to.column("I", delivery.identifiers)
+        if delivery.share:
+            to.texts(delivery.share)
 
 
 class SessionReader:
@@ -248,4 +254,6 @@ class SessionReader:
                 delivery.released = flag & _RELEASED > 0
                 if flag & _IDENTIFIERS:
                     delivery.identifiers = of.column("I", of.count())
+                if flag & _SHARED:
+                    delivery.share = of.text()
         return numbers, deliveries
