@@ -8,6 +8,7 @@ from tests.protocol.paxos.paxos_group import Group
 from surecast.protocol.paxos import ExampleStore
 from surecast.protocol.paxos.example_store import get, incr, put
 from surecast.protocol.paxos.machine import CHECKPOINT_EVERY
+from surecast.protocol.paxos.messages import Checkpoint, SnapshotPart
 
 
 def working(replicas: int = 3, **settings: object) -> Group:
@@ -53,8 +54,13 @@ def test_who_differs_from_the_majority_takes_its_state(which: str, snapshot_ever
     applied = group.replicas[wrong].applied
     group.stores[wrong].pairs[b"k"] = b"1000"  # what should not happen
     write(group, CHECKPOINT_EVERY, first=21)
+    floor = group.replicas[wrong].applied
     group.run(2.0)
     assert discarded(group) == [wrong]
+    # An older state would make it vote again on what it has forgotten its votes of.
+    taken = [m.slot for _, to, m in group.sent if to == wrong and isinstance(m, SnapshotPart)]
+    assert taken
+    assert min(taken) >= floor
     for each in group.replicas.values():
         assert f"replica {wrong} differs from the majority" in each.agreement.notices[0]
     replica = group.replicas[wrong]
@@ -90,6 +96,24 @@ def test_a_state_is_taken_from_the_majority_and_not_older_than_the_own() -> None
     group.run(3.0)
     assert sorted(discarded(group)) == sorted(wrong)
     assert all(group.replicas[one].applied >= before[one] for one in wrong)
+    assert {store.pairs[b"k"] for store in group.stores.values()} == {b"36"}
+
+
+def test_only_the_majority_is_asked_for_its_state() -> None:
+    group = working(5)
+    write(group, 20)
+    leader, wrong = group.leader.id, group.followers()[0]
+    for one in (leader, wrong):
+        group.stores[one].pairs[b"k"] = b"1000"
+    # The leader does not notice, and would hand out what it has.
+    group.passes = lambda source, to, message: not (to == leader and isinstance(message, Checkpoint))
+    write(group, CHECKPOINT_EVERY, first=21)
+    group.run(1.0)
+    assert discarded(group) == [wrong]
+    assert group.stores[wrong].pairs[b"k"] == b"36"
+    assert group.stores[leader].pairs[b"k"] == b"1016"
+    group.passes = lambda source, to, message: True
+    group.run(2.0)
     assert {store.pairs[b"k"] for store in group.stores.values()} == {b"36"}
 
 
