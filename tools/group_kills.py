@@ -10,7 +10,8 @@ and let go on; now and then so many at once that there is no majority. What must
 - no acknowledged publication is lost, and none is delivered twice where publisher and subscriber use QoS 2;
 - all subscribers get the messages in one order, which keeps that of each publisher;
 - the viewer figures of ZapViewers are those computed anew from the events in the order of the log;
-- at the end all replicas have the same running hash and the same books, and the books balance;
+- at the end all replicas have the same running hashes, of inputs and of effects, and the same books, which balance;
+- no replica ever differed from the others in its effects;
 - the service comes back each time.
 
 With `--leader-kills` only leaders are killed, so many times, in pieces: each piece is a new group under load, checked
@@ -150,7 +151,7 @@ class Trial:
         while True:
             found = await self.statuses()
             applied = {one["applied"] for one in found.values()}
-            hashes = {(one["applied"], one["hash"]) for one in found.values()}
+            hashes = {(one["applied"], one["hash"], one["effects"]) for one in found.values()}
             if len(hashes) > len(applied):
                 return [f"replicas that applied equally much have different hashes: {sorted(hashes)}"]
             if len(found) == len(self.group.numbers) and len(applied) == 1:
@@ -161,6 +162,9 @@ class Trial:
                 return [f"the replicas did not become equal: {sorted(hashes)}"]
             await asyncio.sleep(0.1)
         problems = [] if all(each == books[0] for each in books) else [f"the replicas have different books: {books}"]
+        for number in self.group.numbers:
+            lines = (self.group.path.parent / f"{number}.log").read_text(errors="replace").splitlines()
+            problems += [f"replica {number}: {line}" for line in lines if " agreement " in line]
         for client, (queued, waiting) in books[0].items():
             if queued != waiting:
                 problems.append(f"books of {client}: {queued} are left, but {waiting} wait")

@@ -47,3 +47,10 @@ def test_replicas_behave_like_one_broker(seed: int, kills: bool) -> None:
     assert not [p for p in twice if p.startswith((b"pub1", b"pub3"))], "QoS 2 from end to end is exactly once"
     books = {repr(site.machine.broker.books()) for site in world.sites if site.position == len(world.log)}
     assert len(books) == 1
+    effects: dict[int, bytes] = {}
+    for site in world.sites:
+        for slot, told in site.effects.items():
+            assert effects.setdefault(slot, told) == told, (
+                f"the effects of instance {slot} differ at site {site.number}"
+            )
+    assert len({site.machine.snapshot() for site in world.sites if site.position == len(world.log)}) == 1
