@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from pathlib import Path
 
@@ -10,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surecast.broker import security
+from surecast.broker.authenticator import Authenticator
 from surecast.broker.security import (
-    Authenticator,
-    FailureTable,
     Users,
     UsersFileError,
     read_users,
@@ -22,7 +22,7 @@ from surecast.broker.security import (
 from surecast.broker.security_acl import AccessFileError, AccessRules, covers, overlaps, parse_rule, read_rules
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker import Origin
-from surecast.protocol.mqtt import Connect, match
+from surecast.protocol.mqtt import Connect, ReasonCode, match
 
 
 def test_a_users_file_is_private_and_has_no_passwords(tmp_path: Path) -> None:
@@ -91,33 +91,14 @@ def test_a_user_that_is_not_there_costs_as_much_as_a_wrong_password(
     assert hasher.count == 4
 
 
-def test_an_address_with_too_many_failures_waits_and_others_do_not(tmp_path: Path) -> None:
-    set_password(tmp_path / "users", "ann", "secret")
-    now = 0.0
-    check = Authenticator(
-        Users(read_users(tmp_path / "users")), lambda listener: False, FailureTable(3, 60.0), clock=lambda: now
-    )
-    right, wrong = Connect("c", username="ann", password=b"secret"), Connect("c", username="ann", password=b"no")
-    for port in range(3):
-        assert check(wrong, Origin("tcp", f"10.0.0.7:{port}")) is None
-    assert check(right, Origin("tcp", "10.0.0.7:99")) is None
-    assert check(right, Origin("tcp", "10.0.0.8:99")) == "ann"
-    now = 61.0
-    assert check(right, Origin("tcp", "10.0.0.7:99")) == "ann"
-
-
-def test_the_table_of_failures_is_bounded() -> None:
-    table = FailureTable(failures_max=1, window_s=60.0, addresses_max=2)
-    for address in ("a", "b", "c"):
-        table.add(address, 0.0)
-    assert [table.is_blocked(address, 1.0) for address in ("a", "b", "c")] == [False, True, True]
-
-
 def test_who_is_let_in() -> None:
-    check = Authenticator(None, lambda listener: listener == "inside")
-    assert check(Connect("c"), Origin("inside", "10.0.0.7:1")) == ""
-    assert check(Connect("c"), Origin("outside", "10.0.0.7:1")) is None
-    assert check(Connect("c"), Origin("outside", "10.0.0.7:1", identity="ann")) == "ann"
+    async def main() -> None:
+        check = Authenticator(None, lambda listener: listener == "inside")
+        assert await check(Connect("c"), Origin("inside", "10.0.0.7:1")) == ""
+        assert await check(Connect("c"), Origin("outside", "10.0.0.7:1")) is ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        assert await check(Connect("c"), Origin("outside", "10.0.0.7:1", identity="ann")) == "ann"
+
+    asyncio.run(main())
 
 
 # Access rules, against every topic of a small world.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from surecast.broker.authenticator import IsWanted, Verdict
 from surecast.broker.server import Server
 from surecast.broker.shell import PIECE_BYTES, Hooks
 from surecast.broker.store import MemoryStore
@@ -82,29 +81,52 @@ def test_a_hundred_messages_are_one_commit_and_it_comes_before_the_answers() -> 
 
 def test_connections_of_one_client_are_let_in_in_the_order_they_came() -> None:
     """However long the check of each password takes: the later connection is the one that stays."""
-    is_second_checked = threading.Event()
+    is_second_checked = asyncio.Event()
 
-    def authenticate(connect: Connect, origin: Origin) -> str:
+    async def authenticate(connect: Connect, origin: Origin, is_wanted: IsWanted) -> Verdict:
         if origin.peer == "first":
-            is_second_checked.wait(10)
+            await is_second_checked.wait()
         else:
             is_second_checked.set()
         return "ann"
 
     async def main() -> None:
-        with ThreadPoolExecutor(2) as executor:
-            server = Server(authenticate=authenticate, executor=executor)
-            server.start()
-            channels = []
-            for peer in ("first", "second"):
-                channel = Channel([])
-                server.connected(channel, Origin(peer=peer))
-                server.received(channel.connection, encode(Connect("till"), V5))
-                channels.append(channel)
-            while not all(channel.sent for channel in channels):
+        server = Server(authenticate=authenticate)
+        server.start()
+        channels = []
+        for peer in ("first", "second"):
+            channel = Channel([])
+            server.connected(channel, Origin(peer=peer))
+            server.received(channel.connection, encode(Connect("till"), V5))
+            channels.append(channel)
+        while not all(channel.sent for channel in channels):
+            await asyncio.sleep(0.005)
+        [session] = server.broker.sessions.by_client.values()
+        assert session.connection is channels[1].connection
+
+    asyncio.run(main())
+
+
+def test_a_client_does_not_wait_for_others_that_show_its_name_and_another_password() -> None:
+    """Whoever knows a user and a client identifier could otherwise hold up their owner while a check lasts."""
+
+    async def authenticate(connect: Connect, origin: Origin, is_wanted: IsWanted) -> Verdict:
+        if connect.password != b"right":
+            await asyncio.Event().wait()
+        return "ann"
+
+    async def main() -> None:
+        server = Server(authenticate=authenticate)
+        server.start()
+        channels = [Channel([]) for _ in range(3)]
+        for channel, password in zip(channels, (b"wrong", b"worse", b"right"), strict=True):
+            server.connected(channel, Origin())
+            server.received(channel.connection, encode(Connect("till", username="ann", password=password), V5))
+        async with asyncio.timeout(20):
+            while not channels[2].sent:
                 await asyncio.sleep(0.005)
-            [session] = server.broker.sessions.by_client.values()
-            assert session.connection is channels[1].connection
+        for task in server._checks:
+            task.cancel()
 
     asyncio.run(main())
 

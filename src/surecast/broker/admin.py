@@ -30,10 +30,10 @@ from typing import Any
 
 from surecast import __version__
 from surecast.broker.admin_http import Request, Response, json_response
+from surecast.broker.authenticator import Authenticator
 from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, read_from
 from surecast.broker.listeners import Listener
 from surecast.broker.metrics import BrokerCollector, metrics_text
-from surecast.broker.security import Authenticator
 from surecast.broker.shell import Shell
 from surecast.protocol.broker import Connection, Session
 from surecast.protocol.mqtt import V5, V31, V311
@@ -128,10 +128,8 @@ class Admin:
         except (binascii.Error, UnicodeDecodeError):
             return False
         # The password is looked at even where the name is wrong: the time says nothing.
-        is_right = await asyncio.get_running_loop().run_in_executor(
-            self._executor, self._authenticator.check, name, password.encode(), request.address
-        )
-        return is_right and name in self._log_readers
+        is_right = await self._authenticator.check(name, password.encode(), request.address)
+        return bool(is_right) and name in self._log_readers
 
     # What is answered.
 

@@ -186,9 +186,13 @@ it, and the client gets the messages of those topics that are allowed."""
     allow_anonymous_remote: bool = False
     """Whether anybody in the network may connect without a user name; otherwise such listeners are on loopback only."""
     failures_max: Count = 20
-    """Wrong passwords from one address before it has to wait,"""
+    """Wrong passwords for one user from one address before its next ones have to wait; nobody else has to."""
     failures_window: PositiveDuration = 60.0
-    """and the time in which they are counted."""
+    """Time without a wrong password after which they are forgotten."""
+    failures_delay: PositiveDuration = 0.25
+    """Longest time between two checks of a user from an address with too many wrong passwords; it grows up to that."""
+    checks_waiting: Count = 10_000
+    """Passwords that wait to be checked; of more, the newest of the address with the most are refused (server busy)."""
 
 
 class LimitsSpec(Spec):

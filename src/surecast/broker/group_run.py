@@ -94,7 +94,6 @@ class GroupService(BrokerService):
             settings,
             authenticate=self._authenticator,
             hooks=self._hooks(),
-            executor=self._threads,
             elsewhere=" ".join(group.mqtt_addresses(but=self.replica)),
             patience_s=group.patience,
             order=[(each.topics, each.order == "publisher") for each in group.order],

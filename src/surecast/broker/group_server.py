@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from typing import Final
 
+from surecast.broker.authenticator import Verdict
 from surecast.broker.replica import ReplicaNode
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
@@ -49,12 +49,11 @@ class GroupServer(Shell):
         *,
         authenticate: Authenticate | None = None,
         hooks: Hooks | None = None,
-        executor: Executor | None = None,
         elsewhere: str = "",
         patience_s: float = 3.0,
         order: Sequence[tuple[str, bool]] = (),
     ):
-        super().__init__(authenticate, hooks, executor)
+        super().__init__(authenticate, hooks)
         self.node = node
         self.machine = machine
         self.settings = settings
@@ -265,11 +264,11 @@ class GroupServer(Shell):
         if channel not in self._paused:
             super()._read_on(channel)
 
-    def _checked(self, connection: Connection, user: str | None) -> None:
-        if user is None:
-            self.edge.refuse(connection, time.monotonic())
+    def _checked(self, connection: Connection, verdict: Verdict) -> None:
+        if isinstance(verdict, str):
+            self.edge.admit(connection, verdict, time.monotonic())
         else:
-            self.edge.admit(connection, user, time.monotonic())
+            self.edge.refuse(connection, time.monotonic(), verdict)
 
     def _tick(self) -> None:
         """Sees to silent clients, timers of the state that are due, and replicas that are gone."""

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from surecast import __version__
 from surecast.broker.alarms import Alarms
+from surecast.broker.authenticator import Authenticator
 from surecast.broker.listeners import Gate, Listener
 from surecast.broker.shell import Shell
 from surecast.broker.store import Durability, Operation, Store, StoreStatistics
@@ -80,10 +81,12 @@ class BrokerCollector(Collector):
         self.events_lost = 0
         self.http_turned_away: Counter[str] = Counter()
         self.alarms: Alarms | None = None
+        self.authenticator: Authenticator | None = None
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
         yield from self._traffic()
+        yield from self._passwords()
         yield from self._books()
         yield from self._sizes()
         yield from self._store_figures()
@@ -127,6 +130,15 @@ class BrokerCollector(Collector):
         for limit, count in sorted(self._limited().items()):
             limited.add_metric([limit], count)
         yield limited
+
+    def _passwords(self) -> Iterator[Metric]:
+        checks = CounterMetricFamily("surecast_password_checks", "Passwords of clients.", labels=["result"])
+        if self.authenticator is not None:
+            for result in ("remembered", "right", "wrong", "busy", "gone"):
+                checks.add_metric([result], self.authenticator.counts[result])
+            yield checks
+            text = "Passwords that wait to be checked."
+            yield GaugeMetricFamily("surecast_password_checks_waiting", text, value=self.authenticator.waiting)
 
     def _limited(self) -> Counter[str]:
         """How often each limit was reached; one that never was is left out."""

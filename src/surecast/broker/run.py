@@ -19,17 +19,19 @@ from surecast import __version__
 from surecast.broker.admin import Admin
 from surecast.broker.admin_http import HttpServer, bind_local
 from surecast.broker.alarms import Alarms, Marks, free_bytes, memory_mark, resident_bytes
+from surecast.broker.authenticator import Authenticator
 from surecast.broker.config import admin_socket_path, certificate_context, load_certificate
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.listeners import Gate, Listener, bind
 from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.password_queue import Spacing
 from surecast.broker.private import write_private
 from surecast.broker.reload import Prepared, merge, prepare
 from surecast.broker.run_banner import banner, started_fields
 from surecast.broker.run_log import BrokerLog
-from surecast.broker.security import Authenticator, FailureTable, Users, read_token
+from surecast.broker.security import Users, read_token
 from surecast.broker.security_acl import AccessRules
 from surecast.broker.server import Server
 from surecast.broker.shell import Hooks, Shell
@@ -84,12 +86,12 @@ class BrokerService:
         self._users: Users | None = None
         self._access: AccessRules | None = None
         self._http_context: ssl.SSLContext | None = None
-        self._authenticator = Authenticator(None, self._is_anonymous)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         folder = config.state.folder if config.state.chosen != "memory" else None
         self._alarms = Alarms(resident_bytes, lambda: free_bytes(folder))
         self._gate = Gate(config.limits.connections)
         self._threads = ThreadPoolExecutor(_CHECKING_THREADS, thread_name_prefix="surecast-check")
+        self._authenticator = Authenticator(None, self._is_anonymous, executor=self._threads, at_once=_CHECKING_THREADS)
 
     async def run(self, handle_signals: bool = False) -> int:
         """Starts, serves and stops; the exit code."""
@@ -141,7 +143,7 @@ class BrokerService:
             self.log.warning("changes that need a restart are left alone", fields=", ".join(waiting))
 
     def _apply(self, prepared: Prepared) -> None:
-        before, self.config = self.config, prepared.config
+        self.config = prepared.config
         config, server = self.config, self.server
         self.log.set_level(config.log.level)
         self._gate.connections_max = config.limits.connections
@@ -149,15 +151,15 @@ class BrokerService:
             listener.configure(spec, context)
         if self._http_context is not None and config.http is not None:
             load_certificate(self._http_context, config.http.certificate, config.http.key)
-        self._secure(prepared, before)
+        self._secure(prepared)
         server.authenticates = self._must_authenticate()
         server.limit(config.settings)
         self._limit()
         ended = self._use_access()
         self.log.info("reloaded", subscriptions_ended=ended, clients_disconnected=self._disconnect_unwelcome())
 
-    def _secure(self, prepared: Prepared, before: BrokerConfig | None = None) -> None:
-        """Takes users and access rules; wrong passwords are counted on, unless their limits have changed."""
+    def _secure(self, prepared: Prepared) -> None:
+        """Takes users and access rules; wrong passwords are counted on."""
         self._access = prepared.access
         if prepared.users is None:
             self._users = None
@@ -165,9 +167,12 @@ class BrokerService:
             self._users = Users(prepared.users)
         else:
             self._users.replace(prepared.users)
-        limits = _failure_limits(prepared.config)
-        is_same = before is not None and _failure_limits(before) == limits
-        self._authenticator.replace(self._users, None if is_same else FailureTable(*limits))
+        security = prepared.config.security
+        self._authenticator.users = self._users
+        self._authenticator.limit(
+            security.checks_waiting,
+            Spacing(security.failures_max, security.failures_window, security.failures_delay),
+        )
 
     # Starting.
 
@@ -178,6 +183,7 @@ class BrokerService:
         restored = len(self.server.broker.sessions.by_client)
         self._collector = collector = self._make_collector(store)
         collector.alarms = self._alarms
+        collector.authenticator = self._authenticator
         socket = await self._start_admin(collector)
         for listener in self.listeners:
             listener.start()
@@ -216,7 +222,6 @@ class BrokerService:
             authenticate=self._authenticator,
             observer=observer,
             hooks=self._hooks(),
-            executor=self._threads,
         )
         server.authenticates = self._must_authenticate()
         self._open_listeners()
@@ -455,7 +460,3 @@ class BrokerService:
             self._events.append(Stopped(self.server.time_s(), self.config.name, reason))
         with suppress(EventLogError):
             self._events.close()
-
-
-def _failure_limits(config: BrokerConfig) -> tuple[int, float]:
-    return config.security.failures_max, config.security.failures_window

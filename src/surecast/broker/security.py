@@ -1,8 +1,7 @@
-"""Who clients are: users with passwords, and certificates that name a client.
+"""Users and their passwords, and other secrets in files.
 
-The users file has a line for each user, `NAME:HASH`, with a hash by argon2. Passwords are checked in threads of their
-own. A user that does not exist costs as much time as a wrong password, so that nobody learns which names there are, and
-an address with too many failures waits.
+The users file has a line for each user, `NAME:HASH`, with a hash by argon2. A user that does not exist costs as much
+time as a wrong password, so that nobody learns which names there are.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import hashlib
 import hmac
 import secrets
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from argon2 import PasswordHasher
@@ -21,12 +19,9 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 
 from surecast.broker.private import write_private
 from surecast.errors import ConfigurationError, FileError
-from surecast.protocol.broker import Origin
-from surecast.protocol.mqtt import Connect
 
 __all__ = [
-    "Authenticator",
-    "FailureTable",
+    "NAME_MAX",
     "Users",
     "UsersFileError",
     "address_of",
@@ -39,7 +34,7 @@ __all__ = [
 # 19 MiB, two passes: a few hundredths of a second, and no more memory than many checks at once can have.
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 _REMEMBERED_MAX = 10_000
-_NAME_MAX = 200
+NAME_MAX = 200
 _FORBIDDEN = set(":\n\r\0")
 
 
@@ -79,9 +74,9 @@ def set_password(path: Path, name: str, password: str) -> bool:
     ...     print(set_password(file, "ann", "correct horse"), set_password(file, "ann", "battery staple"))
     True False
     """
-    if not name or len(name) > _NAME_MAX or name.startswith("#") or _FORBIDDEN & set(name) or name != name.strip():
+    if not name or len(name) > NAME_MAX or name.startswith("#") or _FORBIDDEN & set(name) or name != name.strip():
         raise ConfigurationError(
-            f"{name!r} cannot be a user's name: it has 1 to {_NAME_MAX} characters, no colon, no line break, no space "
+            f"{name!r} cannot be a user's name: it has 1 to {NAME_MAX} characters, no colon, no line break, no space "
             "at its ends, and does not begin with #"
         )
     if not password:
@@ -124,43 +119,11 @@ def read_token(path: Path) -> str:
     return token
 
 
-class FailureTable:
-    """Failed attempts by address: after `failures_max` within `window_s` an address waits until the window is over.
-
-    The table is bounded; when it is full, the address that failed longest ago is forgotten.
-
-    >>> table = FailureTable(failures_max=2, window_s=60.0)
-    >>> table.add("10.0.0.7", 0.0), table.add("10.0.0.7", 1.0)
-    (None, None)
-    >>> table.is_blocked("10.0.0.7", 2.0), table.is_blocked("10.0.0.7", 60.0)
-    (True, False)
-    """
-
-    def __init__(self, failures_max: int = 20, window_s: float = 60.0, addresses_max: int = 10_000):
-        self._failures_max = failures_max
-        self._window_s = window_s
-        self._addresses_max = addresses_max
-        self._table: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def add(self, address: str, now: float) -> None:
-        """Counts a failure."""
-        count, since = self._table.pop(address, (0, now))
-        if now - since >= self._window_s:
-            count, since = 0, now
-        self._table[address] = (count + 1, since)
-        if len(self._table) > self._addresses_max:
-            self._table.popitem(last=False)
-
-    def is_blocked(self, address: str, now: float) -> bool:
-        """Whether an address has to wait."""
-        count, since = self._table.get(address, (0, now))
-        return count >= self._failures_max and now - since < self._window_s
-
-
 class Users:
     """The users of a file, and a memory of the passwords that were right, so that a reconnection costs little.
 
-    `verify` may be called from several threads.
+    `verify` may be called from several threads. What is remembered is a keyed digest of name, hash and password: it is
+    of no use to anybody else, and not even here once the user has another hash.
     """
 
     def __init__(self, digests: Mapping[str, str]):
@@ -180,16 +143,27 @@ class Users:
         """Takes new users in place of the present ones."""
         with self._lock:
             self._digests = dict(digests)
-            self._remembered.clear()
+
+    def remembers(self, name: str, password: bytes) -> bool:
+        """Whether a user is known to have this password; that costs microseconds. False says nothing."""
+        digest = self._digests.get(name)
+        if digest is None:
+            return False
+        mark = self._mark(name, digest, password)
+        with self._lock:
+            if mark not in self._remembered:
+                return False
+            self._remembered.move_to_end(mark)
+        return True
+
+    def _mark(self, name: str, digest: str, password: bytes) -> bytes:
+        return hmac.digest(self._key, f"{name}\0{digest}\0".encode() + password, hashlib.sha256)
 
     def verify(self, name: str, password: bytes) -> bool:
         """Whether a user has this password."""
+        if self.remembers(name, password):
+            return True
         digest = self._digests.get(name)
-        mark = hmac.digest(self._key, f"{name}\0{digest}\0".encode() + password, hashlib.sha256)
-        with self._lock:
-            if digest is not None and mark in self._remembered:
-                self._remembered.move_to_end(mark)
-                return True
         try:
             _HASHER.verify(digest or self._nobody, password)
         except (Argon2Error, InvalidHashError):
@@ -198,59 +172,10 @@ class Users:
             return False
         with self._lock:
             if self._digests.get(name) == digest:
-                self._remembered[mark] = None
+                self._remembered[self._mark(name, digest, password)] = None
                 if len(self._remembered) > _REMEMBERED_MAX:
                     self._remembered.popitem(last=False)
         return True
-
-
-class Authenticator:
-    """Decides which user a CONNECT proves to be: by certificate, by password, or nobody where that is allowed.
-
-    It is called in threads. `is_anonymous` says of a listener whether clients without a user name may stay there.
-    """
-
-    def __init__(
-        self,
-        users: Users | None,
-        is_anonymous: Callable[[str], bool],
-        failures: FailureTable | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.users = users
-        self._is_anonymous = is_anonymous
-        self._failures = failures or FailureTable()
-        self._clock = clock
-        self._lock = threading.Lock()
-
-    def __call__(self, connect: Connect, origin: Origin) -> str | None:
-        """The user, empty for nobody in particular; None if the client must not stay."""
-        if origin.identity:
-            return origin.identity
-        if connect.username is None or self.users is None:
-            return "" if self._is_anonymous(origin.listener) else None
-        address = address_of(origin.peer)
-        return connect.username if self.check(connect.username, connect.password or b"", address) else None
-
-    def replace(self, users: Users | None, failures: FailureTable | None) -> None:
-        """Takes other users; and a new table of failures, if there is one."""
-        with self._lock:
-            self.users = users
-            self._failures = failures or self._failures
-
-    def check(self, name: str, password: bytes, address: str) -> bool:
-        """Whether a name and a password are right; failures count against the address."""
-        users = self.users
-        if users is None:
-            return False
-        with self._lock:
-            if self._failures.is_blocked(address, self._clock()):
-                return False
-        if users.verify(name, password):
-            return True
-        with self._lock:
-            self._failures.add(address, self._clock())
-        return False
 
 
 def address_of(peer: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from concurrent.futures import Executor
 
+from surecast.broker.authenticator import Verdict
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.broker.store import MemoryStore, Store
 from surecast.errors import SurecastError
@@ -45,10 +45,9 @@ class Server(Shell):
         authenticate: Authenticate | None = None,
         observer: Observer | None = None,
         hooks: Hooks | None = None,
-        executor: Executor | None = None,
         limits: LimitTable | None = None,
     ):
-        super().__init__(authenticate, hooks, executor)
+        super().__init__(authenticate, hooks)
         self.store = store or MemoryStore()
         self.broker = Broker(
             settings,
@@ -197,11 +196,11 @@ class Server(Shell):
         if (self._timer is None or broker.timers.count != self._timers_seen) and not self._stopped:
             self._plan_timer()
 
-    def _checked(self, connection: Connection, user: str | None) -> None:
-        if user is None:
-            self.broker.refuse(connection, time.time())
+    def _checked(self, connection: Connection, verdict: Verdict) -> None:
+        if isinstance(verdict, str):
+            self.broker.admit(connection, verdict, time.time())
         else:
-            self.broker.admit(connection, user, time.time())
+            self.broker.refuse(connection, time.time(), verdict)
 
     def _plan_timer(self) -> None:
         """Sets the clock for what is due first; only a new appointment can come before it."""

@@ -6,12 +6,12 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from surecast.broker.authenticator import IsWanted, Verdict
 from surecast.broker.store import Store
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, ConnectionHooks, Origin
 from surecast.protocol.mqtt import Connect, Decoder, ReasonCode
@@ -27,8 +27,10 @@ _PIECE_BYTES_MAX: Final = 1 << 20
 _PIECE_S: Final = 0.01
 _SMALL_BYTES: Final = 4 << 10
 
-Authenticate = Callable[[Connect, Origin], str | None]
-"""The user that a CONNECT proves to be, None if it proves nothing. It may take its time: it runs in a thread."""
+Authenticate = Callable[[Connect, Origin, IsWanted], Awaitable[Verdict]]
+"""Finds out which user a CONNECT proves to be, or why its client must not stay. It may take its time."""
+
+_Claim = tuple[str, str | None, bytes | None, str]
 
 
 def _nothing(*arguments: object) -> None:
@@ -82,10 +84,9 @@ class Shell(ABC):
     store: Store
     authenticates: bool
 
-    def __init__(self, authenticate: Authenticate | None, hooks: Hooks | None, executor: Executor | None):
+    def __init__(self, authenticate: Authenticate | None, hooks: Hooks | None):
         self._hooks = hooks or Hooks()
         self._authenticate = authenticate
-        self._executor = executor
         self._channels: dict[Connection, Channel] = {}
         self._held: dict[Connection, asyncio.TimerHandle] = {}
         self._rest: dict[Channel, bytearray] = {}
@@ -102,7 +103,7 @@ class Shell(ABC):
         """How often a limit of the shell itself was reached, by its name in the configuration."""
         self.unfinished: Unfinished[Decoder] = Unfinished(BrokerSettings().unfinished_bytes_max, self._give_up)
         self._checks: set[asyncio.Task[None]] = set()
-        self._last_checks: dict[str, asyncio.Task[None]] = {}
+        self._last_checks: dict[_Claim, asyncio.Task[None]] = {}
 
     def gauges(self) -> Iterable[tuple[str, str, float]]:
         """Further figures for metrics: name, meaning, value."""
@@ -156,7 +157,7 @@ class Shell(ABC):
         """Does what a turn of the loop ends with."""
 
     @abstractmethod
-    def _checked(self, connection: Connection, user: str | None) -> None:
+    def _checked(self, connection: Connection, verdict: Verdict) -> None:
         """The credentials of a connection prove who the user is, or nothing."""
 
     @property
@@ -344,25 +345,32 @@ class Shell(ABC):
 
     def _check_credentials(self, waiting: list[Connection]) -> None:
         for connection in waiting:
-            assert connection.connect is not None
-            client = connection.connect.client_id
-            before = self._last_checks.get(client) if client else None
-            task = self.loop.create_task(self._check(connection, connection.connect, before))
+            connect = connection.connect
+            assert connect is not None
+            # Who shows another password is not the same client, and need not be waited for.
+            claim = (connection.origin.identity, connect.username, connect.password, connect.client_id)
+            before = self._last_checks.get(claim) if connect.client_id else None
+            task = self.loop.create_task(self._check(connection, connect, before))
             self._checks.add(task)
             task.add_done_callback(self._checks.discard)
-            if client:
-                self._last_checks[client] = task
-                task.add_done_callback(partial(self._end_checks, client))
+            if connect.client_id:
+                self._last_checks[claim] = task
+                task.add_done_callback(partial(self._end_checks, claim))
 
-    def _end_checks(self, client: str, task: asyncio.Task[None]) -> None:
-        if self._last_checks.get(client) is task:
-            del self._last_checks[client]
+    def _end_checks(self, claim: _Claim, task: asyncio.Task[None]) -> None:
+        if self._last_checks.get(claim) is task:
+            del self._last_checks[claim]
 
     async def _check(self, connection: Connection, connect: Connect, before: asyncio.Task[None] | None) -> None:
-        """Checks credentials in a thread; connections of one client identifier are let in in the order they came."""
+        """Checks credentials; connections of one client are let in in the order they came."""
         assert self._authenticate is not None
-        user = await self.loop.run_in_executor(self._executor, self._authenticate, connect, connection.origin)
+
+        def is_wanted(strictly: bool) -> bool:
+            # One that has left may have sent messages before.
+            return not connection.is_closed() and not (strictly and connection.left)
+
+        verdict = await self._authenticate(connect, connection.origin, is_wanted)
         if before is not None:
             await asyncio.wait({before})
-        self._checked(connection, user)
+        self._checked(connection, verdict)
         self.turn()
