@@ -345,15 +345,17 @@ def _other_addresses(found: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def _print_status(found: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Column, Table
     from rich.text import Text
 
     from surecast.cli.output import console
 
-    table = Table("replica", "listens", "state", "leader", "applied", "behind", "hash", "clock")
+    listens = Column("listens", no_wrap=True)
+    table = Table("replica", listens, "state", "leader", "applied", "behind", "hash", "clock", box=SIMPLE_HEAD)
     for one in found:
-        where = [f"{each['address']} ({each['kind']})" for each in one["listeners"]]
-        where += [f"{one['http']} (http)"] if one["http"] is not None else []
+        where = [f"{each['kind']} {each['address']}" for each in one["listeners"]]
+        where += [f"http {one['http']}"] if one["http"] is not None else []
         state = f"{one['role']}: {one['detail']}" if one["detail"] else one["role"]
         figures = ["", "", "", "", ""]
         if "error" not in one:
