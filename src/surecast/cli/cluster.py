@@ -151,8 +151,6 @@ def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
         return
     _print_status(found)
     console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False, soft_wrap=True)
-    for kind, addresses in _other_addresses(found).items():
-        console.print(f"{kind}: {' '.join(addresses)}", markup=False, soft_wrap=True)
     console.print(f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False)
 
 
@@ -332,37 +330,25 @@ def _described(found: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[dict[
     return described
 
 
-def _other_addresses(found: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Where the replicas listen for other than plain MQTT, by kind."""
-    addresses: dict[str, list[str]] = {}
-    for one in found:
-        for each in one["listeners"]:
-            if each["kind"] != "tcp":
-                addresses.setdefault(each["kind"], []).append(each["address"])
-        if one["http"] is not None:
-            addresses.setdefault("http", []).append(one["http"])
-    return addresses
-
-
 def _print_status(found: list[dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Column, Table
+    from rich.table import Table
     from rich.text import Text
 
     from surecast.cli.output import console
 
-    listens = Column("listens", no_wrap=True)
-    table = Table("replica", listens, "state", "leader", "applied", "behind", "hash", "clock", box=SIMPLE_HEAD)
+    table = Table("replica", "state", "leader", "applied", "behind", "hash", "clock")
     for one in found:
-        where = [f"{each['kind']} {each['address']}" for each in one["listeners"]]
-        where += [f"http {one['http']}"] if one["http"] is not None else []
         state = f"{one['role']}: {one['detail']}" if one["detail"] else one["role"]
         figures = ["", "", "", "", ""]
         if "error" not in one:
             figures = [str(one["leader"] or "none"), f"{one['applied']:,}", f"{one['behind']:,}", str(one["hash"])[:8]]
             figures.append(_clock_text(one))
-        table.add_row(str(one["replica"]), "\n".join(where), Text(state), *figures)
+        table.add_row(str(one["replica"]), Text(state), *figures)
     console.print(table)
+    for one in found:
+        where = [f"{each['address']} ({each['kind']})" for each in one["listeners"]]
+        where += [f"{one['http']} (http)"] if one["http"] is not None else []
+        console.print(f"replica {one['replica']} listens at {', '.join(where)}", markup=False, soft_wrap=True)
     for one in found:
         if one.get("alarm"):
             console.print(f"ALARM at replica {one['replica']}: {one['alarm']}", markup=False, soft_wrap=True)
