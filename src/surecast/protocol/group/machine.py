@@ -159,7 +159,7 @@ class GroupMachine:
         broker = self.broker
         if broker.next_timer() <= now:
             broker.tick(now)
-        if self._moves and self._moves.next_at <= now:
+        if self._moves.queues and self._moves.next_at <= now:
             self._moves.due(now)
         if context.time_us - self._swept_us >= _SWEEP_US:
             self._swept_us = context.time_us

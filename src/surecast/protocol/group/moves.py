@@ -42,8 +42,8 @@ class Newcomer:
 class Moves:
     """Those who wait for their session to be left by the connection before, in order.
 
-    `left_by` finds the home of the connection that has a session now. `ask` is told who begins to wait for whom, and
-    `admit` lets somebody in.
+    `queues` has them by session, first those who began to wait first. `left_by` finds the home of the
+    connection that has a session now. `ask` is told who begins to wait for whom, and `admit` lets somebody in.
     """
 
     def __init__(
@@ -55,33 +55,30 @@ class Moves:
         self._left_by = left_by
         self._ask = ask
         self._admit = admit
-        self._queues: dict[str, list[Newcomer]] = {}
+        self.queues: dict[str, list[Newcomer]] = {}
         self._sessions: dict[Home, str] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._queues)
 
     @property
     def next_at(self) -> float:
         """When somebody has waited for long enough; infinite if nobody waits."""
-        first = next(iter(self._queues.values()), None)
+        first = next(iter(self.queues.values()), None)
         return math.inf if first is None else first[0].until
 
     def enter(self, newcomer: Newcomer, now: float) -> None:
         """Lets a client in, at once where its session is free."""
-        queue = self._queues.get(newcomer.session)
+        queue = self.queues.get(newcomer.session)
         if queue is None:
             if not self._waits(newcomer, now):
                 self._admit(newcomer, now)
                 return
-            queue = self._queues[newcomer.session] = []
+            queue = self.queues[newcomer.session] = []
         queue.append(newcomer)
         self._sessions[newcomer.home] = newcomer.session
 
     def release(self, home: Home, now: float) -> None:
         """Nobody need wait with the entry of a connection any longer."""
         session = self._sessions.get(home)
-        if session is not None and self._queues[session][0].home == home:
+        if session is not None and self.queues[session][0].home == home:
             self._admit_first(session, now)
 
     def leave(self, home: Home, now: float) -> None:
@@ -89,7 +86,7 @@ class Moves:
         session = self._sessions.pop(home, None)
         if session is None:
             return
-        queue = self._queues[session]
+        queue = self.queues[session]
         was_first = queue[0].home == home
         queue[:] = [newcomer for newcomer in queue if newcomer.home != home]
         if was_first:
@@ -99,20 +96,20 @@ class Moves:
         """A replica and all its connections are gone."""
         for home in [home for home in self._sessions if home[0] == replica]:
             self.leave(home, now)
-        for session in [session for session, queue in self._queues.items() if queue[0].awaited == replica]:
+        for session in [session for session, queue in self.queues.items() if queue[0].awaited == replica]:
             self._settle(session, now)
 
     def due(self, now: float) -> None:
         """Lets those in who have waited for long enough."""
         while self.next_at <= now:
-            self._admit_first(next(iter(self._queues)), now)
+            self._admit_first(next(iter(self.queues)), now)
 
     def pack(self) -> bytes:
         """As bytes."""
         return pack_texts(
             *(
                 pack_texts(_NEWCOMER.pack(*each.home, each.awaited, each.until), each.session, each.entry)
-                for queue in self._queues.values()
+                for queue in self.queues.values()
                 for each in queue
             )
         )
@@ -123,24 +120,24 @@ class Moves:
             head, session, entry = read_texts(packed)
             replica, number, awaited, until = _NEWCOMER.unpack(head)
             newcomer = Newcomer((replica, number), session.decode(), entry, awaited, until)
-            self._queues.setdefault(newcomer.session, []).append(newcomer)
+            self.queues.setdefault(newcomer.session, []).append(newcomer)
             self._sessions[newcomer.home] = newcomer.session
 
     def _admit_first(self, session: str, now: float) -> None:
-        newcomer = self._queues[session].pop(0)
+        newcomer = self.queues[session].pop(0)
         del self._sessions[newcomer.home]
         self._admit(newcomer, now)
         self._settle(session, now)
 
     def _settle(self, session: str, now: float) -> None:
         """Lets those in who need not wait, up to the first who must."""
-        queue = self._queues.pop(session)
+        queue = self.queues.pop(session)
         while queue and not self._waits(queue[0], now):
             newcomer = queue.pop(0)
             del self._sessions[newcomer.home]
             self._admit(newcomer, now)
         if queue:
-            self._queues[session] = queue  # behind those who began to wait before
+            self.queues[session] = queue  # behind those who began to wait before
 
     def _waits(self, newcomer: Newcomer, now: float) -> bool:
         home = self._left_by(newcomer.session)
