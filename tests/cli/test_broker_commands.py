@@ -78,6 +78,8 @@ def test_publish_and_subscribe(broker: dict[str, int], surecast: Run, surecast_p
     (tmp_path / "file").write_bytes(b"\x00\xff")
     assert surecast("pub", *ann, "-t", "lines", "-f", "file", "-q", "1", "-V", "311").returncode == 0
     assert surecast("sub", *keep, "-C", "1", "-F", "%x").stdout == "00ff\n"
+    assert surecast("pub", *ann, "-t", "lines", "-m", "old", "-q", "2", "-V", "mqttv31").returncode == 0
+    assert surecast("sub", *keep, "-C", "1", "-V", "31").stdout == "old\n"
 
     for arguments, message in (
         (("pub", *ann[:2], "-t", "a", "-n", "-q", "1"), "bad user name or password"),

@@ -106,6 +106,7 @@ class ClientOptions:
 
     def client(self) -> Client:
         """A client that is not connected yet."""
+        import secrets
         from dataclasses import replace
 
         from surecast.client import Client, tls_context
@@ -136,7 +137,8 @@ class ClientOptions:
         return Client(
             self.host,
             port,
-            client_id=self.client_id,
+            # MQTT 3.1 has no clients without an identifier.
+            client_id=self.client_id or (f"surecast-{secrets.token_hex(6)}" if version == V31 else ""),
             username=self.username,
             password=None if self.password is None else self.password.encode(),
             keep_alive_s=self.keep_alive_s,

@@ -16,6 +16,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import (
     ALLOWED_REASONS,
     V5,
+    V31,
     V311,
     Auth,
     Connack,
@@ -83,7 +84,7 @@ def values(line: PropertyType, place: int) -> st.SearchStrategy[Any]:
 
 def properties(place: int, version: int, *leave_out: str) -> st.SearchStrategy[Properties]:
     """Any properties that may stand at this place; authentication data only beside a method."""
-    if version == V311:
+    if version != V5:
         return st.just(NO_PROPERTIES)
     lines = [line for line in PROPERTIES.values() if place in line.places and line.name not in leave_out]
     needed = ["authentication_method"] if place == PacketType.AUTH else []
@@ -141,7 +142,7 @@ def acknowledgements(version: int) -> list[st.SearchStrategy[Packet]]:
 
 
 def subscriptions(version: int) -> st.SearchStrategy[Subscription]:
-    if version == V311:
+    if version != V5:
         return st.builds(Subscription, FILTER, QOS)
     shared = st.builds(Subscription, FILTER.map(lambda f: f"$share/us/{f}"), QOS, st.just(False), st.booleans(), QOS)
     return st.builds(Subscription, FILTER, QOS, st.booleans(), st.booleans(), QOS) | shared
@@ -201,7 +202,7 @@ def outcome(decoder: Decoder, chunks: list[bytes]) -> tuple[list[Packet], str, i
 CUTS = st.lists(st.integers(0, 10_000), max_size=8)
 
 
-@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("version", [V31, V311, V5])
 @pytest.mark.parametrize("side", ["server", "client"])
 def test_every_packet_comes_back_however_it_is_cut(version: int, side: Side) -> None:
     @given(st.lists(packets(version, side), min_size=1, max_size=5), CUTS)
@@ -215,7 +216,7 @@ def test_every_packet_comes_back_however_it_is_cut(version: int, side: Side) -> 
     check()
 
 
-@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("version", [V31, V311, V5])
 def test_connect_comes_back_and_sets_the_version(version: int) -> None:
     @given(connects(version), packets(version, "server"), CUTS)
     def check(connect: Connect, second: Packet, cuts: list[int]) -> None:
@@ -225,7 +226,7 @@ def test_connect_comes_back_and_sets_the_version(version: int) -> None:
     check()
 
 
-@given(st.binary(max_size=60), st.sampled_from([None, V311, V5]), st.sampled_from(["server", "client"]), CUTS)
+@given(st.binary(max_size=60), st.sampled_from([None, V31, V311, V5]), st.sampled_from(["server", "client"]), CUTS)
 def test_any_bytes_in_any_chunking_parse_or_raise_the_protocol_error(
     data: bytes, version: int | None, side: Side, cuts: list[int]
 ) -> None:
@@ -237,7 +238,7 @@ def test_any_bytes_in_any_chunking_parse_or_raise_the_protocol_error(
     assert outcome(Decoder(80, version, side=side, max_connect_size=60), single) == whole
 
 
-@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("version", [V31, V311, V5])
 def test_damaged_packets_parse_or_raise_the_protocol_error(version: int) -> None:
     damage = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=3)
 
@@ -255,7 +256,7 @@ def test_damaged_packets_parse_or_raise_the_protocol_error(version: int) -> None
     check()
 
 
-@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("version", [V31, V311, V5])
 def test_the_short_cut_reads_what_the_plain_way_reads(version: int) -> None:
     """With every topic forgotten at once, all packets take the plain way."""
     few = st.sampled_from(["a", "a/b", "house/hall/light"])
@@ -296,7 +297,7 @@ def neighbours(packet: bytes) -> Iterator[bytes]:
         yield packet[:1] + bytes((packet[1] | 128, more)) + packet[2:]
 
 
-@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("version", [V31, V311, V5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("limit", [14, 1000])
 def test_the_short_cut_is_right_around_a_packet_whose_topic_it_knows(version: int, qos: int, limit: int) -> None:
