@@ -3,15 +3,15 @@
     python tools/fault_hostile_costs.py [--seconds 5] [--attacks properties,unfinished] [--group] [--json]
     python tools/fault_hostile_costs.py --mutation quadratic-properties --attacks properties  # must fail
 
-Each attack runs in a process of its own for `--seconds`. Meanwhile a client publishes at QoS 1 and another one gets the
-messages; a third asks for `/healthz`. The table says, for each attack: bytes sent, processor time of the broker per byte,
-growth of its memory, the worst and the median round trip, and a verdict. An attack holds if
+Each attack runs in a process of its own for `--seconds`. Meanwhile a client publishes at QoS 1 and another one gets
+the messages; a third asks for `/healthz`. The table says, for each attack: bytes sent, processor time of the broker per
+byte, growth of its memory, the worst and the median round trip, and a verdict. The broker holds if
 
 - the polite pair loses nothing, and its worst round trip is below `--round-trip`;
 - the memory of the broker grows by less than `--memory`;
 - `/healthz` and the local admin socket answer while it goes on.
 
-The exit code is 1 if one does not hold. `--mutation` takes a repair out of the broker, to show that the verdict notices.
+The exit code is 1 if it does not. `--mutation` takes a repair out of the broker, to show that the verdict notices.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class Outcome:
         per_byte = 1e9 * self.cpu_s / self.bytes_sent if self.bytes_sent else 0.0
         median = statistics.median(self.round_trips) if self.round_trips else float("nan")
         verdict = "holds" if not self.failures else "FAILS: " + "; ".join(self.failures)
+        grown = self.memory_growth / 2**20
         return (
-            f"{self.attack:17} {self.bytes_sent / 1e6:9.2f} MB {per_byte:9.1f} ns/B {self.memory_growth / 2**20:7.0f} MiB "
+            f"{self.attack:17} {self.bytes_sent / 1e6:9.2f} MB {per_byte:9.1f} ns/B {grown:7.0f} MiB "
             f"{1e3 * self.worst_s:8.0f} ms {1e3 * median:8.1f} ms  {verdict}"
         )
 
@@ -171,8 +172,11 @@ async def attack(broker: Broker | Replicas, name: str, seconds: float, limits: a
     ports = [str(port) for port in (broker.port, broker.websocket_port, broker.http_port)]
     command = [sys.executable, __file__, "--attack", name, "--seconds", str(seconds), "--ports", ",".join(ports)]
     async with AsyncExitStack() as stack:
-        publisher = await stack.enter_async_context(Client(port=broker.polite_ports[0], client_id=f"polite-{name}"))
-        subscriber = await stack.enter_async_context(Client(port=broker.polite_ports[1], client_id=f"friend-{name}"))
+        ports_of_pair, wait_s = broker.polite_ports, 60.0
+        publisher = Client(port=ports_of_pair[0], client_id=f"polite-{name}", timeout_s=wait_s)
+        subscriber = Client(port=ports_of_pair[1], client_id=f"friend-{name}", timeout_s=wait_s)
+        await stack.enter_async_context(publisher)
+        await stack.enter_async_context(subscriber)
         await subscriber.subscribe("polite", qos=1)
         hostile = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         ends = asyncio.create_task(hostile.communicate())

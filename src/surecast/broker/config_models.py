@@ -228,7 +228,7 @@ is given up and its client disconnected. At least twice the largest packet."""
     topic_levels: Count = _DEFAULTS.topic_levels_max
     """Levels of a topic or a filter."""
     user_properties: Count = _DEFAULTS.user_properties_max
-    """User properties of one packet."""
+    """User properties of one packet; a CONNECT and its will may have no more than a hundred each."""
     packet_filters: Count = _DEFAULTS.packet_filters_max
     """Topic filters in one SUBSCRIBE or UNSUBSCRIBE."""
     subscriptions: Count = _DEFAULTS.subscriptions_max

@@ -60,7 +60,7 @@ class BrokerSettings:
     topic_levels_max: int = 200
     """Levels of a topic or a filter."""
     user_properties_max: int = MAX_USER_PROPERTIES
-    """User properties of one packet."""
+    """User properties of one packet; a CONNECT and its will may have no more than a hundred each."""
     packet_filters_max: int = MAX_FILTERS
     """Topic filters in one SUBSCRIBE or UNSUBSCRIBE."""
     subscriptions_max: int = 10_000

@@ -46,7 +46,7 @@ from surecast.protocol.mqtt.topics import (
     validate_filter,
     validate_topic_name,
 )
-from surecast.protocol.mqtt.wire import Reader, read_properties
+from surecast.protocol.mqtt.wire import MAX_CONNECT_PROPERTIES, Reader, read_properties
 
 __all__ = ["RAW_LIMIT", "read_body"]
 
@@ -85,7 +85,8 @@ def _connect(reader: Reader, first: int) -> Connect:
                 "(3.1) are spoken here"
             )
             raise reader.forbidden(problem, at, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
-        reader.settings = replace(reader.settings, version=level)
+        most = min(MAX_CONNECT_PROPERTIES, reader.settings.max_user_properties)
+        reader.settings = replace(reader.settings, version=level, max_user_properties=most)
         packet = _connect_content(reader, level)
         reader.finish()
     except PacketError as error:

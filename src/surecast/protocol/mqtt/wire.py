@@ -17,6 +17,7 @@ from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.topics import MAX_LEVELS, TopicError, validate_topic_name
 
 __all__ = [
+    "MAX_CONNECT_PROPERTIES",
     "MAX_FILTERS",
     "MAX_USER_PROPERTIES",
     "MAX_VARIABLE",
@@ -34,6 +35,9 @@ MAX_VARIABLE: Final = 268_435_455
 
 MAX_USER_PROPERTIES: Final = 1_000
 """How many user properties a packet of a client may have unless another limit is given."""
+
+MAX_CONNECT_PROPERTIES: Final = 100
+"""How many of them a CONNECT or its will may have: whoever sends one is not known yet."""
 
 MAX_FILTERS: Final = 10_000
 """How many topic filters one SUBSCRIBE or UNSUBSCRIBE may have unless another limit is given."""
