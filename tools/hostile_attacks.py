@@ -205,8 +205,8 @@ def sessions(target: Target) -> None:
 
 
 def slow_reader(target: Target) -> None:
-    """Ten clients that want all and read nothing, and one that sends large messages."""
-    for number in range(10):
+    """Clients that want all and read nothing, and one that sends large messages; each has a queue of 64 MiB."""
+    for number in range(4):
         client = target.client(f"slow-{number}")
         target.send(client, encode(Subscribe(1, (Subscription("slow", 1),)), V5), reads=False)
     target.repeat("slow-source", [encode(Publish("slow", b"x" * 60_000, 1, packet_id=n), V5) for n in range(1, 500)])
@@ -242,9 +242,10 @@ def websocket(target: Target) -> socket.socket:
 def frame(data: bytes, opcode: int = 2, last: bool = True) -> bytes:
     """A frame of a client; the mask is zero, so that it costs us nothing."""
     size = len(data)
-    length = bytes((0x80 | size,)) if size < 126 else struct.pack(">BH", 0xFE, size)
     if size > 65_535:
         length = struct.pack(">BQ", 0xFF, size)
+    else:
+        length = bytes((0x80 | size,)) if size < 126 else struct.pack(">BH", 0xFE, size)
     return bytes((opcode | 0x80 * last,)) + length + b"\0\0\0\0" + data
 
 

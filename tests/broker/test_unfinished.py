@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from surecast.client import Client
-from surecast.protocol.mqtt import V5, Connect, Decoder, Disconnect, ReasonCode, encode
-from surecast.protocol.mqtt.unfinished import Unfinished
+from surecast.protocol.mqtt import V5, Connect, Decoder, Disconnect, Publish, ReasonCode, encode
+from surecast.protocol.mqtt.unfinished import Holder, Unfinished
 from surecast.protocol.mqtt.wire import variable_bytes
 
 Running = Callable[..., AbstractAsyncContextManager[Any]]
@@ -23,6 +23,12 @@ async def begin(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.Str
     writer.write(encode(Connect(name), V5) + b"\x30" + variable_bytes(SIZE) + b"\0\1t\0" + b"x" * (SIZE - 100))
     await writer.drain()
     return reader, writer
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)
 
 
 def test_the_packet_that_was_begun_first_has_to_go(running: Running) -> None:
@@ -50,17 +56,12 @@ def test_the_packet_that_was_begun_first_has_to_go(running: Running) -> None:
                 writer.close()
             await until(lambda: service.server.unfinished.bytes == 0)
 
-    async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not holds():
-                await asyncio.sleep(0.005)
-
     asyncio.run(main())
 
 
 def test_a_decoder_counts_what_it_holds_and_no_longer_what_is_whole() -> None:
-    gone: list[Decoder] = []
-    unfinished = Unfinished[Decoder](10_000, gone.append)
+    gone: list[Holder] = []
+    unfinished = Unfinished[Holder](10_000, gone.append)
     decoder, other = Decoder(version=V5), Decoder(version=V5)
     decoder.count_in(unfinished)
     other.count_in(unfinished)
@@ -75,3 +76,62 @@ def test_a_decoder_counts_what_it_holds_and_no_longer_what_is_whole() -> None:
     assert unfinished.bytes == 7_000
     other.release()
     assert unfinished.bytes == 0
+
+
+def frame(data: bytes, size: int = 0) -> bytes:
+    """A WebSocket frame of a client, or the beginning of one of so many bytes; its mask is zero."""
+    return b"\x82\xff" + (size or len(data)).to_bytes(8, "big") + b"\0\0\0\0" + data
+
+
+async def open_websocket(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A WebSocket client that was accepted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(frame(encode(Connect(name), V5)))
+    await reader.readexactly(4)
+    return reader, writer
+
+
+def test_unfinished_frames_count_as_well(running: Running) -> None:
+    async def main() -> None:
+        async with running({**FLAGS, "listeners[0].kind": "websocket"}) as service:
+            port = service.listeners[0].port
+            clients = [await open_websocket(port, f"w{number}") for number in range(4)]
+            for _, writer in clients:
+                writer.write(frame(b"x" * (SIZE - 100), SIZE))
+            await until(lambda: service.server.limited["unfinished_size"] == 2)
+            assert service.server.unfinished.bytes <= 1_000_000
+            for _, writer in clients:
+                writer.close()
+            await until(lambda: service.server.unfinished.bytes == 0)
+
+    asyncio.run(main())
+
+
+def test_a_flood_of_tiny_frames_leaves_turns_to_others(running: Running) -> None:
+    async def main() -> None:
+        async with running({"listeners[0].kind": "websocket"}) as service:
+            reader, writer = await open_websocket(service.listeners[0].port, "tiny")
+            [channel] = service.server._channels.values()
+            sizes: list[int] = []
+            parse = channel._parse
+
+            def note(data: bytes) -> None:
+                sizes.append(len(data))
+                parse(data)
+
+            channel._parse = note
+            publish = b"".join(frame(bytes((byte,))) for byte in encode(Publish("t", b"x", 1, packet_id=1), V5))
+            writer.write(publish * 500 + frame(b"\xc0\0"))
+            await until(lambda: service.server.broker.tally.published == 500)
+            await until(lambda: sum(sizes) == len(publish) * 500 + 16)
+            assert max(sizes) <= 8 * 1024
+            writer.close()
+            del reader
+
+    asyncio.run(main())

@@ -15,11 +15,11 @@ from surecast.broker.authenticator import IsWanted, Verdict
 from surecast.broker.store import Store
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, ConnectionHooks, Origin
 from surecast.protocol.mqtt import Connect, Decoder, ReasonCode
-from surecast.protocol.mqtt.unfinished import Unfinished
+from surecast.protocol.mqtt.unfinished import Holder, Unfinished
 
 __all__ = ["PIECE_BYTES", "Authenticate", "Channel", "Hooks", "Shell"]
 
-PIECE_BYTES: Final = 16 << 10
+PIECE_BYTES: Final = 4 << 10
 """What is handled of a new connection in one turn, until it is known what its packets cost."""
 
 _PIECE_BYTES_MIN: Final = 512
@@ -101,7 +101,7 @@ class Shell(ABC):
         self.bytes_sent = 0
         self.limited: Counter[str] = Counter()
         """How often a limit of the shell itself was reached, by its name in the configuration."""
-        self.unfinished: Unfinished[Decoder] = Unfinished(BrokerSettings().unfinished_bytes_max, self._give_up)
+        self.unfinished: Unfinished[Holder] = Unfinished(BrokerSettings().unfinished_bytes_max, self._give_up)
         self._checks: set[asyncio.Task[None]] = set()
         self._last_checks: dict[_Claim, asyncio.Task[None]] = {}
 
@@ -222,18 +222,20 @@ class Shell(ABC):
         """What reads the bytes of a connection."""
         return connection.decoder
 
-    def _give_up(self, decoder: Decoder) -> None:
-        # Not at once: somebody is just reading.
-        self.loop.call_soon(self._end_unfinished, decoder)
+    def _give_up(self, owner: Holder) -> None:
+        """Forgets an unfinished packet; its connection is ended when nobody is just reading."""
+        self.limited["unfinished_size"] += 1
+        owner.drop_held()
+        self.loop.call_soon(self._end_unfinished, owner)
 
-    def _end_unfinished(self, decoder: Decoder) -> None:
-        """Ends the connection whose unfinished packet takes too much memory."""
-        decoder.drop_held()
-        for connection in self._channels:
-            if self._decoder_of(connection) is decoder:
-                self.limited["unfinished_size"] += 1
+    def _end_unfinished(self, owner: object) -> None:
+        """Ends the connection whose unfinished packet, or WebSocket frame, takes too much memory."""
+        for connection, channel in list(self._channels.items()):
+            if self._decoder_of(connection) is owner:
                 self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
-                return
+            elif channel is owner:
+                self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
+                channel.abort()
 
     def _spread(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in as many turns as they need. Nothing more is read of the client meanwhile."""

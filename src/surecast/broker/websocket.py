@@ -17,10 +17,12 @@ from websockets.typing import Subprotocol
 from surecast.broker.shell import PIECE_BYTES, Shell
 from surecast.broker.tcp import peer_name
 from surecast.protocol.broker import Connection, Origin, Phase
+from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN
 
 __all__ = ["WebSocketChannel"]
 
 _FRAME_BYTES = 64 * 1024  # clients limit the messages they take, often to 1 MiB
+_PIECE_BYTES = 8 * 1024
 _CLOSE_S = 2.0
 _WRONG_DATA = 1003
 _GOING_AWAY = 1001
@@ -50,6 +52,10 @@ class WebSocketChannel(asyncio.Protocol):
         self._is_open = False
         self._is_lost = False
         self._has_failed = False
+        self._is_paused = False
+        self._is_counted = False
+        self._is_given_up = False
+        self._unparsed = bytearray()
         self._timer: asyncio.TimerHandle | None = None
         self._protocol = ServerProtocol(
             origins=None if origins is None else [PageOrigin(origin) for origin in origins],
@@ -70,18 +76,67 @@ class WebSocketChannel(asyncio.Protocol):
         self._timer = self._server.loop.call_later(settings.connect_timeout_s, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Bytes have arrived. Frames may be tiny, so many bytes are taken in pieces: others have their turn between."""
+        if self._unparsed:
+            self._unparsed += data  # a transport may have read more before it was paused
+        elif len(data) > _PIECE_BYTES:
+            self._unparsed += data
+            if self._transport is not None:
+                self._transport.pause_reading()
+            self._next_piece()
+        else:
+            self._parse(data)
+
+    def _next_piece(self) -> None:
+        if self._is_paused or not self._unparsed:
+            return
+        piece = bytes(self._unparsed[:_PIECE_BYTES])
+        del self._unparsed[:_PIECE_BYTES]
+        if self._unparsed:
+            self._server.loop.call_soon(self._next_piece)
+        else:
+            self.resume_reading()
+        self._parse(piece)
+
+    def drop_held(self) -> None:
+        """Forgets what is not parsed yet, and parses no more."""
+        self._is_given_up = True
+        self._unparsed.clear()
+        self._protocol.reader.buffer.clear()
+
+    def _parse(self, data: bytes) -> None:
+        if self._is_given_up:
+            return
         self._protocol.receive_data(data)
         self._handle_events()
+        held = len(self._protocol.reader.buffer)
+        if held >= COUNTED_BYTES_MIN and not self._is_lost:
+            self._is_counted = True
+            self._server.unfinished.hold(self, held)
+        elif self._is_counted:
+            self._release()
+
+    def _release(self) -> None:
+        self._is_counted = False
+        self._server.unfinished.release(self)
+
+    def _parse_rest(self) -> None:
+        rest, self._unparsed = bytes(self._unparsed), bytearray()
+        if rest:
+            self._parse(rest)
 
     def eof_received(self) -> None:
         """The client will send no more."""
+        self._parse_rest()
         self._protocol.receive_eof()
         self._handle_events()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over; it may have been before it was up."""
         self._is_lost = True
+        if self._is_open:
+            self._parse_rest()
+        self._release()
         if self._timer is not None:
             self._timer.cancel()
         if self._on_lost is not None:
@@ -123,16 +178,21 @@ class WebSocketChannel(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Leaves what the client sends in the network for a while."""
+        self._is_paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Reads again."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Reads again, after what was read already."""
+        self._is_paused = False
+        if self._unparsed:
+            self._server.loop.call_soon(self._next_piece)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def abort(self) -> None:
         """Closes at once."""
+        self._unparsed.clear()
         if self._transport is not None:
             self._transport.abort()
 

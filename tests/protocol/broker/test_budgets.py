@@ -26,12 +26,12 @@ def test_a_session_has_few_filters_that_match_the_same_topic(make_world: Any) ->
     ann = world.client("ann").online()
     for wanted in filters_of(10):
         ann.subscribe(wanted, check=False)
-    assert len(ann.session.subscriptions) == 256 + 1  # the one without wildcards is free
-    assert world.broker.tally.limited["filter_shapes"] == 1024 - 257
+    assert len(ann.session.subscriptions) == 128 + 1  # the one without wildcards is free
+    assert world.broker.tally.limited["filter_shapes"] == 1024 - 129
     assert ann.subscribe("+/b/c", check=False).reasons == (QUOTA,)
     assert ann.subscribe("x/y").reasons == (0,)
     world.client("bob").online().publish("/".join("a" * 10))
-    assert len(ann.session.subscriptions) == 258
+    assert len(ann.session.subscriptions) == 130
 
 
 def test_many_filters_of_one_shape_are_ordinary(world: Any) -> None:

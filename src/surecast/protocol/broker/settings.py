@@ -69,7 +69,7 @@ class BrokerSettings:
     """Constraints in the content filters of one session, those of all its subscriptions together."""
     join_probability: float = 1.0
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
-    filter_shapes_max: int = 256
+    filter_shapes_max: int = 128
     """Different places of wildcards among the filters of one session."""
     user_subscriptions_max: int = 1_000_000
     """Subscriptions of all sessions of one user."""

@@ -21,7 +21,6 @@ from surecast.protocol.mqtt import (
     V5,
     V311,
     Connack,
-    Decoder,
     Disconnect,
     PacketError,
     Properties,
@@ -31,7 +30,7 @@ from surecast.protocol.mqtt import (
     encode,
 )
 from surecast.protocol.mqtt.runs import Pattern, run_of_one
-from surecast.protocol.mqtt.unfinished import Unfinished
+from surecast.protocol.mqtt.unfinished import Holder, Unfinished
 
 __all__ = ["Edge", "Member"]
 
@@ -66,7 +65,7 @@ class Edge(Port):
         bytes_max: int = 1 << 20,
         patience_s: float = 3.0,
         order: Sequence[tuple[str, bool]] = (),
-        unfinished: Unfinished[Decoder] | None = None,
+        unfinished: Unfinished[Holder] | None = None,
         reaches: Callable[[int], bool] = lambda replica: True,
     ):
         self.machine = machine

@@ -20,7 +20,7 @@ from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
 from surecast.protocol.mqtt.topics import MAX_LEVELS
-from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, Unfinished
+from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, Holder, Unfinished
 from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES, MAX_VARIABLE, Reader, Settings
 
 __all__ = ["Decoder", "Side"]
@@ -90,7 +90,7 @@ class Decoder:
         self._held = bytearray()  # the beginning of a packet
         self._needed = 0  # how long `_held` must be before anything new can be said about it
         self._error: PacketError | None = None
-        self._unfinished: Unfinished[Decoder] | None = None
+        self._unfinished: Unfinished[Holder] | None = None
         self._is_counted = False
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
@@ -102,7 +102,7 @@ class Decoder:
         """How many bytes wait for the rest of their packet."""
         return len(self._held)
 
-    def count_in(self, unfinished: Unfinished[Decoder]) -> None:
+    def count_in(self, unfinished: Unfinished[Holder]) -> None:
         """Tells somebody from now on how much is held."""
         self._unfinished = unfinished
 

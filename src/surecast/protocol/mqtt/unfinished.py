@@ -8,11 +8,19 @@ honest one would have been whole by then.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["COUNTED_BYTES_MIN", "Unfinished"]
+__all__ = ["COUNTED_BYTES_MIN", "Holder", "Unfinished"]
 
 K = TypeVar("K", bound=Hashable)
+
+
+class Holder(Hashable, Protocol):
+    """Who holds the beginning of a packet."""
+
+    def drop_held(self) -> None:
+        """Forgets it; nothing can be read after that."""
+
 
 COUNTED_BYTES_MIN: Final = 4096
 """The beginning of a packet is not counted below this size: most are the end of a read, and whole with the next one."""
