@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
 from surecast.protocol.broker import Broker
+from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.message import text_field
-from surecast.protocol.broker.session import split_key
+from surecast.protocol.broker.session import session_key, split_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
-from surecast.protocol.mqtt import V5, V311, Connack, Properties, ReasonCode, Will
+from surecast.protocol.group import GroupMachine
+from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
+from surecast.protocol.mqtt import V5, V311, Connack, Connect, Properties, ReasonCode, Will, encode
+from surecast.protocol.paxos import Context
 
 
 def test_an_identifier_cannot_be_held_against_its_owner(world: World) -> None:
@@ -182,3 +186,22 @@ def test_a_snapshot_keeps_namesakes_apart(make_world: MakeWorld) -> None:
     assert [(s.user, s.client) for s in copy.sessions.by_client.values()] == [(user, "x") for user in USERS]
     copy.tick(world.now + 61)
     assert copy.sessions.by_client == {}
+
+
+def test_a_group_kicks_and_restores_the_client_of_one_user() -> None:
+    """Commands name a session by its key, so that namesakes at any replica are told apart."""
+    machine = GroupMachine(9, lambda authorise: Broker(authorise=authorise, journal=NoJournal(), watches=False))
+    connect = encode(Connect("x", properties=Properties(session_expiry_s=60), version=V5), V5)
+    items: list[tuple[int, int, bytes, None]] = [
+        (Item.ENTER, number, pack_entry(Entry("mqtt", "peer", user, connect)), None)
+        for number, user in enumerate(USERS, 1)
+    ]
+    items.append((Item.KICK, 0, session_key("ann", "x").encode(), None))
+    items.append((Item.KICK, 1, session_key("bob", "x").encode(), None))
+    command = b"".join(pack(1, 1, 1, items)[0])
+    machine.execute(command, Context(1, 1_000_000))
+    copy = GroupMachine(8, lambda authorise: Broker(authorise=authorise, journal=NoJournal(), watches=False))
+    copy.restore(machine.snapshot())
+    for each in (machine, copy):
+        sessions = each.broker.sessions.by_client.values()
+        assert [(s.user, s.connection is not None) for s in sessions] == [("", True), ("ann", False)]
