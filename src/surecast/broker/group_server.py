@@ -83,6 +83,10 @@ class GroupServer(Shell):
              float(bool(replica.agreement.alarm))),
             ("replica_compared_instance", "Instance at which a majority was last equal.", replica.agreement.compared),
             ("replica_states_discarded", "Times this replica differed and took the majority's state.", discarded),
+            ("group_moves_waiting", "Clients that wait until their old replica has let them go.",
+             len(self.machine.moves)),
+            ("group_moves_overdue", "Clients let in though their old replica said nothing in time.",
+             self.machine.moves.overdue),
         )  # fmt: skip
 
     def time_s(self) -> float:

@@ -166,12 +166,14 @@ def test_a_client_that_is_really_connected_twice_is_taken_over() -> None:
 def test_a_replica_that_says_nothing_is_not_waited_for_for_long() -> None:
     two = Two()
     second = two.move()
+    assert len(two.third.machine.moves) == 1
     assert two.new.machine.next_timer() <= two.hands.world.now + WAIT_S
     two.hands.world.now += WAIT_S
     two.new.edge.control(Item.TICK)
     two.hands.settle(two.new)
     assert isinstance(heard(second)[0], Connack)
     assert two.new.machine.next_timer() > two.hands.world.now + WAIT_S
+    assert [(len(site.machine.moves), site.machine.moves.overdue) for site in two.hands.sites] == [(0, 1)] * 3
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -131,7 +131,7 @@ class GroupMachine:
     def _reset(self) -> None:
         self.sources: dict[int, _Source] = {}
         self._homes: dict[int, Home] = {}
-        self._moves = Moves(self._home_of, self._ask, self._open)
+        self.moves = Moves(self._home_of, self._ask, self._open)
         self.backup = Parts()
         self.rules = self.rules.anew()
         self._swept_us = 0
@@ -159,8 +159,8 @@ class GroupMachine:
         broker = self.broker
         if broker.next_timer() <= now:
             broker.tick(now)
-        if self._moves.queues and self._moves.next_at <= now:
-            self._moves.due(now)
+        if self.moves.queues and self.moves.next_at <= now:
+            self.moves.due(now)
         if context.time_us - self._swept_us >= _SWEEP_US:
             self._swept_us = context.time_us
             broker.sweep(now)
@@ -201,7 +201,7 @@ class GroupMachine:
             pack_texts(name, application.snapshot()) for name, application in sorted(self.applications.items())
         ]
         times = self.time_us.to_bytes(8, "big") + self._swept_us.to_bytes(8, "big")
-        parts = (self.backup.pack(), pack_texts(*sources), self._moves.pack(), pack_texts(*applications))
+        parts = (self.backup.pack(), pack_texts(*sources), self.moves.pack(), pack_texts(*applications))
         return pack_texts(times, self.rules.access, self.rules.limits, *parts, encode_state(self.broker))
 
     def restore(self, state: bytes) -> None:
@@ -236,7 +236,7 @@ class GroupMachine:
                 source.connections[local] = connection
                 self._homes[number] = (replica, local)
         for packed in moves:  # earlier versions had none
-            self._moves.restore(packed)
+            self.moves.restore(packed)
         for packed in read_texts(applications):
             name, kept = read_texts(packed)
             application = self.applications.get(name.decode())
@@ -246,7 +246,7 @@ class GroupMachine:
 
     def next_timer(self) -> float:
         """When something is due by the time of the log; infinite if nothing is planned."""
-        return min(self.broker.next_timer(), self._moves.next_at)
+        return min(self.broker.next_timer(), self.moves.next_at)
 
     def release(self, newcomer: Home) -> bytes:
         """Returns the data of the RELEASE item that lets a newcomer in."""
@@ -267,7 +267,7 @@ class GroupMachine:
         source.connections.clear()
         source.early.clear()
         source.life, source.next = life, 1
-        self._moves.down(source.replica, now)
+        self.moves.down(source.replica, now)
 
     def _run(self, replica: int, source: _Source, data: bytes, begin: int, end: int, now: float) -> None:
         sequence = source.next
@@ -319,7 +319,7 @@ class GroupMachine:
         entry = read_entry(data)
         newcomer = Newcomer((source.replica, number), session_key(entry.user, entry.client), data)
         if entry.client:
-            self._moves.enter(newcomer, now)
+            self.moves.enter(newcomer, now)
         else:
             self._open(newcomer, now)
 
@@ -353,7 +353,7 @@ class GroupMachine:
     def _release(self, source: _Source, number: int, data: bytes, now: float) -> None:
         replica, life = _HOME.unpack(data)
         if replica in self.sources and self.sources[replica].life == life:
-            self._moves.release((replica, number), now)
+            self.moves.release((replica, number), now)
 
     def _is_own(self, source: _Source) -> bool:
         return self.sources.get(self.replica) is source
@@ -369,7 +369,7 @@ class GroupMachine:
             self._homes.pop(connection.number, None)
             self.broker.lost(connection, now, data.decode())
         else:
-            self._moves.leave((source.replica, number), now)
+            self.moves.leave((source.replica, number), now)
 
     def _congested(self, source: _Source, number: int, data: bytes, now: float) -> None:
         connection = source.connections.get(number)

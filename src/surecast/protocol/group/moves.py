@@ -57,6 +57,11 @@ class Moves:
         self._admit = admit
         self.queues: dict[str, list[Newcomer]] = {}
         self._sessions: dict[Home, str] = {}
+        self.overdue = 0
+        """Clients let in because their time to wait was over; each replica counts since it started."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
 
     @property
     def next_at(self) -> float:
@@ -102,6 +107,7 @@ class Moves:
     def due(self, now: float) -> None:
         """Lets those in who have waited for long enough."""
         while self.next_at <= now:
+            self.overdue += 1
             self._admit_first(next(iter(self.queues)), now)
 
     def pack(self) -> bytes:
