@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 from tests.broker.power import Disk, PowerLoss
 
-from surecast.broker import segment_file, segment_store
+from surecast.broker import segment_clean, segment_file, segment_store
 from surecast.broker.segment_store import SegmentStore
 from surecast.broker.store import Operation, StoreError
 from surecast.broker.store_base import DamagedError
@@ -49,6 +49,7 @@ def live_and_die(folder: Path, seed: int, patch: pytest.MonkeyPatch, durability:
         slack = draw.choice((0, 2_000))
         with patch.context() as context:
             disk.install(context)
+            context.setattr(segment_clean, "_INDEX_MAX", draw.choice((0, 1000)))
             try:
                 store = SegmentStore(folder, durability, segment_bytes, slack, may_lose=True, sync_every_s=0)
                 state = dict(store.items())

@@ -233,7 +233,9 @@ def test_what_a_client_sends_does_not_make_opening_slow(tmp_path: Path) -> None:
     assert found is not None
     assert not found.follows
     assert fake in data[found.end :]
-    assert data.count(entry_head(0, 0, 0, found.head.salt, b"", [])[:4]) == len(found.entries)  # all that is looked at
+    assert data.count(entry_head(0, 0, 0, found.head.salt, b"", 0, [])[:4]) == len(
+        found.entries
+    )  # all that is looked at
 
 
 def test_a_store_of_another_version_is_named(tmp_path: Path) -> None:

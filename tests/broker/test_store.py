@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surecast.broker import segment_clean
 from surecast.broker.segment_file import scan
 from surecast.broker.store import (
     DamagedError,
@@ -62,7 +63,7 @@ operation = st.tuples(keys, st.none() | st.binary(max_size=60))
 step = st.just("reopen") | st.lists(operation, max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(step, max_size=30), st.sampled_from([EAGER, TIGHT, LAZY]))
 def test_it_is_a_dict_whatever_happens(steps: list[str | list[Operation]], sizes: tuple[int, int]) -> None:
     model: dict[bytes, bytes] = {}
@@ -80,13 +81,17 @@ def test_it_is_a_dict_whatever_happens(steps: list[str | list[Operation]], sizes
         store.close()
 
 
-@pytest.mark.parametrize("sizes", [EAGER, TIGHT, LAZY], ids=["eager", "tight", "lazy"])
-def test_a_long_life_with_old_and_short_lived_keys(tmp_path: Path, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("keys_max", [0, 1000], ids=["by entries", "by index"])
+@pytest.mark.parametrize("sizes", [TIGHT, LAZY], ids=["tight", "lazy"])
+def test_a_long_life_with_old_and_short_lived_keys(
+    tmp_path: Path, sizes: tuple[int, int], keys_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some keys are written once and stay at the bottom of the log; queues come and go above them."""
+    monkeypatch.setattr(segment_clean, "_INDEX_MAX", keys_max)
     draw = random.Random(7)
     model: dict[bytes, bytes] = {}
     store = opened(tmp_path, sizes)
-    for turn in range(1500):
+    for turn in range(1000):
         operations: list[Operation] = []
         if turn % 100 == 0:
             operations.append((b"cold/%d" % turn, draw.randbytes(100)))
@@ -231,7 +236,11 @@ def test_the_state_of_an_earlier_version_is_refused_and_left_alone(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["broker.db"]
 
 
-def test_damage_found_while_cleaning_fails_the_commit_and_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys_max", [0, 1000], ids=["by entries", "by index"])
+def test_damage_found_while_cleaning_fails_the_commit_and_changes_nothing(
+    tmp_path: Path, keys_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_clean, "_INDEX_MAX", keys_max)
     with SegmentStore(tmp_path, "os", *EAGER) as store:
         store.commit([(b"old", bytes(300))])
         file = min(tmp_path.glob("segment-*.log"))
@@ -240,7 +249,9 @@ def test_damage_found_while_cleaning_fails_the_commit_and_changes_nothing(tmp_pa
         for _ in range(3):
             store.commit([(b"new", bytes(300))])
         for _ in range(2):
-            with pytest.raises(StoreError, match=f"{file.name}: damaged at byte .* whole is so no more"):
+            with pytest.raises(
+                StoreError, match=rf"{file.name}: damaged at byte .*(not what was written|so no more).*; restore"
+            ):
                 store.commit([(b"newer", b"1")])
         assert store.statistics().live_keys == 2
         file.write_bytes(whole)
@@ -265,6 +276,17 @@ def test_a_folder_without_permission_to_write() -> None:
         lower = "import os\nif os.geteuid() == 0: os.setuid(65534)"  # the superuser may write everywhere
         assert "change the owner or the permissions" in opened_elsewhere(folder, lower)
         folder.chmod(0o755)
+
+
+def test_a_value_that_changed_on_the_disk_is_not_given_out(filled: Path) -> None:
+    with SegmentStore(filled) as store:
+        file = filled / "segment-0000000001.log"
+        at = file.read_bytes().index(b"value 3")
+        with file.open("r+b") as opened_file:
+            opened_file.seek(at)
+            opened_file.write(b"V")
+        with pytest.raises(DamagedError, match=f"{file.name}: damaged at byte {at}: a value is not what was written"):
+            contents(store)
 
 
 # Salvage

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
@@ -32,6 +33,7 @@ __all__ = [
     "Entry",
     "Head",
     "Scan",
+    "Segment",
     "entry_at",
     "entry_head",
     "entry_size",
@@ -51,6 +53,18 @@ _ENTRY: Final = struct.Struct(">4sIQIII")
 HEAD_BYTES: Final = _HEAD.size
 ENTRY_BYTES: Final = _ENTRY.size
 _PARTS_MAX: Final = 512
+
+
+class Segment:
+    """An open file of the log; `bytes` is where its last entry ends."""
+
+    __slots__ = ("bytes", "file", "path", "salt")
+
+    def __init__(self, path: Path, file: int, salt: int, size: int):
+        self.path = path
+        self.file = file
+        self.salt = salt
+        self.bytes = size
 
 
 class Head(NamedTuple):
@@ -73,6 +87,8 @@ class Entry:
     moved: int
     values_at: int
     pairs: list[tuple[bytes, bytes]]
+    checksums: list[int]
+    """Of the values."""
     deleted: list[bytes]
     end: int
 
@@ -98,10 +114,11 @@ def make_head(head: Head) -> bytes:
     return content + crc32(content).to_bytes(4, "big")
 
 
-def entry_head(number: int, oldest: int, moved: int, salt: int, table: bytes, values: Collection[bytes]) -> bytes:
-    """Returns what stands before a row, given as its table and its values."""
-    size = len(table) + sum(map(len, values))
-    fields = struct.pack(f">IQII{len(values)}I", size, number, oldest, moved, *map(crc32, values))
+def entry_head(
+    number: int, oldest: int, moved: int, salt: int, table: bytes, size: int, checksums: Sequence[int]
+) -> bytes:
+    """Returns what stands before a row of so many bytes, given as its table and the checksums of its values."""
+    fields = struct.pack(f">IQII{len(checksums)}I", size, number, oldest, moved, *checksums)
     return _ENTRY.pack(_mark(salt), size, number, oldest, moved, crc32(fields, crc32(table, salt)))
 
 
@@ -120,7 +137,8 @@ def scan(data: bytes) -> Scan | None:
 
     >>> from surecast.broker.store_rows import pack
     >>> row = pack({b"key": b"value"})
-    >>> whole = make_head(Head(3, 9, 0, 5, 2, 77)) + entry_head(9, 2, 0, 77, row[:-5], [b"value"]) + row
+    >>> head = entry_head(9, 2, 0, 77, row[:-5], len(row), [crc32(b"value")])
+    >>> whole = make_head(Head(3, 9, 0, 5, 2, 77)) + head + row
     >>> found = scan(whole + b"torn")
     >>> [(entry.number, entry.pairs) for entry in found.entries], found.size - found.end, found.torn, found.follows
     ([(9, [(b'key', b'value')])], 4, 4, None)
@@ -180,9 +198,10 @@ def entry_at(data: bytes, at: int, salt: int) -> Entry | None:
         return None
     values = [value for _, value in pairs]
     table = size - sum(map(len, values))
-    if data[at:begin] != entry_head(number, oldest, moved, salt, row[:table], values):
+    checksums = list(map(crc32, values))
+    if data[at:begin] != entry_head(number, oldest, moved, salt, row[:table], size, checksums):
         return None
-    return Entry(number, oldest, moved, begin + table, pairs, deleted, begin + size)
+    return Entry(number, oldest, moved, begin + table, pairs, checksums, deleted, begin + size)
 
 
 def read_all(file: int, size: int, at: int) -> bytes:

@@ -28,13 +28,26 @@ from surecast.broker.segment_mark import MARK_NAME, MarkState
 from surecast.broker.store_base import DamagedError, StoreError
 from surecast.broker.store_rows import PAIR_BYTES
 
-__all__ = ["AT_BITS", "SIZE_BITS", "LoadedFile", "LogReader", "segment_number", "segment_path"]
+__all__ = [
+    "AT_MASK",
+    "CHECKSUM_SHIFT",
+    "SEGMENT_SHIFT",
+    "SIZE_BITS",
+    "SIZE_MASK",
+    "LoadedFile",
+    "LogReader",
+    "segment_number",
+    "segment_path",
+]
 
 _PREFIX: Final = "segment-"
 SIZE_BITS: Final = 32
-"""Of an index entry: the size of the value; above it where the value stands, above that the number of the file."""
 AT_BITS: Final = 40
-_SIZE_MASK: Final = (1 << SIZE_BITS) - 1
+CHECKSUM_SHIFT: Final = SIZE_BITS + AT_BITS
+SEGMENT_SHIFT: Final = CHECKSUM_SHIFT + 32
+"""A place in the index is one number: the size of a value, where it stands, its checksum, the number of its file."""
+SIZE_MASK: Final = (1 << SIZE_BITS) - 1
+AT_MASK: Final = (1 << AT_BITS) - 1
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -134,17 +147,17 @@ class LogReader:
     def _enter(self, number: int, entry: Entry) -> None:
         index = self.index
         at = entry.values_at
-        base = number << (AT_BITS + SIZE_BITS)
-        for key, value in entry.pairs:
+        base = number << SEGMENT_SHIFT
+        for (key, value), checksum in zip(entry.pairs, entry.checksums, strict=True):
             size = len(value)
             former = index.get(key)
-            self.live_bytes += size + (len(key) + PAIR_BYTES if former is None else -(former & _SIZE_MASK))
-            index[key] = base | at << SIZE_BITS | size
+            self.live_bytes += size + (len(key) + PAIR_BYTES if former is None else -(former & SIZE_MASK))
+            index[key] = base | checksum << CHECKSUM_SHIFT | at << SIZE_BITS | size
             at += size
         for key in entry.deleted:
             former = index.pop(key, None)
             if former is not None:
-                self.live_bytes -= (former & _SIZE_MASK) + len(key) + PAIR_BYTES
+                self.live_bytes -= (former & SIZE_MASK) + len(key) + PAIR_BYTES
         self.next = entry.number + 1
         self.oldest = entry.oldest
 
@@ -162,8 +175,8 @@ class LogReader:
 
     def value(self, place: int, contents: Mapping[int, bytes]) -> bytes:
         """Returns the value at a place of the index, of the contents of files by their numbers."""
-        at = place >> SIZE_BITS & (1 << AT_BITS) - 1
-        return contents[place >> (SIZE_BITS + AT_BITS)][at : at + (place & _SIZE_MASK)]
+        at = place >> SIZE_BITS & AT_MASK
+        return contents[place >> SEGMENT_SHIFT][at : at + (place & SIZE_MASK)]
 
     def doubt(self) -> str:
         """Returns which commits may be lost though it cannot be told, in words; nothing where all are there."""

@@ -19,28 +19,37 @@ import fcntl
 import os
 import secrets
 import struct
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
 
+from zlib_ng.zlib_ng import crc32
+
 from surecast.broker.private import make_private, open_private
+from surecast.broker.segment_clean import Cleaning, check_value
 from surecast.broker.segment_file import (
     ENTRY_BYTES,
     HEAD_BYTES,
     Head,
-    entry_at,
+    Segment,
     entry_head,
-    entry_size,
     make_head,
     read_all,
     write_all,
 )
-from surecast.broker.segment_load import AT_BITS, SIZE_BITS, LogReader, segment_path
+from surecast.broker.segment_load import (
+    AT_MASK,
+    CHECKSUM_SHIFT,
+    SEGMENT_SHIFT,
+    SIZE_BITS,
+    SIZE_MASK,
+    LogReader,
+    segment_path,
+)
 from surecast.broker.segment_mark import MARK_NAME, Mark, new_store, read_mark
+from surecast.broker.segment_sync import Syncer
 from surecast.broker.store_base import DamagedError, Operation, StoreError, StoreStatistics
 from surecast.broker.store_rows import DELETION_BYTES, PAIR_BYTES
 from surecast.errors import ConfigurationError
@@ -51,9 +60,6 @@ _SPARE: Final = "spare-"
 _SPARES_MAX: Final = 8
 _LOCK: Final = "lock"
 _COUNTS: Final = struct.Struct("<II")
-_SIZE_MASK: Final = (1 << SIZE_BITS) - 1
-_AT_MASK: Final = (1 << AT_BITS) - 1
-_SEGMENT_SHIFT: Final = AT_BITS + SIZE_BITS
 _STEP_FACTOR: Final = 4  # a commit that cleans goes through old bytes of so many times its own size,
 _STEP_BYTES: Final = 16 << 10  # and so many more
 _RETIRING_MAX: Final = 4  # files that wait for a sync before it is hurried
@@ -65,29 +71,6 @@ _CAUSES: Final = {
     errno.EIO: "the disk refused to read or write; nothing was committed: check the disk",
 }
 _REMEDY: Final = "restore the folder from a copy"
-
-
-class _Segment:
-    """A file of the log."""
-
-    __slots__ = ("bytes", "file", "path", "salt")
-
-    def __init__(self, path: Path, file: int, salt: int, size: int):
-        self.path = path
-        self.file = file
-        self.salt = salt
-        self.bytes = size
-
-
-class _Cleaning:
-    """Where the cleaning of the oldest file stands: what is left of an entry, and where the next one begins."""
-
-    __slots__ = ("at", "next_at", "pairs")
-
-    def __init__(self, pairs: list[tuple[bytes, bytes, int]], at: int, next_at: int):
-        self.pairs = pairs
-        self.at = at
-        self.next_at = next_at
 
 
 class SegmentStore:
@@ -133,7 +116,7 @@ class SegmentStore:
         self._may_lose = may_lose
         self._keeps_order = durability == "os" and may_lose  # what was synced must stay whole without what was not
         self._remedy = remedy
-        self._segments: dict[int, _Segment] = {}
+        self._segments: dict[int, Segment] = {}
         self._last = 0
         self._oldest = 1
         self._spares: list[Path] = []
@@ -145,14 +128,14 @@ class SegmentStore:
         self._broken = ""
         self._lock = -1
         self._mark: Mark | None = None
-        self._cleaning = _Cleaning([], 0, HEAD_BYTES)
+        self._cleaning = Cleaning()
         self._synced = 0
         self._synced_segment = 0
         self._retiring: list[tuple[int, int]] = []
-        self._syncer: _Syncer | None = None
+        self._syncer: Syncer | None = None
         self._open()
         if sync_every_s and (durability == "full" or may_lose):
-            self._syncer = _Syncer(self.sync, sync_every_s)
+            self._syncer = Syncer(self.sync, sync_every_s)
 
     @property
     def durability(self) -> Literal["full", "os"]:
@@ -178,7 +161,7 @@ class SegmentStore:
         else:
             self._append(pairs, deleted, 0, self._oldest)
         for key in deleted:
-            self._live_bytes -= (index.pop(key) & _SIZE_MASK) + len(key) + PAIR_BYTES
+            self._live_bytes -= (index.pop(key) & SIZE_MASK) + len(key) + PAIR_BYTES
         if self._retiring:
             self._retire()
 
@@ -186,18 +169,21 @@ class SegmentStore:
         """Every live pair once, read from disk, one file after the other."""
         places: dict[int, list[tuple[bytes, int]]] = {}
         for key, place in self._index.items():
-            places.setdefault(place >> _SEGMENT_SHIFT, []).append((key, place))
+            places.setdefault(place >> SEGMENT_SHIFT, []).append((key, place))
         for number in sorted(places):
             segment = self._segments[number]
             try:
                 data = read_all(segment.file, segment.bytes, 0)
             except OSError as error:
                 raise StoreError(f"{segment.path}: {error.strerror}") from error
-            if len(data) < segment.bytes:
-                raise DamagedError(segment.path, len(data), "shorter than it was when it was written", self._remedy)
             for key, place in places.pop(number):
-                at = place >> SIZE_BITS & _AT_MASK
-                yield key, data[at : at + (place & _SIZE_MASK)]
+                at = place >> SIZE_BITS & AT_MASK
+                value = data[at : at + (place & SIZE_MASK)]
+                try:
+                    check_value(segment, value, place)
+                except DamagedError as error:
+                    raise self._refusal(error) from None
+                yield key, value
 
     def statistics(self) -> StoreStatistics:
         """The present size."""
@@ -256,12 +242,15 @@ class SegmentStore:
     def _append(self, pairs: dict[bytes, bytes], deleted: list[bytes], moved: int, oldest: int) -> None:
         """Writes one entry, makes it durable, and enters its pairs into the index."""
         keys = [*pairs, *deleted]
-        lengths = struct.pack(f"<{len(keys) + len(pairs)}I", *map(len, keys), *map(len, pairs.values()))
+        values = list(pairs.values())
+        sizes = list(map(len, values))
+        lengths = struct.pack(f"<{len(keys) + len(sizes)}I", *map(len, keys), *sizes)
         table = _COUNTS.pack(len(pairs), len(deleted)) + lengths + b"".join(keys)
         number, segment = self._current()
-        head = entry_head(self._next, oldest, moved, segment.salt, table, pairs.values())
-        parts = [head, table, *pairs.values()]
-        size = sum(map(len, parts))
+        checksums = list(map(crc32, values))
+        row_bytes = len(table) + sum(sizes)
+        size = ENTRY_BYTES + row_bytes
+        parts = [entry_head(self._next, oldest, moved, segment.salt, table, row_bytes, checksums), table, *values]
         try:
             write_all(segment.file, parts, segment.bytes)
         except OSError as error:
@@ -274,13 +263,13 @@ class SegmentStore:
             raise StoreError(self._broken) from error
         assert self._mark is not None
         self._mark.confirm(self._next)
-        self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs)
+        self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs, sizes, checksums)
         segment.bytes += size
         self._log_bytes += size
         self._next += 1
         self._oldest = oldest
 
-    def _undo(self, segment: _Segment, error: OSError) -> None:
+    def _undo(self, segment: Segment, error: OSError) -> None:
         """Takes back half an entry."""
         try:
             os.ftruncate(segment.file, segment.bytes)
@@ -289,19 +278,18 @@ class SegmentStore:
         cause = _CAUSES.get(error.errno or 0, f"{error.strerror}; nothing was committed: make room")
         raise StoreError(f"{segment.path}: {cause}") from error
 
-    def _enter(self, segment: int, at: int, pairs: dict[bytes, bytes]) -> None:
+    def _enter(self, segment: int, at: int, pairs: dict[bytes, bytes], sizes: list[int], checksums: list[int]) -> None:
         index = self._index
-        base = segment << _SEGMENT_SHIFT
+        base = segment << SEGMENT_SHIFT
         live_bytes = self._live_bytes
-        for key, value in pairs.items():
-            size = len(value)
+        for key, size, checksum in zip(pairs, sizes, checksums, strict=True):
             former = index.get(key)
-            live_bytes += size + (len(key) + PAIR_BYTES if former is None else -(former & _SIZE_MASK))
-            index[key] = base | at << SIZE_BITS | size
+            live_bytes += size + (len(key) + PAIR_BYTES if former is None else -(former & SIZE_MASK))
+            index[key] = base | checksum << CHECKSUM_SHIFT | at << SIZE_BITS | size
             at += size
         self._live_bytes = live_bytes
 
-    def _current(self) -> tuple[int, _Segment]:
+    def _current(self) -> tuple[int, Segment]:
         """The file to write to, a new one where the last is full."""
         number = self._last
         if number and (last := self._segments[number]).bytes < self._segment_bytes:
@@ -312,7 +300,7 @@ class SegmentStore:
         self._log_bytes += HEAD_BYTES
         return number, self._segments[number]
 
-    def _begin(self, number: int) -> _Segment:
+    def _begin(self, number: int) -> Segment:
         """A file for the next entries, a used one where there is one; it gets its name when it is ready."""
         assert self._mark is not None
         spare = self._spares.pop() if self._spares else self.folder / f"{_SPARE}{number:010d}.log"
@@ -336,7 +324,7 @@ class SegmentStore:
                     half.unlink()
             cause = _CAUSES.get(error.errno or 0, f"{error.strerror}; nothing was committed")
             raise StoreError(f"{path}: {cause}") from error
-        return _Segment(path, file, salt, HEAD_BYTES)
+        return Segment(path, file, salt, HEAD_BYTES)
 
     # Cleaning
 
@@ -344,61 +332,27 @@ class SegmentStore:
         self, pairs: dict[bytes, bytes], deleted: list[bytes], changes: dict[bytes, bytes | None]
     ) -> None:
         """Commits, and takes live pairs of the oldest file along; retires the file where none is left."""
-        before, own = self._cleaning, len(pairs)
-        oldest = self._oldest
-        is_done = self._take_oldest(pairs, changes, _STEP_FACTOR * _size(pairs, deleted) + _STEP_BYTES)
+        oldest, own = self._oldest, len(pairs)
+        segment = self._segments[oldest]
+        budget = _STEP_FACTOR * _size(pairs, deleted) + _STEP_BYTES
         try:
-            self._append(pairs, deleted, len(pairs) - own, oldest + is_done)
-        except BaseException:
-            self._cleaning = before
-            raise
+            after = self._cleaning.step(segment, oldest, self._index, pairs, changes, budget)
+        except DamagedError as error:
+            raise self._refusal(error) from None
+        is_done = after.is_done(segment)
+        self._append(pairs, deleted, len(pairs) - own, oldest + is_done)
+        self._cleaning = after
         if is_done:
-            self._cleaning = _Cleaning([], 0, HEAD_BYTES)
+            self._cleaning = Cleaning()
             self._retiring.append((self._next - 1, oldest))
-            self._log_bytes -= self._segments[oldest].bytes
-
-    def _take_oldest(self, pairs: dict[bytes, bytes], changes: dict[bytes, bytes | None], budget: int) -> bool:
-        """Adds live pairs of the oldest file, going through so many bytes of it; whether it is done with."""
-        segment, index = self._segments[self._oldest], self._index
-        rest, at, next_at = self._cleaning.pairs, self._cleaning.at, self._cleaning.next_at
-        while budget > 0:
-            if at == len(rest):
-                if next_at >= segment.bytes:
-                    break
-                rest, size = self._live_pairs(segment, next_at)
-                budget -= size - sum(len(key) + len(value) for key, value, _ in rest)
-                next_at += size
-                at = 0
-                continue
-            key, value, place = rest[at]
-            at += 1
-            budget -= len(key) + len(value)
-            if key not in changes and index.get(key) == place:
-                pairs[key] = value
-        self._cleaning = _Cleaning(rest, at, next_at)
-        return at == len(rest) and next_at >= segment.bytes
-
-    def _live_pairs(self, segment: _Segment, at: int) -> tuple[list[tuple[bytes, bytes, int]], int]:
-        """Returns the live pairs of the entry at a place, with what the index says of each, and the entry's size."""
-        try:
-            size = entry_size(read_all(segment.file, ENTRY_BYTES, at))
-            entry = entry_at(read_all(segment.file, size, at), 0, segment.salt)
-        except (OSError, struct.error) as error:
-            raise DamagedError(segment.path, at, f"it cannot be read: {error}", self._remedy) from error
-        if entry is None:
-            raise DamagedError(segment.path, at, "a commit that was whole is so no more", self._remedy)
-        index, base = self._index, self._oldest << _SEGMENT_SHIFT
-        places = accumulate((len(value) for _, value in entry.pairs), initial=at + entry.values_at)
-        pairs = [
-            (key, value, base | begin << SIZE_BITS | len(value))
-            for (key, value), begin in zip(entry.pairs, places, strict=False)
-        ]
-        return [each for each in pairs if index.get(each[0]) == each[2]], size
+            self._log_bytes -= segment.bytes
 
     def _retire(self) -> None:
         """Takes files out of the log that nothing needs any more, once that is durable."""
         while self._retiring and not (self._keeps_order and self._retiring[0][0] > self._synced):
             self._delete(self._retiring.pop(0)[1])
+            if self._broken:
+                return  # the next one must not go before this one
         if len(self._retiring) > _RETIRING_MAX and self._syncer is not None:
             self._syncer.hurry()
 
@@ -417,6 +371,10 @@ class SegmentStore:
         except OSError as error:
             self._broken = f"{segment.path}: it cannot be taken away ({error.strerror}); start again"
 
+    def _refusal(self, error: DamagedError) -> DamagedError:
+        """Returns the error with what to do."""
+        return DamagedError(error.path, error.at, error.reason, self._remedy)
+
     # Opening
 
     def _open(self) -> None:
@@ -431,7 +389,7 @@ class SegmentStore:
             ) from error
         except DamagedError as error:
             self._let_go()
-            raise DamagedError(error.path, error.at, error.reason, self._remedy) from None
+            raise self._refusal(error) from None
         except BaseException:
             self._let_go()
             raise
@@ -471,14 +429,14 @@ class SegmentStore:
         self._mark.begin(self._next - 1, self._durability == "full")
         self._synced, self._synced_segment = self._next - 1, self._last
         self._spares = sorted(self.folder.glob(f"{_SPARE}*.log"))
-        for number in [each for each in self._segments if each < self._oldest]:
-            self._delete(number)
+        self._retiring = [(self._synced, number) for number in self._segments if number < self._oldest]
+        self._retire()
 
     def _take(self, log: LogReader) -> None:
         self._index, self._live_bytes, self._next, self._oldest = log.index, log.live_bytes, log.next, log.oldest
         for one in log.files:
             file = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
-            self._segments[one.number] = _Segment(one.path, file, one.salt, one.end)
+            self._segments[one.number] = Segment(one.path, file, one.salt, one.end)
             self._last = one.number
             self._log_bytes += one.end if one.number >= log.oldest else 0
         for path in reversed(log.beyond):
@@ -520,35 +478,6 @@ class SegmentStore:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-class _Syncer:
-    """Calls `sync` again and again in a thread of its own."""
-
-    def __init__(self, sync: Callable[[], None], every_s: float):
-        self._sync = sync
-        self._every_s = every_s
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="surecast-sync", daemon=True)
-        self._thread.start()
-
-    def hurry(self) -> None:
-        """Has the next sync come now."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            self._wake.wait(self._every_s)
-            self._wake.clear()
-            if not self._stopping:
-                self._sync()
 
 
 def _size(pairs: dict[bytes, bytes], deleted: list[bytes]) -> int:
