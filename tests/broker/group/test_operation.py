@@ -23,7 +23,7 @@ from surecast.broker.cluster import LocalGroup, stop_replicas, write_group
 from surecast.broker.config import load_config
 from surecast.broker.security import set_password
 from surecast.cli import main
-from surecast.client import Client, RefusedError
+from surecast.client import Client, RefusedError, tls_context
 from surecast.client.group import GroupClient, split_address
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties, Will
@@ -201,11 +201,19 @@ def test_what_only_a_broker_of_its_own_can_have_is_refused(tmp_path: Path) -> No
     assert not (tmp_path / "g").exists()
 
 
-def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_for(tmp_path: Path, run: Run) -> None:
+def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_for(
+    tmp_path: Path, run: Run, certificates: Any
+) -> None:
     set_password(tmp_path / "users", "ann", "secret")
     (tmp_path / "rules").write_text("deny subscribe home/+/secret\nallow all home/%u/#\n")
+    for file in certificates.ca.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    trust = tls_context(certificates.ca, certificates.client, certificates.client_key)
     (tmp_path / "broker.yaml").write_text(
-        "listeners: [{}, {kind: websocket, port: 0, limits: {packet_size: 5kB}}]\n"
+        "listeners:\n"
+        "  - {}\n"
+        "  - {kind: websocket, port: 0, limits: {packet_size: 5kB}}\n"
+        "  - {kind: tls, port: 0, certificate: server.crt, key: server.key, ca: ca.crt, use_certificate_name: true}\n"
         "limits: {unsent_size: 1MiB, publish_rate: 100/s, session_expiry: 1h}\n"
         "security: {users: users, acl: rules, wildcards: filter}\n"
     )
@@ -213,7 +221,9 @@ def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_f
 
     async def look(replicas: list[dict[str, Any]]) -> None:
         for one in replicas:
-            plain, web = (split_address(each["address"])[1] for each in one["listeners"])
+            plain, web, secure = (split_address(each["address"])[1] for each in one["listeners"])
+            async with Client("localhost", secure, tls=trust, client_id="by certificate") as ann:
+                await ann.publish("home/ann/x", b"yes", qos=1)
             with pytest.raises(RefusedError):
                 await Client(port=plain, username="ann", password=b"wrong").connect()
             name = f"c{one['replica']}"
@@ -234,7 +244,7 @@ def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_f
     with up(folder, *options) as process:
         found = json.loads(surecast("cluster", "status", folder, "--json"))["replicas"]
         assert sorted(one["role"] for one in found) == ["leads", "votes", "votes"]
-        assert [[each["kind"] for each in one["listeners"]] for one in found] == [["tcp", "websocket"]] * 3
+        assert [[each["kind"] for each in one["listeners"]] for one in found] == [["tcp", "websocket", "tls"]] * 3
         run(lambda: look(found))
         assert str(found[2]["listeners"][1]["address"]) in surecast("cluster", "status", folder)
         process.send_signal(signal.SIGINT)
