@@ -8,6 +8,7 @@ from tests.protocol.group.world import Client, Site, World
 
 from surecast.protocol.broker import Connection
 from surecast.protocol.group import GroupMachine, Item
+from surecast.protocol.group.backup import parts_of
 from surecast.protocol.group.commands import items_of
 from surecast.protocol.group.moves import WAIT_S
 from surecast.protocol.mqtt import (
@@ -225,6 +226,25 @@ def test_clients_that_wait_for_one_session_enter_one_after_the_other() -> None:
     two.hands.settle(two.new)
     assert isinstance(heard(third)[0], Connack)
     assert published(two.hands) == ["kept"]
+
+
+def test_who_waited_when_a_backup_was_made_is_not_let_in_by_the_group_that_takes_it() -> None:
+    two = Two()
+    two.move(two.third)
+    state, hands = two.old.machine.snapshot(), Hands()
+    site = hands.sites[0]
+    for part in parts_of(state):
+        site.edge.control(Item.RESTORE, 0, part)
+    hands.settle(site)
+    hands.world.now += 2 * WAIT_S
+    site.edge.control(Item.TICK)
+    hands.settle(site)
+    assert [(len(each.machine.moves), each.machine.backup.outcome) for each in hands.sites] == [(0, b"+")] * 3
+    client = hands.open(site, two.connect)
+    hands.settle(site)
+    [welcome] = [packet for packet in heard(client) if isinstance(packet, Connack)]
+    assert welcome.session_present
+    assert not any(each.machine.moves.overdue for each in hands.sites)
 
 
 def test_at_one_replica_too_the_packets_of_one_connection_come_before_the_next() -> None:

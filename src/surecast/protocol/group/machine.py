@@ -130,8 +130,7 @@ class GroupMachine:
 
     def _reset(self) -> None:
         self.sources: dict[int, _Source] = {}
-        self._homes: dict[int, Home] = {}
-        self.moves = Moves(self._home_of, self._ask, self._open)
+        self._forget_homes()
         self.backup = Parts()
         self.rules = self.rules.anew()
         self._swept_us = 0
@@ -141,6 +140,11 @@ class GroupMachine:
             application.restore(b"")
             for topic_filter in application.topics:
                 self.broker.routes.tap(topic_filter, partial(self._hear, application))
+
+    def _forget_homes(self) -> None:
+        """Nobody is connected anywhere, or waits to be."""
+        self._homes: dict[int, Home] = {}
+        self.moves = Moves(self._home_of, self._ask, self._open)
 
     # What consensus calls.
 
@@ -447,6 +451,7 @@ class GroupMachine:
         self.rules.use_limits(limits, self.broker, now)
         for connection in list(self.broker.connections.values()):
             self.broker.lost(connection, now, "the group was restored from a backup")
+        self._forget_homes()
         self.rules.revoke(self.broker, now)
         return outcome
 
