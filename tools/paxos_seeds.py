@@ -84,7 +84,8 @@ def main() -> int:
         "--mode",
         choices=[*MODES],
         default="plain",
-        help="plain: as the seed says; harsh: everything goes wrong at once; divided: leaders are cut off",
+        help="plain: as the seed says; harsh: everything goes wrong at once; divided: leaders are cut off; "
+        "forgetful: disks are set back",
     )
     arguments = parser.parse_args()
     return replay(arguments.replay, arguments.mode) if arguments.replay else run(arguments)

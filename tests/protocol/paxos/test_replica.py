@@ -400,7 +400,7 @@ def test_a_stranger_is_answered_with_the_next_heartbeats_and_not_at_once() -> No
     one.tick(group.now + beat)
     one.take()
     for _ in range(3):
-        one.receive(9, Heartbeat(0, False, 0, 0, 0, False, 0, 0, 0), group.now + beat)
+        one.receive(9, Heartbeat(0, False, 0, 0, 0, False, 0, 0, 0, 0, 0), group.now + beat)
     assert 9 not in {to for to, _ in one.take().messages}
     for step, answers in ((2, 1), (3, 0)):
         one.tick(group.now + step * beat)

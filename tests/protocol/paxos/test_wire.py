@@ -18,7 +18,7 @@ REQUESTS = pack_requests([(7, 1, b"command"), (8, 2, b"")])
 SEGMENT = make_segment(3, 1 << 40, REQUESTS).whole()
 VALUE = join_segments(123_456, [make_segment(3, 1 << 40, REQUESTS), make_segment(2, 5, REQUESTS)])
 MESSAGES: list[m.Message] = [
-    m.Heartbeat(6, True, 4, 1, 0, False, -5, 7, 9),
+    m.Heartbeat(6, True, 4, 1, 0, False, 6, 5, -5, 7, 9),
     m.Canvass(6),
     m.Support(6),
     m.Prepare(6),
@@ -39,6 +39,9 @@ MESSAGES: list[m.Message] = [
     m.Entries(5, 9, (VALUE, b"")),
     m.SnapshotPart(9, 100, 50, bytes(16), b"data"),
     m.Checkpoint(32, bytes(range(16))),
+    m.Rejoin(3, 6, 5, 4, bytes(16), (7, 8)),
+    m.Admit(7, 4, bytes(16)),
+    m.Refuse(7, 5, 50, 40),
 ]
 
 

@@ -23,6 +23,7 @@ class Acceptor:
         self.promised = 0
         self.votes: dict[int, tuple[int, bytes]] = {}
         self.closed: dict[int, int] = {}
+        self.highest = 0  # the last instance voted on
 
     def promise(self, ballot: int) -> bool:
         """Promises to take part in no ballot before this one (phase 1b)."""
@@ -70,6 +71,8 @@ class Acceptor:
         voted = self.votes.get(slot)
         if voted is not None and voted[0] != ballot:
             self.journal.forget_vote(slot, voted[0])
+        if slot > self.highest:
+            self.highest = slot
         self.votes[slot] = (ballot, value)
         self.journal.vote(slot, ballot, value)
 

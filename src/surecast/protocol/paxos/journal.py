@@ -1,6 +1,9 @@
 """The durable state of a replica as keys and values, the shape that every store of the broker keeps.
 
-    Pi              who it is: number, token, incarnation, and the founding members
+    Pi              who it is: number, token, and the founding members
+    Pl              its lives: how often it started, and the numbers drawn at the last starts, the newest first
+    Pm REPLICA      what it remembers of another replica: its last start, and the highest that it said it has stored
+    Px              why it must not start again
     Pp              the ballot it promised
     Pv SLOT BALLOT  its vote on an instance: the value
     Pk SLOT         the ballot for which it closed an instance to fast votes
@@ -15,21 +18,29 @@ Numbers have eight bytes. One turn's changes are committed together or not at al
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.paxos.lives import HistoryError, Seen
 
-__all__ = ["Journal", "Record", "Restored", "read_records"]
+__all__ = ["Journal", "Record", "Restored", "read_records", "refusal"]
 
 Record = tuple[bytes, bytes | None]
 
 _NUMBER: Final = struct.Struct(">Q")
 _VOTE: Final = struct.Struct(">2sQQ")
-_IDENTITY: Final = struct.Struct(">HQQ")
+_IDENTITY: Final = struct.Struct(">HQ")
+_SEEN: Final = struct.Struct(">QQQQ")
 _SNAPSHOT: Final = struct.Struct(">QI")
 _PIECE_BYTES: Final = 1 << 20
+_WHO: Final = frozenset((b"Pi", b"Pl", b"Pm", b"Px"))
+
+
+def refusal(error: HistoryError) -> Record:
+    """The record that keeps a replica from starting again."""
+    return b"Px", str(error).encode()
 
 
 class Journal:
@@ -50,10 +61,19 @@ class Journal:
         records, self.records = self.records, []
         return records
 
-    def identity(self, replica: int, token: int, incarnation: int, members: Iterable[int]) -> None:
+    def identity(self, replica: int, token: int, members: Iterable[int]) -> None:
         """Writes who this replica is."""
-        head = _IDENTITY.pack(replica, token, incarnation)
+        head = _IDENTITY.pack(replica, token)
         self.records.append((b"Pi", head + b"".join(member.to_bytes(2, "big") for member in members)))
+
+    def lives(self, incarnation: int, starts: Sequence[int]) -> None:
+        """Writes how often this replica started, and the numbers drawn at the last starts."""
+        self.records.append((b"Pl", b"".join(map(_NUMBER.pack, (incarnation, *starts)))))
+
+    def seen(self, replica: int, seen: Seen) -> None:
+        """Writes what is remembered of another replica."""
+        value = _SEEN.pack(seen.incarnation, seen.start, seen.promised, seen.voted)
+        self.records.append((b"Pm" + replica.to_bytes(2, "big"), value))
 
     def promise(self, ballot: int) -> None:
         """Writes the promise."""
@@ -99,6 +119,8 @@ class Restored:
     replica: int = 0
     token: int = 0
     incarnation: int = 0
+    starts: tuple[int, ...] = ()
+    seen: dict[int, Seen] = field(default_factory=dict)
     members: tuple[int, ...] = ()
     promised: int = 0
     votes: dict[int, tuple[int, bytes]] = field(default_factory=dict)
@@ -109,17 +131,54 @@ class Restored:
     pieces: int = 0
     snapshot: bytes = b""
 
+    @property
+    def voted(self) -> int:
+        """The last instance that was voted on or carried out."""
+        return max(self.snapshot_slot, max(self.votes, default=0))
+
+    def check(self, replica: int, token: int, members: tuple[int, ...], founds: bool) -> None:
+        """ConfigurationError where this is not the state of a replica, or one that it must not begin with."""
+        if self.replica and self.replica != replica:
+            raise ConfigurationError(
+                f"paxos store: it belongs to replica {self.replica}, not {replica}; give each replica its own store"
+            )
+        if token == 0 and replica not in members:
+            raise ConfigurationError(
+                f"paxos replica {replica}: not among the founders {list(members)}; a replica that joins has a token"
+            )
+        if token == 0 and not self.replica and not founds:
+            raise ConfigurationError(
+                f"paxos replica {replica}: its store is empty, but the group was founded before; replace the replica"
+            )
+
+
+def _read_identity(found: Restored, key: bytes, value: bytes) -> None:
+    """Reads who a replica is, and whom it has seen."""
+    kind = key[:2]
+    if kind == b"Pi":
+        found.replica, found.token = _IDENTITY.unpack_from(value)
+        rest = value[_IDENTITY.size :]
+        found.members = tuple(int.from_bytes(rest[at : at + 2], "big") for at in range(0, len(rest), 2))
+    elif kind == b"Pl":
+        found.incarnation, *starts = (number for (number,) in _NUMBER.iter_unpack(value))
+        found.starts = tuple(starts)
+    elif kind == b"Pm":
+        found.seen[int.from_bytes(key[2:], "big")] = Seen(*_SEEN.unpack(value))
+    else:
+        raise HistoryError(value.decode())
+
 
 def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
-    """Reads the durable state; keys of others in the same store are passed over."""
+    """Reads the durable state; keys of others in the same store are passed over.
+
+    HistoryError where the group has refused this replica before: started often enough, it would count as a new one.
+    """
     found = Restored()
     parts: dict[int, bytes] = {}
     for key, value in records:
         kind = key[:2]
-        if kind == b"Pi":
-            found.replica, found.token, found.incarnation = _IDENTITY.unpack_from(value)
-            rest = value[_IDENTITY.size :]
-            found.members = tuple(int.from_bytes(rest[at : at + 2], "big") for at in range(0, len(rest), 2))
+        if kind in _WHO:
+            _read_identity(found, key, value)
         elif kind == b"Pp":
             (found.promised,) = _NUMBER.unpack(value)
         elif kind == b"Pv":
@@ -133,6 +192,11 @@ def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
             found.snapshot_slot, found.pieces = _SNAPSHOT.unpack(value)
         elif kind == b"Pd":
             parts[int.from_bytes(key[2:], "big")] = value
+    if found.replica and not found.incarnation:
+        raise ConfigurationError(
+            "paxos store: it was written by an earlier version of surecast; back the group up with that one, and "
+            "restore the backup into a new group"
+        )
     if any(number not in parts for number in range(found.pieces)):
         raise ConfigurationError(
             f"paxos store: the snapshot at {found.snapshot_slot} has {found.pieces} pieces, but only "

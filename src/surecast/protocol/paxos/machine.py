@@ -33,6 +33,7 @@ _CHECKPOINTS_MAX: Final = 512
 _HEAD: Final = struct.Struct(">QQ16s16sIII")
 _LINK: Final = struct.Struct(">16sIQ")
 _EXPIRE_EVERY: Final = 256
+_HASHES_KEPT: Final = 4096
 
 
 class Machine:
@@ -67,11 +68,14 @@ class Machine:
         self.verified = (0, b"")
         self._effects_of = handler.effects if isinstance(handler, WithEffects) else None
         self._verifies = False
+        self.hashes: dict[int, bytes] = {}  # the running hash at each of the last instances
 
     def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
         """Applies the next value: its segments by origin and number, with the answers where `replica` is the origin."""
         self.applied = slot = self.applied + 1
         self.hash = sha256(_LINK.pack(self.hash, crc32(value), len(value))).digest()[:16]
+        self.hashes[slot] = self.hash
+        self.hashes.pop(slot - _HASHES_KEPT, None)
         context = self.context
         context.slot = slot
         # Whoever proposed may have had a slow clock; the time of the log never goes back.
@@ -174,6 +178,7 @@ class Machine:
         self.cache.decode(data[at + size : at + size + replies])
         self.handler.restore(data[at + size + replies :])
         self.applied, self.hash, self.effects = applied, running, effects
+        self.hashes = {applied: running}
         self.checkpoints = {}
         self._verifies = False
         self.context.slot, self.context.time_us = applied, time_us

@@ -11,6 +11,7 @@ from typing import TypeAlias
 __all__ = [
     "Accept",
     "Accepted",
+    "Admit",
     "Canvass",
     "Checkpoint",
     "Chosen",
@@ -24,7 +25,9 @@ __all__ = [
     "Prepare",
     "Promise",
     "Propose",
+    "Refuse",
     "Reject",
+    "Rejoin",
     "SnapshotPart",
     "Support",
     "Voted",
@@ -35,8 +38,9 @@ __all__ = [
 class Heartbeat:
     """The sender is up. `ballot` is its promise, or the ballot it leads. The fast instances are open to the last.
 
-    `hurried`: somebody waits at the sender for what is chosen. `clock_us` is the wall clock of the sender, `sent_us`
-    its timer, and `echo_us` what the timer of the receiver shows at least, 0 where the sender does not know.
+    `hurried`: somebody waits at the sender for what is chosen. `promised` and `voted` are the highest ballot and the
+    last instance in its store. `clock_us` is the wall clock of the sender, `sent_us` its timer, and `echo_us` what the
+    timer of the receiver shows at least, 0 where the sender does not know.
     """
 
     ballot: int
@@ -45,6 +49,8 @@ class Heartbeat:
     fast_first: int
     fast_last: int
     hurried: bool
+    promised: int
+    voted: int
     clock_us: int
     sent_us: int
     echo_us: int
@@ -198,6 +204,37 @@ class Checkpoint:
     effects: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """The sender has started: what its store says of it (see `admission`), and the running hash at `applied`."""
+
+    incarnation: int
+    promised: int
+    voted: int
+    applied: int
+    hash: bytes
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The replica with this start number may take part; the running hash at `applied` of the sender."""
+
+    start: int
+    applied: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The replica with this start number must not take part: a `Reason`, what was remembered, and what was told."""
+
+    start: int
+    reason: int
+    seen: int
+    told: int
+
+
 Message: TypeAlias = (
     Heartbeat
     | Canvass
@@ -217,4 +254,7 @@ Message: TypeAlias = (
     | Entries
     | SnapshotPart
     | Checkpoint
+    | Rejoin
+    | Admit
+    | Refuse
 )

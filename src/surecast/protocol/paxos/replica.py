@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos.admission import Admission
 from surecast.protocol.paxos.agreement import Agreement
 from surecast.protocol.paxos.ballots import owner_of
 from surecast.protocol.paxos.batches import Request, Segment, check_requests
@@ -26,6 +26,7 @@ from surecast.protocol.paxos.handler import Handler
 from surecast.protocol.paxos.journal import Restored, read_records
 from surecast.protocol.paxos.leader import Leader, Stage
 from surecast.protocol.paxos.learner import Learner
+from surecast.protocol.paxos.lives import STARTS_KEPT, Life
 from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
@@ -38,6 +39,8 @@ __all__ = ["Replica"]
 
 _CHOSEN_EVERY = 16
 """How many instances are applied before it is stored again how far they are known to be chosen."""
+_INTRODUCTIONS = frozenset((m.Rejoin, m.Admit, m.Refuse))
+"""What may be said by a replica that was not admitted yet."""
 
 
 class Replica:
@@ -45,9 +48,10 @@ class Replica:
 
     `members` are the founders; for a replica that joins, whom to ask. `records` is what the store holds: where it holds
     this replica's state, that counts, and not `members`. A replica that lost its store must not start again under its
-    number: it is replaced by a new one (`replace`). `seed` varies the waits of the election. `epoch_s` is how
-    far the wall clock of this replica is ahead of `now`; the shell tells `node.clocks` when that changes. `observer` is
-    told of every instance applied.
+    number: it is replaced by a new one (`replace`). So a founder begins with an empty store only where it `founds`.
+    `start` is drawn at random at each start: by it the others notice a store that was set back (see `admission`); with
+    0 nobody checks. `seed` varies the waits of the election. `epoch_s` is how far the wall clock of this replica is
+    ahead of `now`; the shell tells `node.clocks` when that changes. `observer` is told of every instance applied.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Replica:
         settings: PaxosSettings | None = None,
         records: Iterable[tuple[bytes, bytes]] = (),
         token: int = 0,
+        start: int = 0,
+        founds: bool = True,
         seed: int = 0,
         now: float = 0.0,
         epoch_s: float = 0.0,
@@ -67,7 +73,7 @@ class Replica:
         found = read_records(records)
         members = found.members if found.replica else tuple(members)
         token = found.token if found.replica else token
-        self._check_identity(replica, token, members, found)
+        found.check(replica, token, members, founds)
         machine = Machine(handler, Membership.founding(members, settings.alpha), settings, observer)
         self.node = node = Node(replica, token, settings, machine, seed, Clocks(replica, epoch_s, now))
         node.now = now
@@ -95,22 +101,26 @@ class Replica:
         self._own: dict[int, list[m.Message]] = {}
         self._heartbeat_s = now
         self._stored_chosen = found.chosen
-        self._storing: tuple[int, float] | None = None
+        self._storing: tuple[int, float, int, int] | None = None
         self._want_more = False
         self._unsettled = True
         self._strangers: set[int] = set()
-        node.journal.identity(replica, token, found.incarnation + 1, members)
+        life = Life(found.incarnation + 1, (start, *found.starts)[:STARTS_KEPT], found.promised, found.voted)
+        node.journal.identity(replica, token, members)
+        node.journal.lives(life.incarnation, life.starts)
         self._restore(found)
+        self.admission = Admission(node, life, found.seen)
+        self._check_voting()
         self.election.rest()
         self._handlers: dict[type, Callable[[int, Any], None]] = {
             m.Heartbeat: self._on_heartbeat,
             m.Canvass: self.election.on_canvass,
             m.Support: self._on_support,
             m.Prepare: self._on_prepare,
-            m.Promise: self.leader.on_promise,
+            m.Promise: self._on_promise,
             m.Reject: self._on_reject,
             m.Accept: self._on_accept,
-            m.Accepted: self.leader.on_accepted,
+            m.Accepted: self._on_accepted,
             m.Chosen: self._on_chosen,
             m.Propose: self._on_propose,
             m.Voted: self._on_voted,
@@ -121,18 +131,10 @@ class Replica:
             m.Entries: self._on_entries,
             m.SnapshotPart: self._on_part,
             m.Checkpoint: self.agreement.on_checkpoint,
+            m.Rejoin: self.admission.on_rejoin,
+            m.Admit: self.admission.on_admit,
+            m.Refuse: self.admission.on_refuse,
         }
-
-    @staticmethod
-    def _check_identity(replica: int, token: int, members: tuple[int, ...], found: Restored) -> None:
-        if found.replica and found.replica != replica:
-            raise ConfigurationError(
-                f"paxos store: it belongs to replica {found.replica}, not {replica}; give each replica its own store"
-            )
-        if token == 0 and replica not in members:
-            raise ConfigurationError(
-                f"paxos replica {replica}: not among the founders {list(members)}; a replica that joins has a token"
-            )
 
     def _restore(self, found: Restored) -> None:
         node = self.node
@@ -151,7 +153,8 @@ class Replica:
             node.machine.apply(voted[1], 0)
         if node.applied == found.chosen:
             self.agreement.replayed(node.applied, found.effects)
-        self._check_voting()
+        node.acceptor.highest = found.voted
+        node.stored = (found.promised, found.voted)
         node.clocks.settle(node.machine.membership.configurations, node.now)
 
     # What goes in
@@ -194,10 +197,16 @@ class Replica:
         """Asks that all replicas hash their whole state, at one instance: the reply is `+` and its number."""
         return self.submit([(CONFIGURATION_CLIENT, 0, VERIFY)], now)
 
-    def receive(self, sender: int, message: m.Message, now: float) -> None:
-        """Takes a message of another replica."""
+    def receive(self, sender: int, message: m.Message, now: float, start: int = 0) -> None:
+        """Takes a message of another replica, which drew this number at its start.
+
+        HistoryError where this replica must not go on: another one remembers more of it than it does.
+        """
         node = self.node
         node.now = now
+        if self.admission.starts.get(sender, 0) != start and type(message) not in _INTRODUCTIONS:
+            node.count("messages of starts that were not admitted")
+            return
         node.detector.hear(sender, now)
         self._handlers[type(message)](sender, message)
         self._unsettled = True
@@ -216,6 +225,9 @@ class Replica:
         self.leader.tick()
         self.catch_up.tick()
         self.submissions.tick()
+        self.admission.tick()
+        if self.admission.settle():
+            self._check_voting()
         if self.leader.leads:
             node.leader_heard_s = now
             self.election.rest()
@@ -230,6 +242,7 @@ class Replica:
         node = self.node
         if self._storing is not None and number >= self._storing[0]:
             self.leader.stored_in(now - self._storing[1])
+            node.stored = self._storing[2:]
             self._storing = None
         node.now = now
         node.started = True
@@ -309,7 +322,8 @@ class Replica:
         if node.to_self:
             self._own[self._number], node.to_self = node.to_self, []
         if node.journal.records and self._storing is None:
-            self._storing = (self._number, node.now)
+            voted = max(node.acceptor.highest, node.applied)
+            self._storing = (self._number, node.now, node.acceptor.promised, voted)
         messages, node.messages = node.messages, []
         after, node.after = node.after, []
         return Turn(self._number, node.journal.take(), messages, after, self.learner.take_replies())
@@ -329,8 +343,8 @@ class Replica:
         leads = self.leader.leads
         ballot = self.leader.ballot if leads else self.node.acceptor.promised
         first, last = self.coordinator.first, self.coordinator.last
-        shown = self.node.clocks.shown(to, self.node.now)
-        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.hurried, *shown)
+        told = (*self.node.stored, *self.node.clocks.shown(to, self.node.now))
+        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.hurried, *told)
 
     def _dispatch(self) -> None:
         """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
@@ -383,9 +397,10 @@ class Replica:
             self._follow(self.node.id, self.leader.ballot)
 
     def _check_voting(self) -> bool:
-        """A replica votes once it knows that the group counts on it under its own token; a blank one knows nothing."""
+        """A replica votes once it is admitted and knows that the group counts on it; a blank one knows nothing."""
         node = self.node
-        node.voting = not node.blank and node.machine.membership.includes(node.id, node.token)
+        is_member = not node.blank and node.machine.membership.includes(node.id, node.token)
+        node.voting = is_member and self.admission.is_admitted
         return node.voting
 
     def _membership_changed(self, added: bool) -> None:
@@ -435,6 +450,7 @@ class Replica:
         node.clocks.hear(sender, message.clock_us, message.sent_us, message.echo_us, node.now)
         node.see(message.ballot)
         node.aim(message.applied, sender)
+        self.admission.saw(sender, message.promised, message.voted)
         if self.leader.leads:
             known = self.leader.peers_applied.get(sender, 0)
             self.leader.peers_applied[sender] = max(known, message.applied)
@@ -472,6 +488,14 @@ class Replica:
                 self.leader.step_down()
             self.election.rest()
 
+    def _on_promise(self, sender: int, message: m.Promise) -> None:
+        self.admission.saw(sender, message.ballot, max((vote[0] for vote in message.votes), default=message.applied))
+        self.leader.on_promise(sender, message)
+
+    def _on_accepted(self, sender: int, message: m.Accepted) -> None:
+        self.admission.saw(sender, message.ballot, max(message.slots, default=message.applied))
+        self.leader.on_accepted(sender, message)
+
     def _on_reject(self, sender: int, message: m.Reject) -> None:
         self.node.see(message.ballot)
         if self.leader.stage is not Stage.IDLE and message.ballot > self.leader.ballot:
@@ -488,6 +512,7 @@ class Replica:
         self.voter.on_propose(message)
 
     def _on_voted(self, sender: int, message: m.Voted) -> None:
+        self.admission.saw(sender, message.ballot, message.slot)
         self.track.on_voted(sender, message)
         self.coordinator.on_voted(sender, message)
 

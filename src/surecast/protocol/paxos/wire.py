@@ -16,6 +16,7 @@ from zlib_ng.zlib_ng import crc32
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.batches import check_segment, check_value
+from surecast.protocol.paxos.lives import STARTS_KEPT, Reason
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
@@ -41,7 +42,7 @@ def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
 
 
 _FORMS: Final = (
-    _form(m.Heartbeat, "Q?QQQ?qqq"),
+    _form(m.Heartbeat, "Q?QQQ?QQqqq"),
     _form(m.Canvass, "Q"),
     _form(m.Support, "Q"),
     _form(m.Prepare, "Q"),
@@ -59,6 +60,9 @@ _FORMS: Final = (
     _form(m.Entries, "QQ", "pieces"),
     _form(m.SnapshotPart, "QQQ16s", "bytes"),
     _form(m.Checkpoint, "Q16s"),
+    _form(m.Rejoin, "QQQQ16s", "numbers"),
+    _form(m.Admit, "QQ16s"),
+    _form(m.Refuse, "QBQQ"),
 )
 _NUMBER_OF: Final = {form.kind: number for number, form in enumerate(_FORMS)}
 
@@ -158,6 +162,10 @@ def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
 
 def _check(message: m.Message) -> None:
     """Requests are checked where they come in: whatever is proposed can be applied."""
+    if isinstance(message, m.Rejoin) and not 0 < len(message.starts) <= min(message.incarnation, STARTS_KEPT):
+        raise PeerError(f"paxos message: {len(message.starts)} start numbers at start {message.incarnation}")
+    if isinstance(message, m.Refuse) and message.reason not in [*Reason]:
+        raise PeerError(f"paxos message: reason {message.reason} for a refusal is not known")
     if isinstance(message, m.Forward):
         for segment in message.segments:
             if check_segment(segment, 0) != len(segment):

@@ -14,7 +14,11 @@ EPOCH_S = 1e6
 
 
 class Host:
-    """A replica that can crash. What is in `disk` survives; `unsynced` has the commits on their way there."""
+    """A replica that can crash. What is in `disk` survives; `unsynced` has the commits on their way there.
+
+    `copies` are older copies of the disk. A replica `founds` the group while nothing has reached its disk; `number`
+    is what it drew at its last start.
+    """
 
     def __init__(
         self,
@@ -32,6 +36,9 @@ class Host:
         self.seed = seed
         self.observer = observer
         self.disk: dict[bytes, bytes] = {}
+        self.copies: list[dict[bytes, bytes]] = []
+        self.founds = True
+        self.number = 0
         self.disk_s = 0.0
         self.is_writing = False
         self.unsynced: deque[Turn] = deque()
@@ -63,10 +70,11 @@ class Host:
         """When this machine's timer shows that."""
         return (clock_s - self.offset_s) / self.rate
 
-    def start(self, now_s: float) -> Replica:
-        """Starts from what is on the disk."""
+    def start(self, now_s: float, number: int) -> Replica:
+        """Starts from what is on the disk. ConfigurationError where the replica must not."""
         self.life += 1
         self.handler = ExampleStore()
+        self.number = number
 
         def observe(slot: int, value: bytes, running: bytes) -> None:
             self.observer(self.id, slot, value, running)
@@ -78,6 +86,8 @@ class Host:
             self.settings,
             records=self.disk.items(),
             token=self.token,
+            start=number,
+            founds=self.founds,
             seed=self.seed,
             now=self.clock(now_s),
             epoch_s=self.epoch_s,
@@ -89,6 +99,7 @@ class Host:
 
     def store(self, turn: Turn) -> None:
         """One commit reaches the disk, whole."""
+        self.founds = False
         for key, value in turn.records:
             if value is None:
                 self.disk.pop(key, None)

@@ -1,4 +1,6 @@
-"""What goes wrong besides single messages: partitions, crashes, wrong clocks, and replicas replaced by blank ones.
+"""What goes wrong besides single messages: partitions, crashes, wrong clocks, disks that are lost or set back.
+
+A replica whose disk is gone, or an older copy, is replaced by a blank one.
 
 And what merely happens: somebody begins or ceases to wait at a replica.
 """
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.journal import read_records
+from surecast.protocol.paxos.lives import Life, Seen, objection_to
+from surecast.simulate.paxos.host import Host
 
 if TYPE_CHECKING:
     from surecast.simulate.paxos.world import World
@@ -18,6 +22,7 @@ __all__ = ["Nemesis"]
 
 _REPLACE_RETRY_S = 0.7
 _PAIRS_MAX = 3
+_COPY_EVERY_S = 0.4
 _KINDS: Final[tuple[type, ...]] = get_args(Message)
 
 
@@ -37,6 +42,8 @@ class Nemesis:
             world.at(rng.expovariate(1.0), self._crash_many)
         if self.left:
             world.at(rng.uniform(0, options.faults_s / 2), self._begin_replacement)
+        if options.set_back:
+            world.at(rng.expovariate(1 / _COPY_EVERY_S), self._copy)
 
     @property
     def is_done(self) -> bool:
@@ -137,11 +144,37 @@ class Nemesis:
         known = max(up, key=lambda replica: replica.applied).node.machine.membership
         old, new = rng.choice(known.configurations[-1].ids), max(world.hosts) + 1
         self.replacing = (old, new, 1_000 + new)
-        if rng.random() < 0.6:  # it is gone already, and its disk with it
+        if rng.random() < world.options.set_back:
+            self._set_back(world.hosts[old], [world.hosts[one] for one in known.ids() if one != old])
+        elif rng.random() < 0.6:  # it is gone already, and its disk with it
             world.hosts[old].is_gone = True
             world.crash(world.hosts[old])
         world.add_host(new, known.ids(), 1_000 + new)
         self._ask()
+
+    def _copy(self) -> None:
+        """Somebody makes copies of the disks."""
+        world = self.world
+        for host in world.hosts.values():
+            host.copies.append(dict(host.disk))
+        if not world.is_healed:
+            world.at(world.rng.expovariate(1 / _COPY_EVERY_S), self._copy)
+
+    def _set_back(self, host: Host, others: list[Host]) -> None:
+        """A machine loses its disk, or gets an older copy of it: one that contradicts what all others have stored.
+
+        Where some other one cannot know, acknowledged commands may be lost; nothing can be asked of such a run.
+        """
+        world, rng = self.world, self.world.rng
+        known = [read_records(other.disk.items()).seen.get(host.id, Seen()) for other in others]
+        copies = [copy for copy in host.copies if all(_contradicts(copy, seen) for seen in known)]
+        world.crash(host)
+        if copies and rng.random() < 0.8:
+            world.counts["disks set back"] += 1
+            host.disk = dict(rng.choice(copies))
+        else:
+            world.counts["disks wiped"] += 1
+            host.disk = {}
 
     def _is_known(self, new: int) -> bool:
         """Whether all members have stored that the change took effect: only then may the next machine be taken away.
@@ -175,3 +208,9 @@ class Nemesis:
             host.replica.replace(old, new, token, host.clock(world.now))
             world.turn(host, host.life)
         world.at(_REPLACE_RETRY_S, self._ask)
+
+
+def _contradicts(copy: dict[bytes, bytes], seen: Seen) -> bool:
+    """Whether a replica that starts with this disk contradicts what another one remembers of it."""
+    found = read_records(copy.items())
+    return objection_to(Life(found.incarnation + 1, (0, *found.starts), found.promised, found.voted), seen) is not None

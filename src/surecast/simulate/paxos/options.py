@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from surecast.protocol.paxos import PaxosSettings, Variant
 
-__all__ = ["GroupOptions", "divided", "expand", "harsher"]
+__all__ = ["GroupOptions", "divided", "expand", "forgetful", "harsher"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class GroupOptions:
     between partitions in which some replicas hear only some kinds of messages of each other; `split`: likewise, for one
     that leads and is cut off from a majority. `to_leader`: share of requests that go to a replica that leads; at one
     that forwards, somebody waits. `wrong_clocks_s`: the wall clocks of as many replicas as may fail are off by up to
-    this, ahead or behind, and are set to another wrong time about every `clock_every_s`.
+    this, ahead or behind, and are set to another wrong time about every `clock_every_s`. `set_back`: share of the
+    replaced replicas that come back with an older copy of their disk, or with none.
     Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
@@ -68,6 +69,7 @@ class GroupOptions:
     split: float
     wrong_clocks_s: float = 0.0
     clock_every_s: float = 1e9
+    set_back: float = 0.0
     faults_s: float = 8.0
     heal_s: float = 40.0
 
@@ -152,6 +154,7 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         split=rng.choice((0.0, 0.0, 0.7)),
         wrong_clocks_s=later.choice((0.0, 30.0, 7_200.0)),
         clock_every_s=later.choice((0.5, 3.0, 1e9)),
+        set_back=later.choice((0.0, 0.5, 1.0)),
     )
 
 
@@ -207,5 +210,38 @@ def divided(options: GroupOptions) -> GroupOptions:
         selective=0.0,
         to_leader=1.0,
         split=1.0,
+        faults_s=16.0,
+    )
+
+
+def forgetful(options: GroupOptions) -> GroupOptions:
+    """The same group with disks that are set back, one after the other, while the network is cut here and there.
+
+    >>> forgetful(expand(1)).set_back
+    1.0
+    """
+    return replace(
+        options,
+        vote_window=options.alpha + 50,
+        suspect_s=0.12,
+        requests=40,
+        under_way=4,
+        loss=0.02,
+        delay_s=0.01,
+        straggling=0.0,
+        partition_every_s=0.5,
+        one_way=0.2,
+        crash=0.0,
+        drift=0.01,
+        disk_s=0.005,
+        slow_disk=0.0,
+        down_s=0.3,
+        replacements=4,
+        wire=False,
+        moment_s=0.0,
+        selective=0.0,
+        to_leader=0.8,
+        split=0.0,
+        set_back=1.0,
         faults_s=16.0,
     )

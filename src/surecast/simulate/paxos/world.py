@@ -11,9 +11,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
-from surecast.errors import OverloadError
+from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import Message, Turn, decode, encode
 from surecast.protocol.paxos.batches import stamp_of
+from surecast.protocol.paxos.lives import HistoryError
 from surecast.simulate.paxos.checks import Ledger, Violation, check_histories, check_time
 from surecast.simulate.paxos.clients import Clients
 from surecast.simulate.paxos.host import Host
@@ -42,6 +43,7 @@ class World:
         self.hosts: dict[int, Host] = {}
         self.blocked: set[tuple[int, int, type]] = set()  # from whom, to whom, what kind of message
         self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
+        self.counts |= {"disks set back": 0, "disks wiped": 0, "refused": 0}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         members = tuple(range(1, options.replicas + 1))
@@ -86,7 +88,11 @@ class World:
 
     def start(self, host: Host) -> None:
         """Starts a machine."""
-        host.start(self.now)
+        try:
+            host.start(self.now, self.rng.getrandbits(64) | 1)
+        except ConfigurationError:
+            self._refused(host)
+            return
         life = host.life
         self.at(0.0, lambda: self.turn(host, life))
         self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, life))
@@ -112,6 +118,12 @@ class World:
         """Brings a machine up where it is down."""
         if host.replica is None and not host.is_gone:
             self.start(host)
+
+    def _refused(self, host: Host) -> None:
+        """A machine stops for good: its disk is not the one that the others know."""
+        self.counts["refused"] += 1
+        host.is_gone = True
+        host.crash(0)
 
     def _crashes_here(self, host: Host) -> bool:
         """Every durability point is a chance to crash."""
@@ -204,16 +216,23 @@ class World:
             return
         copies = 2 if not self.is_healed and rng.random() < options.duplication else 1
         content = encode(message) if options.wire else None
+        start = self.hosts[source].number
         for _ in range(copies):
             delay_s = rng.expovariate(1 / options.delay_s)
             if rng.random() < options.straggling and not self.is_healed:
                 delay_s *= 10
-            self.at(delay_s, lambda: self._deliver(source, to, decode(content) if content is not None else message))
+            self.at(
+                delay_s, lambda: self._deliver(source, start, to, decode(content) if content is not None else message)
+            )
 
-    def _deliver(self, source: int, to: int, message: Message) -> None:
+    def _deliver(self, source: int, start: int, to: int, message: Message) -> None:
         host = self.hosts[to]
         if host.replica is not None and (source, to, type(message)) not in self.blocked:
-            host.replica.receive(source, message, host.clock(self.now))
+            try:
+                host.replica.receive(source, message, host.clock(self.now), start)
+            except HistoryError:
+                self._refused(host)
+                return
             self.turn(host, host.life)
 
     def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
