@@ -16,6 +16,7 @@ from typing import Any
 
 from surecast.broker.replica import load_group
 from surecast.broker.replica.administer import ask_status
+from surecast.broker.replica.founding import found_replica, new_founding
 
 STORE = "surecast.protocol.paxos:ExampleStore"
 
@@ -57,10 +58,12 @@ class Group:
             for number in self.numbers
         ]
         self.path = folder / "group.yaml"
-        content = {"name": "test", "secret": "a secret for tests only", "sync": sync, "replicas": replicas}
-        self.path.write_text(json.dumps({**content, "paxos": paxos or {}}))
+        content = {"name": "test", "founding": new_founding(), "secret": "a secret for tests only", "sync": sync}
+        self.path.write_text(json.dumps({**content, "replicas": replicas, "paxos": paxos or {}}))
         self.spec = load_group(self.path)
         self.founders = self.numbers[:founders]
+        for number in self.founders:
+            found_replica(self.spec, number)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property

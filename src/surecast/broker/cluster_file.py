@@ -17,6 +17,7 @@ import yaml
 from surecast.broker.config_models import BrokerConfig, ListenerSpec
 from surecast.broker.group_config import BrokerGroupSpec, BrokerReplicaSpec, load_broker_group
 from surecast.broker.private import make_private, write_private
+from surecast.broker.replica.founding import found_replica, new_founding, write_founding
 from surecast.errors import ConfigurationError
 
 __all__ = ["write_group"]
@@ -39,7 +40,7 @@ def write_group(
     options: Mapping[str, Any] | None = None,
     config: BrokerConfig | None = None,
 ) -> Path:
-    """Writes the file of a group on loopback, with a secret of its own, where there is none yet; the file.
+    """Founds a group on loopback, with a secret of its own, where there is none yet; returns its file.
 
     MQTT is at `port` and those after it; 0 takes any that are free. `options` are further fields of the file. Of
     `config`, what was set holds for every replica. None leaves the choice to the file that is there, or to the
@@ -57,7 +58,7 @@ def write_group(
                 "leave these options out to go on with the group, change the file while the group is down, or take "
                 "another folder"
             )
-        return path
+        return _founded(path)
     replicas = _REPLICAS if replicas is None else replicas
     if replicas < 1 or replicas % 2 == 0:
         hint = f"{max(1, replicas - 1)} tolerate as many failures" if replicas > 0 else "it needs one at least"
@@ -69,6 +70,21 @@ def write_group(
         write_private(secret, secrets.token_hex(32) + "\n")
     data = {"name": "local", "secret_file": "secret", "data": "data", **fields, "replicas": members}
     write_private(path, yaml.safe_dump(data, sort_keys=False))
+    return _founded(path)
+
+
+def _founded(path: Path) -> Path:
+    """Founds a group of this machine unless it is founded: first the stores, then its file says so.
+
+    Where that was interrupted no replica has run yet, and it is done anew.
+    """
+    group = load_broker_group(path)
+    if group.founding is None:
+        founding = new_founding()
+        for one in group.replicas:
+            if not one.joins:
+                found_replica(group, one.id, founding)
+        write_founding(path, founding, load_broker_group)
     return path
 
 

@@ -122,7 +122,7 @@ def config_of(group: BrokerGroupSpec, number: int) -> BrokerConfig:
         update={
             "name": f"{group.name}-{number}",
             "listeners": replica.mqtt,
-            "state": StateSpec(folder=group.folder(number), durability="full" if group.sync == "majority" else "os"),
+            "state": StateSpec(folder=group.folder(number), durability=group.durability),
             "security": group.security,
             "limits": group.limits,
             "clients": group.clients,

@@ -11,8 +11,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+<<<<<<< HEAD
 from surecast.broker.private import make_private
 from surecast.broker.replica.addresses import STORE_KEY
+=======
+from surecast.broker.replica.founding import FOUNDING_KEY
+>>>>>>> bfe22e1 (Founding a group is an explicit act, and replicas of another founding are not let in)
 from surecast.broker.segment_file import Scan, next_entry, scan
 from surecast.broker.segment_load import LogReader, segment_number
 from surecast.broker.segment_mark import MARK_NAME, MarkState, read_mark
@@ -45,7 +49,7 @@ def salvage(folder: Path, last_resort: bool = False) -> Salvaged:
     if not names and not (folder / MARK_NAME).exists():
         raise StoreError(f"{folder}: there is no store in this folder; name the folder of a broker's state")
     state, number, moved, last = _readable(folder, names)
-    if STORE_KEY in state and not last_resort:
+    if FOUNDING_KEY in state and not last_resort:
         raise StoreError(
             f"{folder}: the state of a replica, whose promises to the others may be lost; put a new one in its place, "
             "by surecast cluster repair; only if no majority of the group is left add --last-resort"

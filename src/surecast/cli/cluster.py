@@ -155,6 +155,33 @@ def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
 
 
 @app.command()
+def found(
+    group: GroupFile = Path("surecast-group"),
+    replicas: Annotated[
+        list[int] | None, typer.Option("--id", help="Make the store of this founder on this machine.")
+    ] = None,
+) -> None:
+    """Found a group, once, before its replicas run; `cluster up` does it for a new folder.
+
+    First without --id: it writes a founding into the group's file, which then goes to all machines. Then with --id, on
+    the machine of each founder: it makes its empty store. A replica whose data are lost is not founded but replaced.
+    """
+    from surecast.broker.group_config import load_broker_group
+    from surecast.broker.replica.founding import found_replica, new_founding, write_founding
+
+    path = _file(group)
+    if not replicas:
+        write_founding(path, new_founding(), load_broker_group)
+    spec = load_broker_group(path)
+    for number in replicas or ():
+        typer.echo(f"founded: replica {number} in {found_replica(spec, number)}")
+    if not replicas:
+        founders = [one.id for one in spec.replicas if not one.joins]
+        typer.echo(f"founded: the group {spec.name}, as {spec.founding}")
+        typer.echo(f"next: copy {path} to all machines; on each, surecast cluster found {path} --id N, N of {founders}")
+
+
+@app.command()
 def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> None:
     """Show the replicas of a group: who leads, how far each is, where it listens, and whether they agree."""
     import asyncio

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from surecast.broker.replica import Address, Place, ReplicaNode, new_loop
+from surecast.broker.replica import Address, Place, ReplicaNode, found_store, new_loop
 from surecast.protocol.paxos import ExampleStore, PaxosSettings
 
 TOOLS = Path(__file__).parents[3] / "tools"
@@ -45,13 +45,20 @@ def processes(tool: ModuleType, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
-    """Runs a coroutine function on the loop that replicas use."""
+def run(groups: list[LocalGroup]) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    """Runs a coroutine function on the loop that replicas use.
+
+    A test that fails leaves replicas behind, and uvloop does not close under them: they are stopped in any case.
+    """
 
     def call(main: Callable[[], Awaitable[Any]]) -> Any:
         async def limited() -> Any:
-            async with asyncio.timeout(100):
-                return await main()
+            try:
+                async with asyncio.timeout(40):
+                    return await main()
+            finally:
+                for group in groups:
+                    await group.stop()
 
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(limited())
@@ -66,11 +73,16 @@ class LocalGroup:
         self.places = {at + 1: Place(Address("127.0.0.1", port)) for at, port in enumerate(ports)}
         self.options = options
         self.nodes: dict[int, ReplicaNode] = {}
+        self.made: list[ReplicaNode] = []
 
     async def start(self, number: int, **options: Any) -> ReplicaNode:
         given = {"group": "test", "secret": SECRET, **self.options, **options}
         places = given.pop("places", self.places)
+        store = given.get("store")
+        if store is not None and not given.get("join") and not list(store.items()):
+            found_store(store, given.get("founding", ""))
         node = ReplicaNode(number, given.pop("handler", None) or ExampleStore(), places, **given)
+        self.made.append(node)
         await node.start()
         self.nodes[number] = node
         return node
@@ -94,16 +106,24 @@ class LocalGroup:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        for node in self.nodes.values():
+        """Stops every node that was made, those that a test has put aside too."""
+        for node in self.made:
             await node.stop()
 
 
 @pytest.fixture
-def local(tool: ModuleType) -> Callable[..., LocalGroup]:
+def groups() -> list[LocalGroup]:
+    """The groups that `local` made."""
+    return []
+
+
+@pytest.fixture
+def local(tool: ModuleType, groups: list[LocalGroup]) -> Callable[..., LocalGroup]:
     """Makes groups in this process: `group = local(3)`, then `await group.start(1)`."""
 
     def make(count: int, **options: Any) -> LocalGroup:
         options.setdefault("settings", PaxosSettings())
-        return LocalGroup(tool.free_ports(count), **options)
+        groups.append(LocalGroup(tool.free_ports(count), **options))
+        return groups[-1]
 
     return make

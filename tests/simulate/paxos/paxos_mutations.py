@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from surecast.protocol.paxos import Variant, fast_coordinator, leader, membership, quorums
+from surecast.protocol.paxos import Variant, admission, fast_coordinator, leader, membership, quorums
 from surecast.protocol.paxos.acceptor import Acceptor
+from surecast.protocol.paxos.admission import Admission
 from surecast.protocol.paxos.clocks import Clocks
-from surecast.protocol.paxos.journal import Journal
+from surecast.protocol.paxos.journal import Journal, Restored
+from surecast.protocol.paxos.lives import Life, Objection, Reason, Seen, objection_to
 from surecast.protocol.paxos.membership import Configuration
 from surecast.protocol.paxos.messages import Message
 from surecast.protocol.paxos.node import Node
@@ -90,6 +94,38 @@ def own_clock_decides(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clocks, "settle", settle)
 
 
+def unless(*ignored: Reason) -> Patch:
+    """Some reasons to refuse a replica that comes back are ignored."""
+
+    def objection(told: Life, seen: Seen) -> Objection | None:
+        found = objection_to(told, seen)
+        return None if found is None or found.reason in ignored else found
+
+    return lambda patch: patch.setattr(admission, "objection_to", objection)
+
+
+def empty_stores_found_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Restored, "check", lambda self, replica, token, members, founds: None)
+    unless(Reason.EARLIER_START, Reason.OTHER_START)(patch)
+
+
+def nobody_waits_for_admission(patch: pytest.MonkeyPatch) -> None:
+    """A replica takes part at once, and the others count what it says."""
+
+    class Anyone(dict[int, int]):
+        def get(self, replica: int, default: object = None) -> object:  # type: ignore[override]
+            return ANY
+
+    begin = Admission.__init__
+
+    def init(self: Admission, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.is_admitted, self.starts = True, Anyone()
+
+    patch.setattr(Admission, "__init__", init)
+    patch.setattr(Admission, "on_refuse", lambda self, sender, message: None)
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A mutation, the group it is tried on, and the first seed of the worlds of a mode that finds it."""
@@ -115,4 +151,12 @@ MUTATIONS = {
     "lost proposals called chosen": Mutation(lost_proposals_called_chosen, "multi", 5, 18, mode="divided"),
     "stamps by the own clock": Mutation(own_clock_decides, "multi", 3, 1, "time: the stamp", "plain"),
     "fast stamps by the own clock": Mutation(own_clock_decides, "fast", 5, 4, "time: the stamp", "plain"),
+    "an earlier start is admitted": Mutation(unless(Reason.EARLIER_START), "multi", 3, 0, mode="forgetful"),
+    "another start is admitted": Mutation(unless(Reason.OTHER_START), "multi", 3, 0, mode="forgetful"),
+    "another past is admitted": Mutation(unless(Reason.OTHER_PAST), "multi", 3, 0, mode="forgetful"),
+    "lost promises and votes are admitted": Mutation(
+        unless(Reason.LOST_PROMISE, Reason.LOST_VOTE), "multi", 3, 0, mode="forgetful"
+    ),
+    "empty stores found anew": Mutation(empty_stores_found_anew, "multi", 3, 0, mode="forgetful"),
+    "nobody waits for admission": Mutation(nobody_waits_for_admission, "multi", 3, 0, mode="forgetful"),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surecast.broker.replica.addresses import Address, Book, Place, parse_address
     from surecast.broker.replica.client_port import ClientPort
+    from surecast.broker.replica.founding import found_replica, found_store
     from surecast.broker.replica.group_file import GroupFileError, GroupSpec, PaxosSpec, ReplicaSpec, load_group
     from surecast.broker.replica.node import ReplicaNode
     from surecast.broker.replica.run import find_handler, make_node, new_loop, run_replica
@@ -26,6 +27,8 @@ __all__ = [
     "ReplicaNode",
     "ReplicaSpec",
     "find_handler",
+    "found_replica",
+    "found_store",
     "load_group",
     "make_node",
     "new_loop",
@@ -36,6 +39,7 @@ __all__ = [
 _MODULES = {
     "addresses": ("Address", "Book", "Place", "parse_address"),
     "client_port": ("ClientPort",),
+    "founding": ("found_replica", "found_store"),
     "group_file": ("GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"),
     "node": ("ReplicaNode",),
     "run": ("find_handler", "make_node", "new_loop", "run_replica"),

@@ -3,9 +3,6 @@
 The log decides *who* the members are; *where* they are is told from replica to replica. Each entry of the book has the
 incarnation of the replica that wrote it about itself, so that the newest one wins; entries of the group file have
 incarnation 0. The book is exchanged when a link comes up and whenever it changes, and is kept in the store.
-
-Each entry also has the number drawn for the replica's store. A replica that comes back with another store has lost its
-promises: the others know by that number, and do not let it in.
 """
 
 from __future__ import annotations
@@ -17,11 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from surecast.errors import ConfigurationError, PeerError
 
-__all__ = ["STORE_KEY", "Address", "Book", "Place", "parse_address"]
+__all__ = ["Address", "Book", "Place", "parse_address"]
 
 _KEY: Final = b"A"
-STORE_KEY: Final = b"As"
-"""The record with the number of a store."""
 
 
 class Address(NamedTuple):
@@ -52,25 +47,19 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a replica is, by its own word in an incarnation; `client` is None where it takes no requests.
-
-    `store` is the number of its store, 0 where it is not known.
-    """
+    """Where a replica is, by its own word in an incarnation; `client` is None where it takes no requests."""
 
     peer: Address
     client: Address | None = None
     incarnation: int = 0
-    store: int = 0
 
 
 class Book:
     """The places of all replicas known.
 
     >>> book = Book({1: Place(parse_address("a:1"))})
-    >>> book.merge({"1": ["b:1", None, 4, 77], "2": ["c:1", "c:2", 1, 78]}), book.merge({"1": ["a:1", None, 3, 77]})
+    >>> book.merge({"1": ["b:1", None, 4], "2": ["c:1", "c:2", 1]}), book.merge({"1": ["a:1", None, 3]})
     ([1, 2], [])
-    >>> book.has_other_store(2, {"2": ["c:1", "c:2", 1, 79]})
-    True
     >>> str(book[1].peer), [key for key, _ in book.records([2])]
     ('b:1', [b'A\\x00\\x02'])
     """
@@ -107,14 +96,7 @@ class Book:
 
     def _is_news(self, replica: int, place: Place) -> bool:
         known = self._places.get(replica)
-        if known is None:
-            return True
-        return place.incarnation > known.incarnation and (known.store in (0, place.store))
-
-    def has_other_store(self, replica: int, told: Mapping[str, Any]) -> bool:
-        """Whether others know a replica with another store than this book does."""
-        known, place = self._places.get(replica), _read(told).get(replica)
-        return known is not None and place is not None and 0 != known.store != place.store != 0
+        return known is None or place.incarnation > known.incarnation
 
     def told(self) -> dict[str, Any]:
         """What to tell others."""
@@ -134,16 +116,16 @@ class Book:
 
 
 def _fields(place: Place) -> list[Any]:
-    return [str(place.peer), None if place.client is None else str(place.client), place.incarnation, place.store]
+    return [str(place.peer), None if place.client is None else str(place.client), place.incarnation]
 
 
 def _read(told: Mapping[str, Any]) -> dict[int, Place]:
     try:
         read = {
             int(replica): Place(
-                parse_address(peer), None if client is None else parse_address(client), int(incarnation), int(store)
+                parse_address(peer), None if client is None else parse_address(client), int(incarnation)
             )
-            for replica, (peer, client, incarnation, store) in told.items()
+            for replica, (peer, client, incarnation) in told.items()
         }
     except (ConfigurationError, AttributeError, TypeError, ValueError) as error:
         raise PeerError(f"addresses: what a replica told of them cannot be read: {error}") from error

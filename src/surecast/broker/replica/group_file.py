@@ -127,6 +127,9 @@ class GroupSpec(Spec):
 
     name: Name
     """The name of the group; replicas of other groups are not let in."""
+    founding: Annotated[str, Field(min_length=16)] | None = None
+    """A number drawn when the group is founded, by `surecast cluster found` or `up`; replicas of another founding are \
+not let in."""
     secret: Annotated[str, Field(min_length=1)] | None = None
     """What the replicas prove to each other that they have; at least 16 characters. Better in a file of its own."""
     secret_file: FilePath | None = None
@@ -165,6 +168,11 @@ is with the operating systems of a majority; it survives the end of processes, a
                 return one
         known = ", ".join(str(one.id) for one in self.replicas)
         raise ConfigurationError(f"replica {number}: the group {self.name} has only {known}; add it to replicas:")
+
+    @property
+    def durability(self) -> Literal["full", "os"]:
+        """What a commit of a replica's store survives."""
+        return "full" if self.sync == "majority" else "os"
 
     def places(self, number: int) -> dict[int, Place]:
         """Where the founders are, and the replica with this number."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 from surecast.errors import PeerError
 
@@ -22,7 +22,7 @@ __all__ = ["HELLO_BYTES_MAX", "Hello", "RefusalError", "Role", "Welcome", "greet
 
 Role: TypeAlias = Literal["peer", "client", "admin"]
 HELLO_BYTES_MAX: Final = 16 << 10
-_VERSION: Final = 1
+_VERSION: Final = 2
 _PROOF_BYTES: Final = 32
 
 
@@ -34,7 +34,8 @@ class RefusalError(PeerError):
 class Hello:
     """Who dials: a replica or a client by its number, and the group it wants.
 
-    `book` has addresses that a replica knows, its own among them.
+    `book` has addresses that a replica knows, its own among them. `founding` is that of its group, `start` the number
+    that it drew when it started.
 
     >>> hello = Hello("peer", "plant", 2, token=9, nonce="00ff")
     >>> Hello.decode(hello.encode()) == hello
@@ -47,25 +48,28 @@ class Hello:
     token: int = 0
     nonce: str = ""
     book: Mapping[str, Any] = field(default_factory=dict)
+    founding: str = ""
+    start: int = 0
 
     def encode(self) -> bytes:
         """As bytes."""
-        fields = {"version": _VERSION, "role": self.role, "group": self.group, "number": self.number}
-        return b"H" + json.dumps({**fields, "token": self.token, "nonce": self.nonce, "book": self.book}).encode()
+        return b"H" + json.dumps({"version": _VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Hello:
         """What `encode` wrote; PeerError where it is none."""
         fields = _read(b"H", data)
-        role, group, number, token = (fields.get(name) for name in ("role", "group", "number", "token"))
-        nonce, book = fields.get("nonce"), fields.get("book")
+        role, group, nonce, founding = (fields.get(name) for name in ("role", "group", "nonce", "founding"))
+        number, token, start, book = (fields.get(name) for name in ("number", "token", "start", "book"))
         if fields.get("version") != _VERSION or role not in ("peer", "client", "admin"):
             raise PeerError(f"hello: version {fields.get('version')!r} and role {role!r} are not known here")
-        if not (isinstance(group, str) and isinstance(nonce, str) and isinstance(book, dict)):
-            raise PeerError("hello: group and nonce are text, and the book is a mapping")
-        if not (isinstance(number, int) and isinstance(token, int) and 0 <= number < 1 << 64 > token >= 0):
-            raise PeerError("hello: number and token are whole numbers of 64 bits")
-        return cls(role, group, number, token, nonce, book)
+        if not (isinstance(group, str) and isinstance(nonce, str) and isinstance(founding, str)):
+            raise PeerError("hello: group, nonce and founding are text")
+        if not isinstance(book, dict):
+            raise PeerError("hello: the book is a mapping")
+        if not (_is_number(number) and _is_number(token) and _is_number(start)):
+            raise PeerError("hello: number, token and start are whole numbers of 64 bits")
+        return cls(role, group, number, token, nonce, book, founding, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,10 @@ async def greet(
         return Welcome(int(fields["replica"]), int(fields["token"]), int(fields["window"]), dict(fields["book"]))
     except (KeyError, TypeError, ValueError) as error:
         raise PeerError(f"hello: a welcome that cannot be read: {error!r}") from error
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value < 1 << 64
 
 
 def _unless_refused(data: bytes) -> bytes:

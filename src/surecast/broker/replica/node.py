@@ -10,16 +10,20 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
-from surecast.broker.replica.addresses import STORE_KEY, Address, Book, Place
+from surecast.broker.replica.addresses import Address, Book, Place
 from surecast.broker.replica.clock_watch import ClockWatch
+from surecast.broker.replica.founding import FOUNDING_KEY
 from surecast.broker.replica.peers import Peers
 from surecast.broker.replica.status import NodeStatus
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, decode
+from surecast.protocol.paxos.journal import refusal
+from surecast.protocol.paxos.lives import HistoryError
 from surecast.protocol.paxos.machine import Observer
 
 __all__ = ["REPLACE_S", "ReplicaNode"]
@@ -40,8 +44,9 @@ class ReplicaNode:
     """Drives a replica of a group.
 
     `replica` is its number, `handler` the state machine. `places` says where the founders are; of a replica that joins
-    later (`join`), whom to ask, and itself. Only somebody with the `secret` of the `group` is let in. `store` keeps
-    what must survive; a node owns it and closes it. `link_delay_s` delays whatever is sent, by replica or to all, for
+    later (`join`), whom to ask, and itself. Only somebody with the `secret` of the `group` is let in, and with the same
+    `founding`. `store` keeps what must survive; a node owns it and closes it. That of a founder was made by
+    `found_store`, unless it is in memory only. `link_delay_s` delays whatever is sent, by replica or to all, for
     experiments. `queue_bytes_max` is what waits for one peer; what is more is dropped, and said again by the protocol.
     `wall` is the clock of this replica, one of those by which the group tells the time; `clock_alarm_s` is by how much
     two of them may differ before there is a warning.
@@ -76,6 +81,7 @@ class ReplicaNode:
         *,
         group: str,
         secret: bytes,
+        founding: str = "",
         store: Store | None = None,
         settings: PaxosSettings | None = None,
         join: bool = False,
@@ -86,6 +92,7 @@ class ReplicaNode:
         on_turn: Callable[[], None] = _nothing,
         on_failed: Callable[[Exception], None] = _nothing,
         observer: Observer | None = None,
+        remedy: str = "put a new replica in its place",
         log: BrokerLog | None = None,
     ):
         if replica not in places:
@@ -93,6 +100,8 @@ class ReplicaNode:
         self.id = replica
         self.handler = handler
         self.group = group
+        self.founding = founding
+        self._remedy = remedy
         self.store: Store = store or MemoryStore()
         self.settings = settings or PaxosSettings()
         self.on_turn = on_turn
@@ -101,7 +110,7 @@ class ReplicaNode:
         self.before_turn: list[Callable[[], None]] = []
         self.log = log or BrokerLog("error")
         self.book = Book(places)
-        self.peers = Peers(replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max)
+        self.peers = Peers(replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max, founding)
         self.replica: Replica
         self._wall = wall
         self._clock_watch = ClockWatch(replica, clock_alarm_s, self.log)
@@ -119,7 +128,6 @@ class ReplicaNode:
         self._stopped = True
         self._turns = 0
         self._looks_idle = -1
-        self._store_number = 0
         self._failure: Exception | None = None
         # Where a commit waits for the disk, what may go before it goes before it; otherwise a turn is one write.
         self._flush_first = self.store.durability == "full"
@@ -130,10 +138,8 @@ class ReplicaNode:
         """Reads the store, listens and begins to take part. ConfigurationError says why it cannot."""
         self._loop = asyncio.get_running_loop()
         records = list(self.store.items())
-        for key, value in records:
-            self.book.restore(key, value)
-        self._store_number = int.from_bytes(dict(records).get(STORE_KEY, b""), "big")
-        now, own = time.monotonic(), self._own
+        self._check_founding(dict(records).get(FOUNDING_KEY))
+        now, own, start = time.monotonic(), self._own, secrets.randbits(64) | 1
         members = [one for one in self._founders if not self._join or one != self.id]
         self.replica = Replica(
             self.id,
@@ -142,21 +148,36 @@ class ReplicaNode:
             self.settings,
             records=records,
             token=secrets.randbits(64) | 1 if self._join else 0,
+            start=start,
             seed=secrets.randbits(64),
             now=now,
             epoch_s=self._wall() - now,
             observer=self._observer,
         )
+        for key, value in records:
+            self.book.restore(key, value)
         del records
         machine = self.replica.node.machine
-        address = await self.peers.open(own.peer, self.replica.node.token, lambda: machine.membership)
+        address = await self.peers.open(own.peer, self.replica.node.token, start, lambda: machine.membership)
         self._stopped = False
-        if not self._store_number:
-            self._store_number = secrets.randbits(64) | 1
-            self.store.commit([(STORE_KEY, self._store_number.to_bytes(8, "big"))])
         self.announce(address, own.client)
         self.plan_turn()
         self._tick()
+
+    def _check_founding(self, stored: bytes | None) -> None:
+        """A replica that joins, and one in memory, begin with an empty store; a founder's says when it was founded."""
+        if stored is None and (self._join or self.store.durability == "memory"):
+            self.store.commit([(FOUNDING_KEY, self.founding.encode())])
+        elif stored is None:
+            raise ConfigurationError(
+                f"replica {self.id}: its store was never founded, or is of an earlier version of surecast: then back "
+                f"the group up with that one, and restore the backup here. If its data are lost: {self._remedy}"
+            )
+        elif stored.decode() != self.founding:
+            raise ConfigurationError(
+                f"replica {self.id}: its store belongs to another founding of the group, {stored.decode()}, not "
+                f"{self.founding or 'to one without'}; give it its own store, or the group's own file"
+            )
 
     async def stop(self) -> None:
         """Leaves the group, until it is started again, and closes the store."""
@@ -352,7 +373,7 @@ class ReplicaNode:
     def announce(self, peer: Address, client: Address | None) -> None:
         """Tells the group where this replica is, and where it takes requests."""
         incarnation = self.replica.submissions.number >> 32
-        self.peers.enter(self.id, Place(peer, client, incarnation, self._store_number))
+        self.peers.enter(self.id, Place(peer, client, incarnation))
 
     # The turn
 
@@ -457,15 +478,15 @@ class ReplicaNode:
 
     # What the peers tell
 
-    def hear(self, sender: int, contents: list[bytes]) -> None:
-        """Messages of another replica; PeerError where they are none."""
+    def hear(self, sender: int, contents: list[bytes], start: int) -> None:
+        """Messages of another replica, which drew this number at its start; PeerError where they are none."""
         if self._stopped:
             return
         now, receive = time.monotonic(), self.replica.receive
         for content in contents:
             message = decode(content)
             try:
-                receive(sender, message, now)
+                receive(sender, message, now, start)
             except PeerError:
                 raise
             except Exception as error:  # of the handler: the state may be half changed
@@ -492,6 +513,10 @@ class ReplicaNode:
     def give_up(self, error: Exception) -> None:
         """The node cannot go on: it is silent from now on, and says so once."""
         if self._failure is None:
+            if isinstance(error, HistoryError):
+                error = HistoryError(f"{error}. What to do: {self._remedy}")
+                with suppress(SurecastError):  # started again and again, it would count up to a start nobody knows
+                    self.store.commit([refusal(error)])
             self._failure = error
             self._silence()
             self.log.error("replica failed", replica=self.id, reason=str(error) or repr(error))

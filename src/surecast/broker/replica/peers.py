@@ -34,17 +34,14 @@ _FRAME_BYTES_MAX: Final = 1 << 30
 class Home(Protocol):
     """What the peers tell their replica."""
 
-    def hear(self, sender: int, contents: list[bytes]) -> None:
-        """Messages of another replica; PeerError where they are none."""
+    def hear(self, sender: int, contents: list[bytes], start: int) -> None:
+        """Messages of another replica, which drew this number at its start; PeerError where they are none."""
 
     def hear_aside(self, content: bytes) -> None:
         """What another replica said past the protocol; PeerError where it makes no sense."""
 
     def keep(self, records: list[tuple[bytes, bytes]]) -> None:
         """Addresses that are new."""
-
-    def give_up(self, error: Exception) -> None:
-        """This replica must not go on."""
 
 
 class Peers:
@@ -60,13 +57,16 @@ class Peers:
         log: BrokerLog,
         link_delay_s: float | Mapping[int, float] = 0.0,
         queue_bytes_max: int = 8 << 20,
+        founding: str = "",
     ):
         self.id = replica
+        self.founding = founding
         self.group = group
         self.secret = secret
         self.book = book
         self.waiting = 0
         self.token = 0
+        self.start = 0
         self.tokens: dict[int, int] = {}
         self._home = home
         self._log = log
@@ -80,9 +80,9 @@ class Peers:
         self._is_closed = False
         self._membership: Callable[[], Membership]
 
-    async def open(self, own: Address, token: int, membership: Callable[[], Membership]) -> Address:
+    async def open(self, own: Address, token: int, start: int, membership: Callable[[], Membership]) -> Address:
         """Listens at the own address, and returns it with the port that it got."""
-        self.token, self._membership = token, membership
+        self.token, self.start, self._membership = token, start, membership
         loop = asyncio.get_running_loop()
         try:
             far = await loop.create_server(self._door, *own, start_serving=False)
@@ -237,7 +237,8 @@ class Peers:
 
     def hello(self) -> Hello:
         """What this replica says first when it dials another."""
-        return Hello("peer", self.group, self.id, self.token, secrets.token_hex(16), self._told())
+        nonce = secrets.token_hex(16)
+        return Hello("peer", self.group, self.id, self.token, nonce, self._told(), self.founding, self.start)
 
     def address_of(self, peer: int) -> Address | None:
         """Where a replica is, as far as known."""
@@ -270,13 +271,16 @@ class Peers:
             return "this port is for other replicas"
         if hello.group != self.group:
             return f"this is a replica of the group {self.group!r}, not {hello.group!r}"
+        if hello.founding != self.founding:
+            return (
+                f"this group {self.group!r} was founded as {self.founding or 'nothing'}, not as "
+                f"{hello.founding or 'nothing'}; replicas of one group have the same founding in their files"
+            )
         if hello.number == self.id or not 0 < hello.number < 1 << 16:
             return f"this is replica {self.id}; another one has another number, from 1 to 65535"
         for part in self._membership().configurations:
             if any(one == hello.number and token != hello.token for one, token in part.members):
                 return f"replica {hello.number} of this group was created with another token"
-        if self.book.has_other_store(hello.number, hello.book):
-            return f"replica {hello.number} of this group had another store; if that is lost, replace it by a new one"
         return None
 
     def welcome(self, hello: Hello) -> Welcome:
@@ -303,7 +307,7 @@ class Peers:
             return
         if not _PAST_THE_PROTOCOL.isdisjoint([content[0] for content in frames if content]):
             frames = self._past_the_protocol(frames)
-        self._home.hear(sender, frames)
+        self._home.hear(sender, frames, door.hello.start)
 
     def _past_the_protocol(self, frames: list[bytes]) -> list[bytes]:
         """Takes what is no message of the protocol; what is left."""
@@ -319,15 +323,7 @@ class Peers:
         return rest
 
     def _hear_book(self, told: Mapping[str, Any]) -> None:
-        if not self.book.has_other_store(self.id, told):
-            self._learned(self.book.merge(told))
-            return
-        self._home.give_up(
-            ConfigurationError(
-                f"replica {self.id}: the group knows it with another store; if that is lost, start a new replica with "
-                "a new number in its place"
-            )
-        )
+        self._learned(self.book.merge(told))
 
     def left(self, door: Door) -> None:
         """A link from another replica is down."""

@@ -9,10 +9,10 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from surecast.broker.replica.client_port import ClientPort
 from surecast.broker.replica.clock_watch import wrong_clock
+from surecast.broker.replica.founding import check_store
 from surecast.broker.replica.group_file import GroupSpec, load_group
 from surecast.broker.replica.node import ReplicaNode
 from surecast.broker.run_log import BrokerLog
@@ -46,8 +46,13 @@ def find_handler(name: str) -> Callable[[], Handler]:
 def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog | None = None) -> ReplicaNode:
     """A node as the group's file wants it, with its store. It is not started yet."""
     spec = group.replica(replica)
-    durability: Literal["full", "os"] = "full" if group.sync == "majority" else "os"
-    store = SegmentStore(group.folder(replica), durability, remedy=group.remedy(replica))
+    remedy = group.remedy(replica)
+    store = SegmentStore(group.folder(replica), group.durability, remedy=remedy)
+    try:
+        check_store(group, replica, store)
+    except ConfigurationError:
+        store.close()
+        raise
     if log is not None:
         for text in store.warnings:
             log.warning("store", replica=replica, text=text)
@@ -57,6 +62,7 @@ def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog |
         group.places(replica),
         group=group.name,
         secret=group.read_secret(),
+        founding=group.founding or "",
         store=store,
         settings=group.paxos.settings,
         join=spec.joins,
@@ -64,6 +70,7 @@ def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog |
         queue_bytes_max=int(group.peer_queue),
         wall=time.time if spec.clock_offset is None else wrong_clock(spec.clock_offset),
         clock_alarm_s=group.clock_alarm,
+        remedy=remedy,
         log=log,
     )
 

@@ -123,8 +123,7 @@ class Admission:
         own = self._node.id
         return HistoryError(
             f"replica {own}: replica {sender} does not take it back: {objection}. Its data were set back to an older "
-            "copy, or belong to another history; were it let in, acknowledged messages could be lost. Put a new "
-            f"replica in its place: surecast cluster replace {own} NEW GROUP"
+            "copy, or belong to another history; were it let in, acknowledged messages could be lost"
         )
 
     def _rejoin(self) -> Rejoin:

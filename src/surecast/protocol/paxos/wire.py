@@ -20,7 +20,7 @@ from surecast.protocol.paxos.lives import STARTS_KEPT, Reason
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
-VERSION: Final = 5
+VERSION: Final = 6
 _Tail: TypeAlias = Literal["", "bytes", "checked", "optional", "numbers", "pieces", "votes"]
 _VOTE: Final = struct.Struct(">QQI")
 
@@ -71,7 +71,7 @@ def encode(message: m.Message) -> bytes:
     """A message as bytes.
 
     >>> encode(m.Prepare(258))
-    b'\\x05\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    b'\\x06\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
     return b"".join(encode_parts(message))
 

@@ -231,7 +231,7 @@ def forgetful(options: GroupOptions) -> GroupOptions:
         straggling=0.0,
         partition_every_s=0.5,
         one_way=0.2,
-        crash=0.0,
+        crash=0.002,
         drift=0.01,
         disk_s=0.005,
         slow_disk=0.0,
