@@ -11,12 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-<<<<<<< HEAD
 from surecast.broker.private import make_private
-from surecast.broker.replica.addresses import STORE_KEY
-=======
 from surecast.broker.replica.founding import FOUNDING_KEY
->>>>>>> bfe22e1 (Founding a group is an explicit act, and replicas of another founding are not let in)
 from surecast.broker.segment_file import Scan, next_entry, scan
 from surecast.broker.segment_load import LogReader, segment_number
 from surecast.broker.segment_mark import MARK_NAME, MarkState, read_mark

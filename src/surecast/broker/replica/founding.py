@@ -8,7 +8,6 @@ that has forgotten everything.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -63,17 +62,15 @@ def write_founding(path: Path, founding: str, load: Callable[[Path], GroupSpec] 
     if group.founding is not None:
         raise ConfigurationError(f"{path}: the group {group.name} was founded before, as {group.founding}")
     text = path.read_text(encoding="utf-8")
+    new = f"{text.rstrip()}\nfounding: {founding}  # drawn when the group was founded\n"
     half = path.with_name(f".{path.name}.new")
-    write_private(half, f"{text.rstrip()}\nfounding: {founding}  # drawn when the group was founded\n")
+    write_private(half, new)
     try:
         if load(half).founding != founding:
             raise ConfigurationError(f"{path}: write founding: {founding} into it yourself")
-        half.chmod(path.stat().st_mode & 0o777)
-        with half.open("rb") as file:
-            os.fsync(file.fileno())
-        half.replace(path)
     finally:
         half.unlink(missing_ok=True)
+    write_private(path, new)
 
 
 def check_store(group: GroupSpec, number: int, store: SegmentStore) -> None:
