@@ -94,6 +94,10 @@ for all."""
         """Returns what to do where the state of a replica is damaged."""
         return f"put a new replica in its place, while the others run: surecast cluster repair {number} {self._path}"
 
+    def founding_command(self, number: int) -> str:
+        """Returns what makes the store of a founder."""
+        return f"surecast cluster found {self._path} --id {number}"
+
     def mqtt_addresses(self, but: int = 0) -> list[str]:
         """Where clients find the replicas, except one."""
         return [

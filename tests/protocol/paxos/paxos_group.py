@@ -11,9 +11,12 @@ Link = Callable[[int, int, Message], bool]
 
 
 class Group:
-    """Replicas joined by a queue. `passes` says which messages get through."""
+    """Replicas joined by a queue. `passes` says which messages get through. With `numbers` their starts have one."""
 
-    def __init__(self, replicas: int = 3, **settings: object):
+    def __init__(self, replicas: int = 3, numbers: bool = False, **settings: object):
+        self.numbers = numbers
+        self.starts: dict[int, int] = {}
+        self._drawn = 0
         self.settings = PaxosSettings(**settings)  # type: ignore[arg-type]
         self.founders = tuple(range(1, replicas + 1))
         self.now = 0.0
@@ -26,6 +29,8 @@ class Group:
         self.passes: Link = lambda source, to, message: True
 
     def _make(self, one: int, token: int = 0) -> Replica:
+        self._drawn += 1
+        self.starts[one] = self._drawn if self.numbers else 0
         return Replica(
             one,
             self.stores[one],
@@ -33,6 +38,7 @@ class Group:
             self.settings,
             records=self.disks[one].items(),
             token=token,
+            start=self.starts[one],
             now=self.now,
         )
 
@@ -74,7 +80,7 @@ class Group:
             source, to, message = self.queue.popleft()
             self.sent.append((source, to, message))
             if to in self.replicas and self.passes(source, to, message):
-                self.replicas[to].receive(source, message, self.now)
+                self.replicas[to].receive(source, message, self.now, self.starts[source])
                 self.turn(to)
 
     def run(self, seconds: float) -> None:

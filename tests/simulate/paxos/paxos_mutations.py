@@ -25,12 +25,24 @@ from surecast.simulate.paxos import Mode
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
+def unless(*ignored: Reason) -> Patch:
+    """Some reasons to refuse a replica that comes back are ignored."""
+
+    def objection(told: Life, seen: Seen) -> Objection | None:
+        found = objection_to(told, seen)
+        return None if found is None or found.reason in ignored else found
+
+    return lambda patch: patch.setattr(admission, "objection_to", objection)
+
+
 def promise_not_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "promise", lambda self, ballot: None)
+    unless(*Reason)(patch)  # the others would refuse it
 
 
 def vote_not_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "vote", lambda self, slot, ballot, value: None)
+    unless(*Reason)(patch)
 
 
 def votes_told_before_stored(patch: pytest.MonkeyPatch) -> None:
@@ -38,6 +50,7 @@ def votes_told_before_stored(patch: pytest.MonkeyPatch) -> None:
         (self.to_self.append(message) if to == self.id else self.messages.append((to, message)))
 
     patch.setattr(Node, "send_after", send_after)
+    unless(*Reason)(patch)
 
 
 def quorum_too_small(patch: pytest.MonkeyPatch) -> None:
@@ -92,16 +105,6 @@ def own_clock_decides(patch: pytest.MonkeyPatch) -> None:
         self._reached_s = self.epoch_s
 
     patch.setattr(Clocks, "settle", settle)
-
-
-def unless(*ignored: Reason) -> Patch:
-    """Some reasons to refuse a replica that comes back are ignored."""
-
-    def objection(told: Life, seen: Seen) -> Objection | None:
-        found = objection_to(told, seen)
-        return None if found is None or found.reason in ignored else found
-
-    return lambda patch: patch.setattr(admission, "objection_to", objection)
 
 
 def empty_stores_found_anew(patch: pytest.MonkeyPatch) -> None:

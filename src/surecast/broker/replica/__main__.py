@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from surecast.broker.replica.administer import ask_replace, ask_status
-from surecast.broker.replica.founding import found_replica
+from surecast.broker.replica.founding import found_replica, new_founding, write_founding
 from surecast.broker.replica.group_file import load_group
 from surecast.broker.replica.run import find_handler, run_replica
 from surecast.broker.run_log import BrokerLog
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m surecast.broker.replica", description=__doc__)
     parser.add_argument("--group", type=Path, required=True, help="the group's file")
     parser.add_argument("--id", type=int, help="the number of the replica to run")
-    parser.add_argument("--found", action="store_true", help="make the empty store of a founder, once, before it runs")
+    parser.add_argument("--found", action="store_true", help="found the group in its file; with --id, make that store")
     parser.add_argument("--handler", help="what makes the state machine: package.module:factory")
     parser.add_argument("--status", action="store_true", help="print the status of every replica that answers")
     parser.add_argument("--replace", type=int, metavar="OLD", help="replace a replica by the one named with --by")
@@ -41,8 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
             for status in asyncio.run(ask_status(group)):
                 sys.stdout.write(json.dumps(status) + "\n")
             return 0
-        if given.found and given.id is not None:
-            sys.stdout.write(f"founded: {found_replica(group, given.id)}\n")
+        if given.found:
+            if given.id is None:
+                write_founding(given.group, new_founding())
+            where = given.group if given.id is None else found_replica(group, given.id)
+            sys.stdout.write(f"founded: {where}\n")
             return 0
         if given.id is None or given.handler is None:
             parser.error("--id and --handler are needed to run a replica")

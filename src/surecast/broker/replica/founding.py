@@ -44,7 +44,8 @@ def found_replica(group: GroupSpec, number: int, founding: str | None = None) ->
     """
     founding = founding or group.founding
     if founding is None:
-        raise ConfigurationError(f"the group {group.name} has no founding yet; run surecast cluster found GROUP first")
+        first = group.founding_command(number).partition(" --id")[0]
+        raise ConfigurationError(f"the group {group.name} has no founding yet; first run {first}")
     if group.replica(number).joins:
         raise ConfigurationError(f"replica {number} joins the group {group.name} later: it is started, not founded")
     folder = group.folder(number)
@@ -80,5 +81,5 @@ def check_store(group: GroupSpec, number: int, store: SegmentStore) -> None:
     raise ConfigurationError(
         f"replica {number} of the group {group.name}: there are no data in {store.folder}. If they are lost: "
         f"{group.remedy(number)}. If most replicas have lost theirs, make a new group and restore a backup there. If "
-        f"the group has never run, found it: surecast cluster found GROUP --id {number}"
+        f"the group has never run, found it: {group.founding_command(number)}"
     )

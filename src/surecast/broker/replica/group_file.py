@@ -161,6 +161,10 @@ is with the operating systems of a majority; it survives the end of processes, a
         command = f"python -m surecast.broker.replica --group {self._path or 'GROUP'} --replace {number} --by NEW"
         return f"add a new replica to the group's file, with joins: true, start it, and run: {command}"
 
+    def founding_command(self, number: int) -> str:
+        """Returns what makes the store of a founder."""
+        return f"python -m surecast.broker.replica --group {self._path or 'GROUP'} --found --id {number}"
+
     def replica(self, number: int) -> ReplicaSpec:
         """A replica by its number; ConfigurationError where the file has none."""
         for one in self.replicas:

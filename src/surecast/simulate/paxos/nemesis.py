@@ -172,9 +172,17 @@ class Nemesis:
         if copies and rng.random() < 0.8:
             world.counts["disks set back"] += 1
             host.disk = dict(rng.choice(copies))
+            if rng.random() < 0.5:
+                self._start_alone(host)
         else:
             world.counts["disks wiped"] += 1
             host.disk = {}
+
+    def _start_alone(self, host: Host) -> None:
+        """Starts a machine with an older copy some times where nobody hears it: it counts up to starts that were."""
+        for _ in range(self.world.rng.randint(1, 3)):
+            host.store(host.start(self.world.now, self.world.rng.getrandbits(64) | 1).take())
+            host.crash(0)
 
     def _is_known(self, new: int) -> bool:
         """Whether all members have stored that the change took effect: only then may the next machine be taken away.
