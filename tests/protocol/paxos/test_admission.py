@@ -116,13 +116,13 @@ def test_a_heartbeat_tells_only_what_is_stored(group: Group) -> None:
 
 
 def test_who_finds_another_log_stops(group: Group) -> None:
-    ask(group, 7, 3)
+    ask(group, 7, 20)
     one = group.followers()[0]
     group.restart(one)
     group.run(1.0)
     replica = group.replicas[one]
-    with pytest.raises(HistoryError, match="its log up to instance 1 is another one"):
-        replica.receive(group.leader.id, Admit(group.starts[one], 1, b"another hash 123"), group.now, 0)
+    with pytest.raises(HistoryError, match="its log up to instance 16 is another one"):
+        replica.receive(group.leader.id, Admit(group.starts[one], 16, b"another hash 123"), group.now, 0)
 
 
 def test_every_claim_of_a_run_is_durable(group: Group) -> None:

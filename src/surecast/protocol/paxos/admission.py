@@ -84,7 +84,7 @@ class Admission:
     def on_rejoin(self, sender: int, message: Rejoin) -> None:
         """Admits another replica, once that is durable, or refuses it."""
         node, told = self._node, Life(message.incarnation, message.starts, message.promised, message.voted)
-        objection = objection_to(told, self.seen(sender)) or self._other_log(message.applied, message.hash)
+        objection = objection_to(told, self.seen(sender)) or self._other_log(message.slot, message.hash)
         if objection is not None:
             node.count("replicas refused")
             node.send(sender, Refuse(told.start, *objection))
@@ -96,14 +96,13 @@ class Admission:
             self._admitted_by.discard(sender)  # what it remembers of this replica may be another thing now
             self._guests.add(sender)
             node.send(sender, self._rejoin())
-        machine = node.machine
-        node.send_after(sender, Admit(told.start, machine.applied, machine.hash))
+        node.send_after(sender, Admit(told.start, *self._last_hash()))
 
     def on_admit(self, sender: int, message: Admit) -> None:
         """Counts who admitted this start. HistoryError where the other one has another log."""
         if message.start != self._life.start:
             return
-        objection = self._other_log(message.applied, message.hash)
+        objection = self._other_log(message.slot, message.hash)
         if objection is not None:
             raise self._error(sender, objection)
         self._admitted_by.add(sender)
@@ -114,10 +113,16 @@ class Admission:
         if message.start == self._life.start:
             raise self._error(sender, Objection(Reason(message.reason), message.seen, message.told))
 
-    def _other_log(self, applied: int, running: bytes) -> Objection | None:
+    def _last_hash(self) -> tuple[int, bytes]:
+        """Returns the last checkpoint, and the running hash there."""
+        hashes = self._node.machine.hashes
+        slot = next(reversed(hashes), 0)
+        return slot, hashes.get(slot, bytes(16))
+
+    def _other_log(self, slot: int, running: bytes) -> Objection | None:
         """Compares the running hashes at an instance, where it is known here."""
-        own = self._node.machine.hashes.get(applied)
-        return None if own is None or own == running else Objection(Reason.OTHER_LOG, applied, applied)
+        own = self._node.machine.hashes.get(slot)
+        return None if own is None or own == running else Objection(Reason.OTHER_LOG, slot, slot)
 
     def _error(self, sender: int, objection: Objection) -> HistoryError:
         own = self._node.id
@@ -127,8 +132,8 @@ class Admission:
         )
 
     def _rejoin(self) -> Rejoin:
-        life, machine = self._life, self._node.machine
-        return Rejoin(life.incarnation, life.promised, life.voted, machine.applied, machine.hash, life.starts)
+        life = self._life
+        return Rejoin(life.incarnation, life.promised, life.voted, *self._last_hash(), life.starts)
 
     def _ask(self) -> None:
         self._asked_s = self._node.now

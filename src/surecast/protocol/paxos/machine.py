@@ -33,7 +33,6 @@ _CHECKPOINTS_MAX: Final = 512
 _HEAD: Final = struct.Struct(">QQ16s16sIII")
 _LINK: Final = struct.Struct(">16sIQ")
 _EXPIRE_EVERY: Final = 256
-_HASHES_KEPT: Final = 4096
 
 
 class Machine:
@@ -68,14 +67,12 @@ class Machine:
         self.verified = (0, b"")
         self._effects_of = handler.effects if isinstance(handler, WithEffects) else None
         self._verifies = False
-        self.hashes: dict[int, bytes] = {}  # the running hash at each of the last instances
+        self.hashes: dict[int, bytes] = {}  # the running hash of values at the checkpoints
 
     def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
         """Applies the next value: its segments by origin and number, with the answers where `replica` is the origin."""
         self.applied = slot = self.applied + 1
         self.hash = sha256(_LINK.pack(self.hash, crc32(value), len(value))).digest()[:16]
-        self.hashes[slot] = self.hash
-        self.hashes.pop(slot - _HASHES_KEPT, None)
         context = self.context
         context.slot = slot
         # Whoever proposed may have had a slow clock; the time of the log never goes back.
@@ -104,9 +101,10 @@ class Machine:
         self._checkpoint(slot)
 
     def _checkpoint(self, slot: int) -> None:
-        self.checkpoints[slot] = self.effects
-        if len(self.checkpoints) > _CHECKPOINTS_MAX:
-            del self.checkpoints[next(iter(self.checkpoints))]
+        for table, value in ((self.checkpoints, self.effects), (self.hashes, self.hash)):
+            table[slot] = value
+            if len(table) > _CHECKPOINTS_MAX:
+                del table[next(iter(table))]
 
     def _configure(self, slot: int, command: bytes) -> bytes:
         """Carries out a command of the configuration client."""

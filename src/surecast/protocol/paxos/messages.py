@@ -206,22 +206,22 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """The sender has started: what its store says of it (see `admission`), and the running hash at `applied`."""
+    """The sender has started: what its store says of it (see `admission`), and its running hash at an instance."""
 
     incarnation: int
     promised: int
     voted: int
-    applied: int
+    slot: int
     hash: bytes
     starts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The replica with this start number may take part; the running hash at `applied` of the sender."""
+    """The replica with this start number may take part; the running hash of the sender at an instance."""
 
     start: int
-    applied: int
+    slot: int
     hash: bytes
 
 

@@ -110,6 +110,7 @@ class Replica:
         node.journal.lives(life.incarnation, life.starts)
         self._restore(found)
         self.admission = Admission(node, life, found.seen)
+        self._starts = self.admission.starts  # local alias: it is looked up for every message
         self._check_voting()
         self.election.rest()
         self._handlers: dict[type, Callable[[int, Any], None]] = {
@@ -204,7 +205,7 @@ class Replica:
         """
         node = self.node
         node.now = now
-        if self.admission.starts.get(sender, 0) != start and type(message) not in _INTRODUCTIONS:
+        if self._starts.get(sender, 0) != start and type(message) not in _INTRODUCTIONS:
             node.count("messages of starts that were not admitted")
             return
         node.detector.hear(sender, now)

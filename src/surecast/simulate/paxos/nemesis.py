@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.journal import read_records
 from surecast.protocol.paxos.lives import Life, Seen, objection_to
+from surecast.protocol.paxos.messages import Admit, Refuse, Rejoin
 from surecast.simulate.paxos.host import Host
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Nemesis:
     def __init__(self, world: World):
         self.world = world
         self.left = world.options.replacements
+        self._kinds = [kind for kind in _KINDS if world.options.checked or kind not in (Rejoin, Admit, Refuse)]
         self.replacing: tuple[int, int, int] | None = None
         rng, options = world.rng, world.options
         world.at(rng.expovariate(1 / options.partition_every_s), self._partition)
@@ -72,7 +74,7 @@ class Nemesis:
                 cut = {(one, other) for one in ids for other in ids if one in side and other not in side}
             if rng.random() >= world.options.one_way:
                 cut |= {(other, one) for one, other in cut}
-            world.blocked |= {(*link, kind) for link in cut for kind in _KINDS}
+            world.blocked |= {(*link, kind) for link in cut for kind in self._kinds}
         if rng.random() < world.options.selective:
             self._select(ids)
         if world.options.split and rng.random() < world.options.split:
@@ -85,8 +87,8 @@ class Nemesis:
         pairs = list(combinations(ids, 2))
         for one, other in rng.sample(pairs, rng.randint(1, min(_PAIRS_MAX, len(pairs)))):
             for link in ((one, other), (other, one)):
-                world.blocked -= {(*link, kind) for kind in _KINDS}
-                world.blocked |= {(*link, kind) for kind in _KINDS if rng.random() < 0.5}
+                world.blocked -= {(*link, kind) for kind in self._kinds}
+                world.blocked |= {(*link, kind) for kind in self._kinds if rng.random() < 0.5}
 
     def _split(self, ids: list[int]) -> None:
         """Cuts off a minority with one that leads, which still shares some kinds of messages with some of the others.
@@ -101,8 +103,8 @@ class Nemesis:
         side, rest = (leader, *others[:company]), others[company:]
         leaks = {link for other in rest[: rng.randint(1, 2)] for link in ((leader, other), (other, leader))}
         for link in [link for one in side for other in rest for link in ((one, other), (other, one))]:
-            lost = {(*link, kind) for kind in _KINDS if link not in leaks or rng.random() < 0.5}
-            world.blocked -= {(*link, kind) for kind in _KINDS}
+            lost = {(*link, kind) for kind in self._kinds if link not in leaks or rng.random() < 0.5}
+            world.blocked -= {(*link, kind) for kind in self._kinds}
             world.blocked |= lost
 
     def _hurry(self) -> None:
@@ -144,7 +146,7 @@ class Nemesis:
         known = max(up, key=lambda replica: replica.applied).node.machine.membership
         old, new = rng.choice(known.configurations[-1].ids), max(world.hosts) + 1
         self.replacing = (old, new, 1_000 + new)
-        if rng.random() < world.options.set_back:
+        if world.options.set_back and rng.random() < world.options.set_back:
             self._set_back(world.hosts[old], [world.hosts[one] for one in known.ids() if one != old])
         elif rng.random() < 0.6:  # it is gone already, and its disk with it
             world.hosts[old].is_gone = True

@@ -28,7 +28,8 @@ class GroupOptions:
     that leads and is cut off from a majority. `to_leader`: share of requests that go to a replica that leads; at one
     that forwards, somebody waits. `wrong_clocks_s`: the wall clocks of as many replicas as may fail are off by up to
     this, ahead or behind, and are set to another wrong time about every `clock_every_s`. `set_back`: share of the
-    replaced replicas that come back with an older copy of their disk, or with none.
+    replaced replicas that come back with an older copy of their disk, or with none. `checked`: replicas that start are
+    checked by the others; without it a replica that breaks the protocol is not refused before that shows.
     Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
@@ -70,6 +71,7 @@ class GroupOptions:
     wrong_clocks_s: float = 0.0
     clock_every_s: float = 1e9
     set_back: float = 0.0
+    checked: bool = True
     faults_s: float = 8.0
     heal_s: float = 40.0
 
@@ -181,6 +183,8 @@ def harsher(options: GroupOptions) -> GroupOptions:
         moment_s=0.0,
         selective=0.7,
         split=0.0,
+        set_back=0.0,
+        checked=False,
     )
 
 
@@ -210,6 +214,8 @@ def divided(options: GroupOptions) -> GroupOptions:
         selective=0.0,
         to_leader=1.0,
         split=1.0,
+        set_back=0.0,
+        checked=False,
         faults_s=16.0,
     )
 

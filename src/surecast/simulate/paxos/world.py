@@ -89,7 +89,7 @@ class World:
     def start(self, host: Host) -> None:
         """Starts a machine."""
         try:
-            host.start(self.now, self.rng.getrandbits(64) | 1)
+            host.start(self.now, self.rng.getrandbits(64) | 1 if self.options.checked else 0)
         except ConfigurationError:
             self._refused(host)
             return
