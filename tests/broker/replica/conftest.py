@@ -54,7 +54,7 @@ def run(groups: list[LocalGroup]) -> Callable[[Callable[[], Awaitable[Any]]], An
     def call(main: Callable[[], Awaitable[Any]]) -> Any:
         async def limited() -> Any:
             try:
-                async with asyncio.timeout(40):
+                async with asyncio.timeout(100):
                     return await main()
             finally:
                 for group in groups:

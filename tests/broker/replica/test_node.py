@@ -313,8 +313,9 @@ def test_a_replica_that_lost_its_store_is_not_let_in(local: Local, run: Run) -> 
         await group.nodes.pop(3).stop()
         failed: list[Exception] = []
         lost = await group.start(3, store=MemoryStore(), on_failed=failed.append)
-        while not failed:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while not failed:
+                await asyncio.sleep(0.01)
         assert isinstance(lost.failure, ConfigurationError)
         assert "does not take it back: its start 1 was seen before, and was another one" in str(failed[0])
         assert str(failed[0]).endswith("What to do: put a new replica in its place")

@@ -151,12 +151,12 @@ MUTATIONS = {
     "lost proposals called chosen": Mutation(lost_proposals_called_chosen, "multi", 5, 18, mode="divided"),
     "stamps by the own clock": Mutation(own_clock_decides, "multi", 3, 1, "time: the stamp", "plain"),
     "fast stamps by the own clock": Mutation(own_clock_decides, "fast", 5, 4, "time: the stamp", "plain"),
-    "an earlier start is admitted": Mutation(unless(Reason.EARLIER_START), "multi", 3, 0, mode="forgetful"),
-    "another start is admitted": Mutation(unless(Reason.OTHER_START), "multi", 3, 0, mode="forgetful"),
+    "an earlier start is admitted": Mutation(unless(Reason.EARLIER_START), "multi", 3, 2, mode="forgetful"),
+    "another start is admitted": Mutation(unless(Reason.OTHER_START), "multi", 3, 74, mode="forgetful"),
     "another past is admitted": Mutation(unless(Reason.OTHER_PAST), "multi", 3, 0, mode="forgetful"),
     "lost promises and votes are admitted": Mutation(
-        unless(Reason.LOST_PROMISE, Reason.LOST_VOTE), "multi", 3, 0, mode="forgetful"
+        unless(Reason.LOST_PROMISE, Reason.LOST_VOTE), "multi", 3, 2, mode="forgetful"
     ),
-    "empty stores found anew": Mutation(empty_stores_found_anew, "multi", 3, 0, mode="forgetful"),
-    "nobody waits for admission": Mutation(nobody_waits_for_admission, "multi", 3, 0, mode="forgetful"),
+    "empty stores found anew": Mutation(empty_stores_found_anew, "multi", 3, 2, mode="forgetful"),
+    "nobody waits for admission": Mutation(nobody_waits_for_admission, "multi", 3, 5, mode="forgetful"),
 }

@@ -174,7 +174,7 @@ class Nemesis:
         if copies and rng.random() < 0.8:
             world.counts["disks set back"] += 1
             host.disk = dict(rng.choice(copies))
-            if rng.random() < 0.5:
+            if rng.random() < 0.5 and host.disk:
                 self._start_alone(host)
         else:
             world.counts["disks wiped"] += 1
