@@ -164,6 +164,16 @@ def _running_s(pids: list[int]) -> float:
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids) / 1e9
 
 
+def _settle(pids: list[int], longest_s: float = 20.0) -> None:
+    """Waits until the broker is done with what the attack before it left in the network."""
+    ends = time.monotonic() + longest_s
+    while time.monotonic() < ends:
+        busy = _running_s(pids)
+        time.sleep(0.5)
+        if _running_s(pids) - busy < 0.05 * len(pids):
+            return
+
+
 def _memory(pids: list[int]) -> int:
     """The memory of the largest process."""
     page = os.sysconf("SC_PAGE_SIZE")
@@ -265,6 +275,7 @@ def run(arguments: argparse.Namespace) -> int:
             for name in names:
                 if (name in NEEDS_WEB and not broker.websocket_port) or (name in NEEDS_HTTP and not broker.http_port):
                     continue
+                _settle(broker.pids)
                 outcomes.append(asyncio.run(attack(broker, name, arguments.seconds, arguments)))
                 if not arguments.json:
                     print(outcomes[-1].row(), flush=True)

@@ -1,0 +1,35 @@
+"""The tool that attacks a real broker: its verdict is good for this broker, and bad for one without a repair."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "fault_hostile_costs.py"
+
+
+def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+    ended = subprocess.run(
+        [sys.executable, str(TOOL), "--json", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.stdout, ended.stderr
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def test_attacks_cost_others_nothing() -> None:
+    code, answer = run("--seconds", "1", "--attacks", "properties,silent-http,unfinished", "--busy", "2")
+    assert code == 0, answer
+    assert [one["attack"] for one in answer["attacks"]] == ["properties", "silent-http", "unfinished"]
+    assert all(one["round_trips"] for one in answer["attacks"])
+
+
+@pytest.mark.long
+def test_a_broker_that_reads_properties_in_quadratic_time_is_noticed() -> None:
+    code, answer = run("--seconds", "5", "--attacks", "properties", "--mutation", "quadratic-properties")
+    assert code == 1
+    assert answer["attacks"][0]["failures"]
