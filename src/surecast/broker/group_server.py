@@ -159,8 +159,8 @@ class GroupServer(Shell):
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
-        if self._rest and connection in self._channels:
-            self._take_rest(self._channels[connection])
+        if self._is_leaving(connection, reason):
+            return
         if self._stalled and connection in self._channels:
             self._stalled.discard(self._channels[connection])
         self._decoder_of(connection).release()

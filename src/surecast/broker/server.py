@@ -115,8 +115,8 @@ class Server(Shell):
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""
-        if self._rest and connection in self._channels:
-            self._take_rest(self._channels[connection])
+        if self._is_leaving(connection, reason):
+            return
         if self._stalled and connection in self._channels:
             self._stalled.discard(self._channels[connection])
         connection.decoder.release()

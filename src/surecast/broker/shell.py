@@ -90,6 +90,7 @@ class Shell(ABC):
         self._channels: dict[Connection, Channel] = {}
         self._held: dict[Connection, asyncio.TimerHandle] = {}
         self._rest: dict[Channel, bytearray] = {}
+        self._leaving: dict[Channel, str] = {}
         self._stalled: set[Channel] = set()
         self._small_bytes = _SMALL_BYTES
         self.alarms: dict[str, str] = {}
@@ -257,12 +258,16 @@ class Shell(ABC):
             return
         piece = bytes(rest[: channel.piece_bytes])
         del rest[: channel.piece_bytes]
-        if not rest or channel.connection.is_closed():
-            del self._rest[channel]
-            self._read_on(channel)
-        else:
+        if rest and not channel.connection.is_closed() and not self._stopped:
             self.loop.call_soon(self._next_piece, channel)
+            self._receive_timed(channel, piece)
+            return
+        del self._rest[channel]
+        self._read_on(channel)
         self._receive_timed(channel, piece)
+        if channel in self._leaving:
+            self._channels[channel.connection] = channel
+            self.lost(channel.connection, self._leaving.pop(channel))
 
     def _receive_timed(self, channel: Channel, piece: bytes) -> None:
         """Handles a piece, and makes the next one as long as fits into a turn."""
@@ -309,11 +314,14 @@ class Shell(ABC):
     def _excuse(self, connection: Connection) -> None:
         """Nothing can be heard of a client that is not read."""
 
-    def _take_rest(self, channel: Channel) -> None:
-        """Handles what is left of a client that is gone."""
-        rest = self._rest.pop(channel, None)
-        if rest:
-            self._receive(channel.connection, bytes(rest))
+    def _is_leaving(self, connection: Connection, reason: str) -> bool:
+        """Whether a client that is gone has left something to handle: it is lost when that is done."""
+        channel = self._channels.get(connection) if self._rest else None
+        if channel is None or channel not in self._rest:
+            return False
+        self._leaving[channel] = reason
+        del self._channels[connection]  # nothing can be sent to it
+        return True
 
     def _read_on(self, channel: Channel) -> None:
         """Reads a client again, unless there is another reason not to."""
