@@ -22,7 +22,7 @@ __all__ = ["AckRun", "Pattern", "PublishRun", "find_acks", "find_publishes", "pa
 _ALIKE_MAX: Final = 64
 _COUNTS_MAX: Final = 4  # clients send bursts of few sizes, and each takes memory
 _KNOWN_BYTES_MAX: Final = 512  # longer topics are not worth the memory
-_WINDOW: Final = 64  # looked at first, then four times as many: what is looked at in vain stays in proportion
+_WINDOW: Final = 128  # so many packets are looked at first
 _ID_AT_MAX: Final = 65_535  # two bytes say where identifiers are, where a run is told to others
 
 
@@ -226,12 +226,29 @@ def find_publishes(
     `id_at` and `payload_at` count from `start`. A packet with anything special about it ends the run before it.
     """
     prefix = data[start : start + id_at]
-    last = len(data) - length
+    last = min(len(data) - length, start + _WINDOW * length)
+    end = start + length
+    while end <= last and data.startswith(prefix, end):
+        end += length
+    count = (end - start) // length
+    if count < 2:
+        return None
     has_id = flags[0] > 0
     # MQTT 5: like the first one, all must say that there are no properties.
     none_at = payload_at - 1 if payload_at > id_at + 2 * has_id else 0
-    count, window = 1, _WINDOW
+    count = _sound_packets(data, start, end, length, none_at, id_at if has_id else 0)
+    if count > _WINDOW:
+        count = _count_more(data, start, count, length, none_at, id_at, has_id)
+    elif count < 2:
+        return None
+    return PublishRun(topic, flags, count, length, id_at, payload_at, data[start : start + count * length])
+
+
+def _count_more(data: bytes, start: int, count: int, length: int, none_at: int, id_at: int, has_id: bool) -> int:
+    """Counts on in a long run; ever more packets are looked at, so that those looked at in vain stay in proportion."""
+    prefix, last = data[start : start + id_at], len(data) - length
     while True:
+        window = 4 * count
         begin = end = start + count * length
         stop = min(last, begin + (window - 1) * length)
         while end <= stop and data.startswith(prefix, end):
@@ -239,11 +256,7 @@ def find_publishes(
         sound = _sound_packets(data, begin, end, length, none_at, id_at if has_id else 0)
         count += sound
         if sound < window:
-            break
-        window *= 4
-    if count < 2:
-        return None
-    return PublishRun(topic, flags, count, length, id_at, payload_at, data[start : start + count * length])
+            return count
 
 
 def _sound_packets(data: bytes, begin: int, end: int, length: int, none_at: int, id_at: int) -> int:
@@ -270,17 +283,13 @@ def find_acks(data: bytes, start: int) -> AckRun | None:
         # Many clients acknowledge each message as it comes.
         identifier = data[start + 2] << 8 | data[start + 3] if count and data[start + 1] == 2 else 0
         return AckRun((identifier,)) if identifier else None
-    ids: tuple[int, ...] = ()
-    window = _WINDOW
-    while count:
-        looked = min(count, window)
-        found = _ack_ids(data, start, start + 4 * looked)
-        ids = ids + found if ids else found
-        if len(found) < looked:
-            break
-        start += 4 * looked
-        count -= looked
-        window = 4 * len(ids)  # so that all of them together are copied as often as one window is
+    looked = min(count, _WINDOW)
+    ids = _ack_ids(data, start, start + 4 * looked)
+    while len(ids) == looked < count:
+        # Ever more are looked at, so that what is looked at in vain, or copied, stays in proportion.
+        more = min(count - looked, 4 * looked)
+        ids += _ack_ids(data, start + 4 * looked, start + 4 * (looked + more))
+        looked += more
     return AckRun(ids) if ids else None
 
 
