@@ -170,7 +170,7 @@ def predict_system(
         reports.append(predict_coding(failing, coded or None))
         failing = failing if schemes or _fails(failing) else None
     if failing is not None:
-        reports.append(predict_reliability(failing, schemes))
+        reports.append(predict_reliability(failing, schemes, load=system))
     if dropping is not None:
         reports.append(_apart(predict_dropping(dropping, policies, quantiles=QUANTILES), bool(reports)))
     if system.class_workload is not None:

@@ -58,6 +58,7 @@ class ReportBuilder:
         self._pending: list[tuple[int, int, int, int, int, int, float, float, float, int]] = []
         self._chunks: list[_Chunk] = []
         self._last_names: tuple[tuple[str, ...], Codes] | None = None
+        self._is_partial = False
 
     def note(self, text: str) -> None:
         """Adds an assumption that was made; the same one is kept once."""
@@ -66,6 +67,18 @@ class ReportBuilder:
     def warn(self, text: str) -> None:
         """Adds something the reader should worry about; the same one is kept once."""
         self._warnings[text] = None
+
+    def leave_out(self, text: str) -> None:
+        """Warns of a part of the scenario that no figure counts; then none of the figures added here is exact.
+
+        >>> builder = ReportBuilder("star", "predicted")
+        >>> builder.add("system", "", "message_rate_per_s", 120.0, how="exact")
+        >>> builder.leave_out("not modelled: loss on links")
+        >>> builder.build().figure("message_rate_per_s").how
+        'approximation'
+        """
+        self.warn(text)
+        self._is_partial = True
 
     def add(
         self,
@@ -182,10 +195,11 @@ between 0 and 1
         self._flush()
         empty: _Chunk = (tuple(np.empty(0, np.int32) for _ in TEXT), *(np.empty(0),) * 3, np.empty(0, np.int64))
         chunks = [empty, *self._chunks]
-        texts = (
-            Words(np.concatenate([chunk[0][i] for chunk in chunks]), tuple(self._codes[column]))
-            for i, column in enumerate(TEXT)
-        )
+        coded = [np.concatenate([chunk[0][i] for chunk in chunks]) for i in range(len(TEXT))]
+        if self._is_partial and "exact" in self._codes["how"]:
+            how = TEXT.index("how")
+            coded[how][coded[how] == self._codes["how"]["exact"]] = self._code("how", "approximation")
+        texts = (Words(codes, tuple(self._codes[column])) for codes, column in zip(coded, TEXT, strict=True))
         value, low, high = (np.concatenate([chunk[i] for chunk in chunks]) for i in (1, 2, 3))
         columns = Columns.assemble(texts, value, low, high, np.concatenate([chunk[4] for chunk in chunks]))
         check_unique(columns)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from surecast.scenario.system import Overlay, System
 
-__all__ = ["Flows", "Route", "flows_of", "left_out"]
+__all__ = ["Flows", "Route", "flows_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +81,6 @@ def flows_of(system: System) -> Flows:
         route_of_flow,
         np.array(columns[4], dtype=np.float64),
     )
-
-
-def left_out(system: System) -> list[str]:
-    """What a scenario asks of its delivery that events flowing whole along routes do not show, in sentences."""
-    delivery = system.delivery
-    found = []
-    if delivery.replication.replicas > 1:
-        found.append(
-            f"replication is left out: each broker fails like one of its {delivery.replication.replicas} replicas"
-        )
-    if delivery.coding is not None:
-        found.append("network coding and gossip are left out: events travel whole")
-    if delivery.dropping.policy != "none" and any(s.connectivity is not None for s in system.subscribers):
-        found.append(f"{delivery.dropping.policy} dropping is left out: nothing is dropped on purpose")
-    return found
 
 
 class _RouteFinder:

@@ -95,7 +95,13 @@ class PlacementReliability:
         found = answers(model, (scheme,), delays, connections, bare)[0]
         for publisher, value in zip(model.flows.publisher.tolist(), found.reliability.tolist(), strict=True):
             # The links of the publisher and of the subscriber to their home brokers must be up as well.
-            self._known[paths[publisher]] = model.client_up**2 * value
+            on_time = self._latency_s(paths[publisher]) <= self._deadline_s
+            self._known[paths[publisher]] = model.client_up**2 * value if on_time else 0.0
+
+    def _latency_s(self, path: Path) -> float:
+        """What the links of a path take, where nothing fails."""
+        links, number = self._system.overlay.links, self._problem.pair_number
+        return math.fsum(links[int(number[min(a, b), max(a, b)])].latency_s for a, b in pairwise(path))
 
 
 def _connected(probability: Array) -> PairConnections:

@@ -26,6 +26,7 @@ from surecast.predict.capacity.model import ALGORITHMS, CapacityModel, Flows, Lo
 from surecast.predict.capacity.sojourn import Cubes, paths_of, service_cubes, sojourns_of
 from surecast.predict.capacity.statistics import FilterStatistics
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.system import ClassWorkload, System
 
 __all__ = ["predict_capacity"]
@@ -207,10 +208,5 @@ def _add_assumptions(
         builder.note(
             f"both directions of a physical link have {ways}; the routers at both ends of a path are passed too"
         )
-    links = system.overlay.links
-    if any(np.isfinite(link.capacity_per_s) for link in links):
-        builder.warn("the capacity of overlay links is for maximum-flow paths and does not delay messages here")
-    failing = [part.name for part in system.overlay.brokers if part.failures is not None]
-    failing += [link.name for link in links if link.failures is not None or link.loss > 0]
-    if failing:
-        builder.warn(f"the capacity model takes every component as up and lossless, {failing[0]} among them")
+    for sentence in left_out(system, "the capacity model"):
+        builder.leave_out(sentence)

@@ -17,6 +17,7 @@ from surecast.predict.coding.network import Audience, Channel, audiences_of
 from surecast.predict.coding.schemes import Alternative, Forecaster, alternatives, coding_of
 from surecast.predict.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.system import Overlay, System
 
 __all__ = ["message_bytes", "messages_minimum", "predict_coding"]
@@ -241,9 +242,8 @@ def _add_notes(builder: ReportBuilder, system: System, forecaster: Forecaster) -
             f"{VIEW_SIZE} peers each time; a run has the same views throughout, so that its delays differ from the "
             "mean by some percent, one way or the other"
         )
-    failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
-    if any(law is not None for law in failures):
-        builder.warn("coded delivery: failures of brokers and links are left out")
+    for sentence in left_out(system, "the model of coded delivery"):
+        builder.leave_out(sentence)
 
 
 def _mean(weights: Array, values: Sequence[float]) -> float:

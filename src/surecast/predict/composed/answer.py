@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.composed.laws import EventDelay, Passage, mixture_quantile_s
+from surecast.predict.composed.laws import EventDelay, mixture_quantile_s
 from surecast.predict.composed.model import ComposedModel, Outlook
 from surecast.predict.composed.notes import add_assumptions
 from surecast.predict.composed.parts import (
@@ -24,6 +24,7 @@ from surecast.predict.composed.parts import (
 )
 from surecast.predict.dropping.choose import POLICIES
 from surecast.predict.overload import refuse_overloaded_events
+from surecast.predict.passages import Passage
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import Subscriber, System

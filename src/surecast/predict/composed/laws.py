@@ -16,62 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
-from scipy.special import gammainc, gammaincinv
 
-from surecast.predict.capacity.sojourn import Gammas
 from surecast.predict.dropping.laws import ExponentialSum, ResponseLaw, TransformLaw
 from surecast.predict.dropping.queue import after
+from surecast.predict.passages import Passage
 
-__all__ = ["EventDelay", "Passage", "Waits", "interrupted", "mixture_quantile_s"]
+__all__ = ["EventDelay", "Waits", "interrupted", "mixture_quantile_s"]
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-_POINTS = 24
-"""The time in the queues on the way is taken at so many points where it is added to another one."""
 _TABLE = 400
 """Points at which a response time is tabulated where it is needed often."""
 _LEFT_OUT = 1e-9
-
-
-@dataclass(frozen=True)
-class Passage:
-    """Time in the queues on a way: a constant, and what varies by its mean and variance."""
-
-    shift_s: float = 0.0
-    mean_s: float = 0.0
-    variance_s2: float = 0.0
-
-    @property
-    def total_s(self) -> float:
-        return self.shift_s + self.mean_s
-
-    @property
-    def is_exponential(self) -> bool:
-        return self.shift_s == 0.0 and math.isclose(self.variance_s2, self.mean_s**2, rel_tol=1e-9)
-
-    def then(self, other: Passage) -> Passage:
-        """Two passages one after the other, independent of each other.
-
-        >>> Passage(1.0, 2.0, 4.0).then(Passage(0.0, 1.0, 1.0))
-        Passage(shift_s=1.0, mean_s=3.0, variance_s2=5.0)
-        """
-        return Passage(self.shift_s + other.shift_s, self.mean_s + other.mean_s, self.variance_s2 + other.variance_s2)
-
-    def within(self, times_s: Array) -> Array:
-        """P[it takes at most each of the times]."""
-        law = Gammas(np.array([self.shift_s]), np.array([self.mean_s]), np.array([self.variance_s2]))
-        return np.asarray(law.below(times_s)[0], dtype=np.float64)
-
-    @cached_property
-    def points_s(self) -> Array:
-        """Equally likely times with the same mean: that of each of as many equal parts of the distribution."""
-        if self.variance_s2 <= 0.0:
-            return np.array([self.total_s])
-        shape, scale = self.mean_s**2 / self.variance_s2, self.variance_s2 / self.mean_s
-        edges = gammaincinv(shape, np.linspace(0.0, 1.0, _POINTS + 1))
-        parts = np.diff(gammainc(shape + 1.0, edges)) * _POINTS
-        return np.asarray(self.shift_s + shape * scale * parts, dtype=np.float64)
 
 
 @dataclass(frozen=True)

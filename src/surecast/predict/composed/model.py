@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import SaturationError
-from surecast.predict.composed.laws import Passage, Waits, interrupted
+from surecast.predict.composed.laws import Waits, interrupted
 from surecast.predict.dropping.choose import Outcome, choose, through_input
 from surecast.predict.dropping.laws import ExponentialSum, ResponseLaw
 from surecast.predict.dropping.paths import BrokerInput, Outlet, broker_inputs, outlets_of
 from surecast.predict.dropping.queue import OnOffQueue
+from surecast.predict.passages import Passage, group_passages, queue_passages
 from surecast.predict.reliability.model import DeliveryModel, delivery_model
 from surecast.predict.reliability.schemes import SchemeAnswer, answers
 from surecast.predict.replication.performance import GroupPerformance, predict_open
@@ -23,7 +24,7 @@ from surecast.scenario.flows import Route
 from surecast.scenario.group import group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.saturation import broker_rates_per_s
-from surecast.scenario.system import Broker, Subscriber, System
+from surecast.scenario.system import Subscriber, System
 
 __all__ = ["ComposedModel", "Outlook"]
 
@@ -129,12 +130,8 @@ class ComposedModel:
         if not self.waits:
             return [Passage()] * len(self.system.overlay.brokers)
         if self.groups is not None:
-            brokers = self.system.overlay.brokers
-            return [_ordering(found, broker) for found, broker in zip(self.groups, brokers, strict=True)]
-        return [
-            _queue(self.system, i, given.rate_per_s, given.utilisation, given.delay_mean_s)
-            for i, given in enumerate(self.inputs)
-        ]
+            return group_passages(self.system, self.groups)
+        return queue_passages(self.system, self.inputs)
 
     @cached_property
     def route_passages(self) -> list[Passage]:
@@ -261,37 +258,3 @@ class ComposedModel:
         brokers = [float(parts.broker_up[b]) for b in set(other.brokers) - set(own.brokers)]
         links = [float(parts.link_up[k]) for k in set(other.links) - set(own.links)]
         return math.prod(brokers) * math.prod(links)
-
-
-def _queue(system: System, broker: int, rate_per_s: float, load: float, mean_s: float) -> Passage:
-    service = system.overlay.brokers[broker].notification_service
-    if service is None:
-        return Passage()
-    first, second, third = service.moments()
-    waiting = mean_s - first
-    # Takács: E[W²] = 2 E[W]² + rate E[S³] / (3 (1 - U))
-    variance = waiting**2 + rate_per_s * third / (3.0 * (1.0 - load)) + second - first**2
-    return Passage(0.0, mean_s, max(variance, 0.0))
-
-
-def _ordering(found: GroupPerformance, broker: Broker) -> Passage:
-    """The time to an acknowledgement: what is constant in it, and the rest by mean and variance.
-
-    The law of the group has constant service times. Where they vary, an event waits if it finds the leader or its
-    followers carrying out another one, and then for a time that is taken as exponential, with the mean of the group.
-    """
-    law, service = found.acknowledged, broker.notification_service
-    if law is None:
-        return Passage(found.acknowledged_mean_s)
-    least = float(law.base.min())
-    above = law.base - least
-    mean = float(law.weight @ (above + law.width / 2.0))
-    if service is not None and service.squared_cv > 0.0 and found.throughput_per_s > 0.0:
-        idle = 1.0 - found.throughput_per_s * service.mean_s
-        waits = 1.0 - idle**2 if found.follower_cpu_s > 0.0 else 1.0 - idle
-        spread = 2.0 * mean**2 / waits - mean**2 + service.squared_cv * service.mean_s**2
-        return Passage(least - service.mean_s, mean + service.mean_s, spread)
-    variance = float(law.weight @ (above**2 + above * law.width + law.width**2 / 3.0)) - mean**2
-    if variance <= 1e-12 * mean**2 or mean <= 0.0:
-        return Passage(least + mean)
-    return Passage(least, mean, variance)

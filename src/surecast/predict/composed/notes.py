@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from surecast.predict.composed.model import ComposedModel
 from surecast.report import ReportBuilder
+from surecast.scenario.coverage import left_out
 
 __all__ = ["add_assumptions"]
 
@@ -29,10 +30,8 @@ def add_assumptions(builder: ReportBuilder, model: ComposedModel, parts: Sequenc
     if model.delivery.components.simplified:
         names = ", ".join(model.delivery.components.simplified)
         builder.warn(f"groups with many states have up and down times with the same moments instead: {names}")
-    if any(link.loss > 0 for link in system.overlay.links):
-        builder.warn("composed: the loss of messages on links that are up is left out")
-    if any(link.capacity_per_s < float("inf") for link in system.overlay.links):
-        builder.warn("composed: queues at links are left out; links take their latency")
+    for sentence in left_out(system, "the composed model"):
+        builder.leave_out(sentence)
 
 
 _INDEPENDENCE = (

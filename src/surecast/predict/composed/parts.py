@@ -49,7 +49,7 @@ def parts_of(system: System) -> tuple[str, ...]:
         "path failure": system.client_failures is not None
         or any(broker.failures is not None for broker in overlay.brokers)
         or any(link.failures is not None for link in overlay.links),
-        "queueing": any(broker.notification_service is not None for broker in overlay.brokers),
+        "queueing": _transmits(system) or any(broker.notification_service is not None for broker in overlay.brokers),
         "replication": is_replicated(system),
         "dropping": any(s.connectivity is not None and system.publishers_of(s) for s in system.subscribers),
     }
@@ -59,8 +59,9 @@ def parts_of(system: System) -> tuple[str, ...]:
 def composes(system: System) -> bool:
     """Whether a system needs several models at once, and is one that they can be composed for.
 
-    Events have topics and travel whole, along their topic's tree. A single broker whose subscribers stay connected has
-    no paths and no queues but its own, which the model of its group is about.
+    Events have topics and travel whole, along their topic's tree. Queues where nothing fails are all there is to know.
+    A group alone, whose subscribers stay connected, has no paths and no queues but its own, which the model of groups
+    is about.
     """
     found = set(parts_of(system))
     if system.class_workload is not None or system.delivery.coding is not None:
@@ -69,9 +70,19 @@ def composes(system: System) -> bool:
         return False
     if system.delivery.fault_tolerance.scheme not in COMPOSED_SCHEMES:
         return False
+    if _transmits(system):
+        return True
+    if "queueing" in found and not found & {"path failure", "replication", "dropping"}:
+        return True
     if len(system.overlay.brokers) == 1 and "dropping" not in found:
         return False
     return any(pair <= found for pair in _TOGETHER)
+
+
+def _transmits(system: System) -> bool:
+    """Whether transmission takes time to a subscriber that is always connected."""
+    steady = (s for s in system.subscribers if s.connectivity is None and s.service is not None)
+    return any(system.publishers_of(subscriber) for subscriber in steady)
 
 
 def without_failures(system: System) -> System:

@@ -11,7 +11,7 @@ from surecast.predict.dropping.paths import BrokerInput, Outlet, outlets_of
 from surecast.predict.dropping.queue import after
 from surecast.predict.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.flows import left_out
+from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import System
 
@@ -223,12 +223,5 @@ def _add_assumptions(builder: ReportBuilder, system: System, policies: Sequence[
             "optimal: where periods are not exponential, the better of a threshold and a join probability; there may "
             "be better policies"
         )
-    # A group answers like one broker that is up: its failures are not in this model, and the next warning says so.
-    known = (f"{system.delivery.dropping.policy} dropping is left out", "replication is left out")
-    sentences = [sentence for sentence in left_out(system) if not sentence.startswith(known)]
-    for sentence in sentences:
-        builder.warn(sentence)
-    failing = [part.name for part in system.overlay.brokers if part.failures is not None]
-    failing += [link.name for link in system.overlay.links if link.failures is not None or link.loss > 0]
-    if failing:
-        builder.warn(f"the dropping models take every component as up and lossless, {failing[0]} among them")
+    for sentence in left_out(system, "the dropping model"):
+        builder.leave_out(sentence)

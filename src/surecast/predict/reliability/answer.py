@@ -17,7 +17,7 @@ from surecast.predict.reliability.pairs import Connection, PairConnections, conn
 from surecast.predict.reliability.price import DUPLICATE, Price, price_of
 from surecast.predict.reliability.schemes import SCHEMES, SchemeAnswer, Term, answers
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.flows import left_out
+from surecast.scenario.coverage import has_part, left_out
 from surecast.scenario.system import System
 
 __all__ = ["predict_reliability"]
@@ -28,6 +28,8 @@ Delays = Literal["arrived", "all"]
 
 _CERTAIN = ("home down", "path down")
 """Reasons of loss whose shares are exact under every scheme."""
+_TIMES = ("link capacity", "physical queues", "transmission", "matching", "connectivity", "coding")
+"""What takes time and is left out of the delays."""
 
 
 def predict_reliability(
@@ -73,7 +75,7 @@ def predict_reliability(
     """
     chosen = _checked(SCHEMES if schemes is None else tuple(schemes), quantiles, delays)
     refuse_overloaded_events(system if load is None else load)
-    model = delivery_model(system, ideal=ideal)
+    model = delivery_model(system, ideal=ideal, timed=True, load=load)
     builder = ReportBuilder(
         system.name,
         "predicted",
@@ -84,7 +86,7 @@ def predict_reliability(
     spread = model.spread
     tails, means, connections, bare = np.zeros(0), np.zeros(0), None, None
     if any(scheme.endswith("buffering") for scheme in chosen):
-        tails, means = model.delays(spread.path, spread.deadline_s[spread.stream])
+        tails, means = model.delays(spread.path, model.spread_patience_s)
     if any(scheme.startswith("bypass") for scheme in chosen):
         connections = _flow_connections(model, connection, samples)
     if connections is not None and "bypass-buffering" in chosen:
@@ -94,10 +96,10 @@ def predict_reliability(
     found = answers(model, chosen, (tails, means), connections, bare)
     connected = None if connections is None else connections.value
     names = tuple(s.name for s in system.subscribers)
-    for answer in found:
+    for answer in (_timed(model, answer) for answer in found):
         _add_reliability(builder, model, answer, names)
         if answer.late is None:
-            _add_no_delay(builder, model, answer, names)
+            _add_passing(builder, model, answer, names)
         else:
             _add_delays(builder, model, answer, answer.late, names, delays, quantiles)
         _add_price(builder, answer.scheme, price_of(model, answer.scheme, connected, tails))
@@ -105,17 +107,18 @@ def predict_reliability(
             builder.note(note)
     if connections is not None and connections.bound is not None and "bypass" in chosen:
         _add_bound(builder, model, connections.bound, names)
-    _add_assumptions(builder, model)
+    _add_assumptions(builder, model, chosen)
     return builder.build()
 
 
 def _add_bound(builder: ReportBuilder, model: DeliveryModel, bound: Array, names: tuple[str, ...]) -> None:
     """The paper's bound (reliability Eq. 12), beside probabilities that were sampled."""
-    by_flow = model.client_up**2 * np.minimum(bound, model.home_up)
+    by_flow = model.client_up**2 * np.minimum(bound, model.home_up) * model.in_time
     values = model.flows.per_subscriber(model.flows.weighted(by_flow))
-    _add_many(builder, names, "reliability", values, "lower_bound", "bypass (bound)")
+    how = "lower_bound" if _takes_no_time(model) else "approximation"
+    _add_many(builder, names, "reliability", values, how, "bypass (bound)")
     mean = float(np.nanmean(values))
-    builder.add("system", "", "reliability", mean, how="lower_bound", variant="bypass (bound)")
+    builder.add("system", "", "reliability", mean, how=how, variant="bypass (bound)")
 
 
 def _checked(schemes: tuple[str, ...], quantiles: Sequence[float], delays: str) -> tuple[str, ...]:
@@ -170,6 +173,28 @@ def _add_many(
     )
 
 
+def _takes_no_time(model: DeliveryModel) -> bool:
+    return model.times is None or model.times.is_zero
+
+
+def _timed(model: DeliveryModel, answer: SchemeAnswer) -> SchemeAnswer:
+    """The answer with the time that brokers and links take: who is late by that alone is late, not lost."""
+    times = model.times
+    if times is None or times.is_zero:
+        return answer
+    fails = any(part is not None for part in (*model.components.brokers, *model.components.links))
+    is_certain = times.is_constant and (not fails or answer.scheme in ("none", "periodic-subscription"))
+    low, high = (None if end is None else end * model.in_time for end in (answer.low, answer.high))
+    return replace(
+        answer,
+        reliability=answer.reliability * model.in_time,
+        behind=answer.reliability * (1.0 - model.in_time),
+        how=answer.how if is_certain else "approximation",
+        low=low,
+        high=high,
+    )
+
+
 def _add_reliability(
     builder: ReportBuilder, model: DeliveryModel, answer: SchemeAnswer, names: tuple[str, ...]
 ) -> None:
@@ -191,8 +216,14 @@ def _add_reliability(
         builder.add("system", "", metric, mean, how=answer.how, variant=scheme, low=means[0], high=means[1])
     opposite = {"lower_bound": "upper_bound"}.get(answer.how, answer.how)
     dropped = {reason: client_up * lost for reason, lost in answer.dropped.items()}
+    arrived = answer.reliability
+    if answer.behind is not None:
+        arrived = arrived + answer.behind
+        shares = spread(client_up**2 * answer.behind)
+        _add_many(builder, names, "share_late", shares, answer.how, scheme)
+        builder.add("system", "", "share_late", float(np.mean(shares[known])), how=answer.how, variant=scheme)
     if client_up < 1:
-        dropped["client link down"] = (1.0 - client_up) * (1.0 + client_up * answer.reliability)
+        dropped["client link down"] = (1.0 - client_up) * (1.0 + client_up * arrived)
     for reason, lost in dropped.items():
         shares, how = spread(lost), "exact" if reason in _CERTAIN else opposite
         _add_many(builder, names, "share_dropped", shares, how, scheme, reason)
@@ -208,13 +239,28 @@ def _add_reliability(
         builder.add("system", "", "targets_met_share", met, how=answer.how, variant=scheme)
 
 
-def _add_no_delay(builder: ReportBuilder, model: DeliveryModel, answer: SchemeAnswer, names: tuple[str, ...]) -> None:
-    """What is not stored arrives at once, or never."""
-    arrives = model.flows.per_subscriber(model.flows.weighted(answer.reliability))
-    delay = np.where(arrives > 0, 0.0, np.nan)
-    _add_many(builder, names, "delay_mean_s", delay, "exact", answer.scheme)
-    if (arrives > 0).any():
-        builder.add("system", "", "delay_mean_s", 0.0, how="exact", variant=answer.scheme)
+def _add_passing(builder: ReportBuilder, model: DeliveryModel, answer: SchemeAnswer, names: tuple[str, ...]) -> None:
+    """The delay of what is not stored: it arrives after the time on brokers and links, or never.
+
+    Where that is none because the model leaves out what takes time, there is no figure.
+    """
+    delivered = answer.reliability if answer.behind is None else answer.reliability + answer.behind
+    if _takes_no_time(model) and _leaves_out_time(model):
+        return
+    total_s = np.zeros_like(delivered) if model.times is None else model.times.total_s[model.flows.route]
+    arrives, sums = model.flows.weighted(delivered), model.flows.weighted(delivered * total_s)
+    by_interest = np.divide(sums, arrives, out=np.full(len(arrives), np.nan), where=arrives > 0)
+    delay = model.flows.per_subscriber(by_interest)
+    constant = model.times is None or model.times.is_constant
+    how = "exact" if constant and not (answer.scheme == "bypass" and total_s.any()) else "approximation"
+    _add_many(builder, names, "delay_mean_s", delay, how, answer.scheme)
+    if not np.isnan(delay).all():
+        builder.add("system", "", "delay_mean_s", float(np.nanmean(delay)), how=how, variant=answer.scheme)
+
+
+def _leaves_out_time(model: DeliveryModel) -> bool:
+    """Whether something that takes time is left out of the delays."""
+    return any(has_part(model.system, part) for part in _TIMES)
 
 
 def _add_delays(
@@ -228,7 +274,7 @@ def _add_delays(
 ) -> None:
     flows, scheme = model.flows, answer.scheme
     table = model.table if len(late) == 1 else model.bypass_routes[0]
-    limit = model.full_periods(model.flow_deadline_s)
+    limit = model.full_periods(model.flow_patience_s)
     if delays == "all":
         limit, none = np.full(len(flows.route), np.inf), np.zeros(len(flows.route))
         late = tuple(replace(t, tail=none, mean=np.where(t.route >= 0, table.means[t.route], 0.0)) for t in late)
@@ -240,9 +286,17 @@ def _add_delays(
     total = np.bincount(flows.interest, weights=weight * (1.0 - expired), minlength=count)
     sums = np.bincount(flows.interest, weights=weight * np.maximum(waited, 0.0), minlength=count)
     by_interest = np.divide(sums, total, out=np.full(count, np.nan), where=total > 0)
-    values = flows.per_subscriber(by_interest)
+    if not sums.any() and _takes_no_time(model) and _leaves_out_time(model):
+        return
+    passing_s, differs = _passing(model, weight * (1.0 - expired), count)
+    values = flows.per_subscriber(by_interest + passing_s)
     _add_many(builder, names, "delay_mean_s", values, answer.how, scheme)
     builder.add("system", "", "delay_mean_s", float(np.nanmean(values)), how=answer.how, variant=scheme)
+    if differs.any():
+        builder.warn(
+            f"{scheme}: not modelled: quantiles of the delay over queues, or over ways of different latency; the mean "
+            "counts both"
+        )
     mixtures, member = _mixtures(model, late, weight, limit)
     weights = np.bincount(flows.interest, weights=weight, minlength=count)
     firsts = np.unique(member, return_index=True)[1]
@@ -251,9 +305,21 @@ def _add_delays(
         times = table.quantiles(mixtures, targets)
         if model.interval_s > 0:
             times = np.ceil(times / model.interval_s * (1.0 - 1e-9)) * model.interval_s
-        by_interest = np.where(total > 0, times[member], np.nan)
+        by_interest = np.where((total > 0) & ~differs, times[member] + passing_s, np.nan)
         values = flows.per_subscriber(by_interest)
         _add_many(builder, names, "delay_quantile_s", values, answer.how, scheme, f"p{100 * q:.10g}")
+
+
+def _passing(model: DeliveryModel, weight: Array, count: int) -> tuple[Array, NDArray[np.bool_]]:
+    """Mean time on brokers and links by interest, and whether it varies, so that it cannot just be added."""
+    if model.times is None:
+        return np.zeros(count), np.zeros(count, dtype=np.bool_)
+    flows, total_s = model.flows, model.times.total_s[model.flows.route]
+    sums = np.bincount(flows.interest, weights=weight * total_s, minlength=count)
+    weights = np.bincount(flows.interest, weights=weight, minlength=count)
+    mean_s = np.divide(sums, weights, out=np.zeros(count), where=weights > 0)
+    varies = (model.times.mean_s[flows.route] > 0) | ~np.isclose(total_s, mean_s[flows.interest], rtol=1e-9, atol=0.0)
+    return mean_s, np.bincount(flows.interest, weights=varies, minlength=count) > 0
 
 
 def _mixtures(model: DeliveryModel, terms: Sequence[Term], weight: Array, limit: Array) -> tuple[Mixtures, Index]:
@@ -291,23 +357,22 @@ def _add_price(builder: ReportBuilder, scheme: str, price: Price) -> None:
     builder.add("system", "", "messages_per_event", total, how=how, variant=scheme)
 
 
-def _add_assumptions(builder: ReportBuilder, model: DeliveryModel) -> None:
+def _add_assumptions(builder: ReportBuilder, model: DeliveryModel, chosen: tuple[str, ...]) -> None:
     system, client_up = model.system, model.client_up
     if client_up < 1:
         builder.note(
             f"client links are up {client_up:.6g} of the time, each independently of all else: the publisher's must be "
             "up at publication and the subscriber's when the event gets to its home; nothing is stored for clients"
         )
-    for sentence in left_out(system):
-        if not sentence.startswith("replication"):  # groups take the place of their brokers
-            builder.warn(sentence)
+    for sentence in left_out(system, "the reliability model"):
+        builder.leave_out(sentence)
+    if not _takes_no_time(model):
+        builder.note(
+            "delays have the latency of links, and queues at brokers that are independent of each other and of failures"
+        )
+        detours = [scheme for scheme in chosen if scheme.startswith("bypass")]
+        if detours and any(part is not None for part in (*model.components.brokers, *model.components.links)):
+            builder.warn(f"{' and '.join(detours)}: a detour is taken to last as long as the way that it replaces")
     if model.components.simplified:
         names = ", ".join(model.components.simplified)
         builder.warn(f"groups with many states have up and down times with the same moments instead: {names}")
-    links = system.overlay.links
-    if any(link.loss > 0 for link in links):
-        builder.warn("the reliability models know no loss on links that are up; the loss given is left out")
-    if any(link.latency_s > 0 for link in links):
-        builder.note("latency of links and service of brokers are left out of reliability and delay")
-    if any(s.connectivity is not None for s in system.subscribers):
-        builder.warn("subscribers that disconnect are taken as always connected by the reliability models")

@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
+from surecast.predict.passages import FlowTimes, flow_times
 from surecast.predict.reliability.components import Components, components_of
 from surecast.predict.reliability.hops import SpectralHop, hop_chain, spectral_hop
 from surecast.predict.reliability.inversion import HopTable, RouteTable
@@ -67,6 +68,8 @@ class DeliveryModel:
     spread: Spread
     interval_s: float
     is_ideal: bool
+    times: FlowTimes | None = None
+    """The time on brokers and links, None where it is left to others."""
 
     @cached_property
     def path_up(self) -> Array:
@@ -100,6 +103,38 @@ class DeliveryModel:
     def flow_deadline_s(self) -> Array:
         deadlines = np.array([p.deadline_s for p in self.system.publishers], dtype=np.float64)
         return np.asarray(deadlines[self.flows.publisher], dtype=np.float64)
+
+    @cached_property
+    def _passing_s(self) -> Array:
+        """Mean time that an event takes on each path where nothing fails."""
+        if self.times is None:
+            return np.zeros(len(self.paths.parent))
+        parts, count = self.paths.parts, len(self.paths.parent)
+        hops = np.diff(parts.start)
+        brokers_s = np.array([passage.total_s for passage in self.times.brokers], dtype=np.float64)
+        links_s = np.append(self.times.links_s, 0.0)  # where there are no links, none is looked up
+        at, over = np.repeat(np.arange(count), hops + 1), np.repeat(np.arange(count), hops)
+        found = np.bincount(at, weights=brokers_s[parts.broker], minlength=count)
+        return np.asarray(found + np.bincount(over, weights=links_s[parts.link], minlength=count), dtype=np.float64)
+
+    @cached_property
+    def flow_patience_s(self) -> Array:
+        """How long the events of each flow may wait for repairs: until the deadline, less what the way takes."""
+        return np.asarray(np.maximum(self.flow_deadline_s - self._passing_s[self.flow_path], 0.0), dtype=np.float64)
+
+    @cached_property
+    def spread_patience_s(self) -> Array:
+        """The same for each entry of the spread."""
+        spread = self.spread
+        left = spread.deadline_s[spread.stream] - self._passing_s[spread.path]
+        return np.asarray(np.maximum(left, 0.0), dtype=np.float64)
+
+    @cached_property
+    def in_time(self) -> Array:
+        """P[what an event of each flow takes on brokers and links is within its deadline]."""
+        if self.times is None:
+            return np.ones(len(self.flows.route))
+        return self.times.in_time(self.flows.route, self.flow_deadline_s)
 
     @cached_property
     def table(self) -> RouteTable:
@@ -172,8 +207,13 @@ class DeliveryModel:
         return tails, means
 
 
-def delivery_model(system: System, *, ideal: bool = False) -> DeliveryModel:
-    """Prepares a system; refuses one in which no events flow."""
+def delivery_model(
+    system: System, *, ideal: bool = False, timed: bool = False, load: System | None = None
+) -> DeliveryModel:
+    """Prepares a system; refuses one in which no events flow.
+
+    With `timed` brokers and links take time, filled with the events of `load` where that is another system.
+    """
     if not system.publishers or not system.subscribers:
         missing = "publishers" if not system.publishers else "subscribers"
         raise AssumptionError(
@@ -187,7 +227,9 @@ def delivery_model(system: System, *, ideal: bool = False) -> DeliveryModel:
         )
     paths = _paths(flows)
     interval = 0.0 if ideal else float(system.delivery.fault_tolerance.retransmission_interval)
-    return DeliveryModel(system, flows, components_of(system), paths, _spread(system, flows, paths), interval, ideal)
+    times = flow_times(system, flows, load) if timed else None
+    spread = _spread(system, flows, paths)
+    return DeliveryModel(system, flows, components_of(system), paths, spread, interval, ideal, times)
 
 
 def _paths(flows: Flows) -> Paths:

@@ -51,6 +51,8 @@ class SchemeAnswer:
     high: Array | None = None
     late: tuple[Term, ...] | None = None
     notes: tuple[str, ...] = field(default=())
+    behind: Array | None = None
+    """P[arrives late by the time on brokers and links], None where that is not counted."""
 
 
 def answers(
@@ -184,7 +186,7 @@ def _late_factors(model: DeliveryModel, followed: NDArray[np.bool_], at_once: Ar
 
 def _bypass_buffering(model: DeliveryModel, connections: PairConnections, bare: PairConnections) -> SchemeAnswer:
     routes = model.bypass_routes[1][:, model.flow_path]
-    late = [model.bypass_delays(route, model.flow_deadline_s) for route in routes]
+    late = [model.bypass_delays(route, model.flow_patience_s) for route in routes]
 
     def factors(at_once: Array) -> tuple[Array, ...]:
         return _late_factors(model, routes[1] >= 0, at_once, bare.value)

@@ -9,6 +9,7 @@ from surecast.predict.replication.chain import GroupChain, group_chain
 from surecast.predict.replication.election import failover_s
 from surecast.predict.replication.performance import GroupPerformance, predict_open
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.distributions import Exponential
 from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
@@ -55,6 +56,8 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
         chain = _chain(group, gap_s)
         if chain is not None:
             _add_availability(builder, broker.name, group, chain, gap_s, quantiles)
+    for sentence in left_out(system, "the model of groups"):
+        builder.leave_out(sentence)
     builder.note(
         "replication: publications at random; times of processors, disks and links are constant; all replicas are up, "
         "as fewer change the latency little"

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.dissemination import DisseminationSettings
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
@@ -311,9 +312,8 @@ def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None
         + ("without loss" if not channel.access_loss else f"with loss {channel.access_loss:g}")
         + f"; subscribers reach each other {between}, each such message counted once; events do not overlap"
     )
-    failures = [*(b.failures for b in system.overlay.brokers), *(k.failures for k in system.overlay.links)]
-    if any(law is not None for law in failures):
-        builder.warn("coded delivery: failures of brokers and links are left out")
+    for sentence in left_out(system, "the simulation of coded delivery"):
+        builder.warn(sentence)
 
 
 def _said_losses(system: System, channel: Channel) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import System
 from surecast.simulate.composed.plan import Plan, compose_plan
@@ -149,8 +150,8 @@ def _builder(plan: Plan, settings: Settings, runs: int) -> ReportBuilder:
         )
     if any(group.variant != "multi" or group.entry != "leader" for group in groups):
         builder.warn("composed: groups are simulated as multi with publishers at the leader, whatever their variant")
-    if any(link.loss > 0 for link in system.overlay.links):
-        builder.warn("composed: the loss of messages on links that are up is not simulated")
+    for sentence in left_out(system, "the composed simulation"):
+        builder.warn(sentence)
     return builder
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
-from surecast.scenario.flows import left_out
+from surecast.scenario.coverage import left_out
 from surecast.simulate.dropping.draws import Switches, given_switches
 from surecast.simulate.dropping.figures import add_policy, relative_half_width
 from surecast.simulate.dropping.plan import Mechanisms, Plan, Policy, Settings, make_plan, resolve_policies
@@ -189,11 +189,8 @@ class _Job:
         unreached = len(system.subscribers) - len(self.plan.subscribers)
         if unreached:
             builder.note(f"{unreached} subscribers have no matching publisher, and so no figures")
-        if system.client_failures is not None or any(broker.failures for broker in system.overlay.brokers):
-            builder.warn("the failures of brokers and of the links of clients are not simulated here")
-        for sentence in left_out(system):
-            if not sentence.startswith(f"{system.delivery.dropping.policy} dropping"):
-                builder.warn(sentence)
+        for sentence in left_out(system, "the simulation of dropping"):
+            builder.warn(sentence)
         for index, policy in enumerate(self.policies):
             add_policy(builder, self.plan, settings, policy, results, index, self.quantiles)
         return builder

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
@@ -126,6 +127,8 @@ def simulate_replication(
                 f"broker {broker.name}: some publications were not acknowledged by the end of their run; their times "
                 "are not counted: it is overloaded, or was without a majority"
             )
+    for sentence in left_out(system, "the simulation of groups"):
+        builder.warn(sentence)
     builder.note("replication: publications at random; processors, disks and links are simulated, the code is real")
     return builder.build()
 

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.flows import left_out
+from surecast.scenario.coverage import left_out
 from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulate.replication.outages import simulate_outages
 from surecast.simulate.replication.run import measure_failovers
-from surecast.simulate.walk.figures import build_report
+from surecast.simulate.walk.figures import add_time_notes, build_report
 from surecast.simulate.walk.intervals import Intervals
 from surecast.simulate.walk.outcomes import SCHEMES, Settings
-from surecast.simulate.walk.plan import make_plan
+from surecast.simulate.walk.plan import Plan, make_plan
 from surecast.simulate.walk.run import simulate_run
 
 __all__ = ["simulate_group_reliability"]
@@ -69,7 +69,7 @@ def simulate_group_reliability(
         results.append(simulate_run(plan, settings, run, given))
         if progress is not None:
             progress(run + 1, runs)
-    return build_report(plan, settings, results, _builder(system, settings, runs))
+    return build_report(plan, settings, results, _builder(plan, settings, runs))
 
 
 def _settings(
@@ -112,7 +112,8 @@ def _trace(group: Group, gaps_s: Floats, horizon_s: float, seed: int, name: str)
     return starts, np.where(ends >= horizon_s, math.inf, ends)
 
 
-def _builder(system: System, settings: Settings, runs: int) -> ReportBuilder:
+def _builder(plan: Plan, settings: Settings, runs: int) -> ReportBuilder:
+    system = plan.system
     parameters: dict[str, float | str] = {
         "method": "walk",
         "runs": runs,
@@ -123,15 +124,10 @@ def _builder(system: System, settings: Settings, runs: int) -> ReportBuilder:
         "subscription_timeout_s": settings.subscription_timeout_s,
     }
     builder = ReportBuilder(system.name, "simulated", seed=settings.seed, parameters=parameters, notes=system.notes)
-    builder.note("latency and processing times are not simulated: delays come from failures only")
+    add_time_notes(builder, plan)
     builder.note("each broker is a group: its replicas fail one by one, and elections take as long as measured ones")
-    for sentence in left_out(system):
-        if not sentence.startswith("replication"):
-            builder.warn(sentence)
-    if any(link.loss > 0 for link in system.overlay.links):
-        builder.warn("the loss of messages on links that are up is not simulated")
-    if any(subscriber.connectivity is not None for subscriber in system.subscribers):
-        builder.warn("the disconnected periods of subscribers are not simulated")
+    for sentence in left_out(system, "the walk of groups"):
+        builder.warn(sentence)
     if any(p.deadline_s == math.inf for p in system.publishers):
         builder.note("events without a deadline that are still buffered at the end of a run count as queued")
     return builder

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
 from surecast.scenario.system import System
 from surecast.simulate.routing.estimates import Estimates
 from surecast.simulate.routing.figures import add_algorithm
@@ -228,11 +227,6 @@ def _builder(plan: RoutingPlan, settings: Settings, runs: dict[str, int]) -> Rep
         builder.note(
             f"both directions of a physical link have {ways}; the routers at both ends of a path are passed too"
         )
-    links = system.overlay.links
-    if any(np.isfinite(link.capacity_per_s) for link in links):
-        builder.warn("the capacity of overlay links is for maximum-flow paths and does not delay messages here")
-    failing = [part.name for part in system.overlay.brokers if part.failures is not None]
-    failing += [link.name for link in links if link.failures is not None or link.loss > 0]
-    if failing:
-        builder.warn(f"every component is taken as up and lossless, {failing[0]} among them")
+    for sentence in left_out(system, "the simulation of routing"):
+        builder.warn(sentence)
     return builder

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
-from surecast.scenario.flows import left_out
+from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
-from surecast.simulate.walk.figures import build_report, mean_half_width
+from surecast.simulate.walk.figures import add_time_notes, build_report, mean_half_width
 from surecast.simulate.walk.intervals import Intervals
 from surecast.simulate.walk.outcomes import SCHEMES, RunResult, Settings
 from surecast.simulate.walk.plan import Plan, make_plan
@@ -220,7 +220,7 @@ def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> Re
     if settings.refresh_interval_s > 0:
         parameters["subscription_timeout_s"] = settings.subscription_timeout_s
     builder = ReportBuilder(system.name, "simulated", seed=settings.seed, parameters=parameters, notes=system.notes)
-    builder.note("latency and processing times are not simulated: delays come from failures only")
+    add_time_notes(builder, plan)
     if traced:
         builder.note(f"the traces of {len(traced)} brokers and links were given, not drawn")
     if system.client_failures is not None:
@@ -228,12 +228,8 @@ def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> Re
             "the link of a publisher must be up at publication and that of a subscriber at delivery; nothing is stored "
             "for a client"
         )
-    for sentence in left_out(system):
+    for sentence in left_out(system, "the walk"):
         builder.warn(sentence)
-    if any(link.loss > 0 for link in system.overlay.links):
-        builder.warn("the loss of messages on links that are up is not simulated")
-    if any(subscriber.connectivity is not None for subscriber in system.subscribers):
-        builder.warn("the disconnected periods of subscribers are not simulated")
     unreached = sum(1 for interest in plan.interest_of.tolist() if interest < 0)
     if unreached:
         builder.note(f"{unreached} subscribers have no matching publisher, and so no reliability")

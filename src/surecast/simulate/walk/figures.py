@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import has_part
 from surecast.simulate.walk.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
 from surecast.simulate.walk.plan import NONE, Plan
 
-__all__ = ["build_report", "mean_half_width", "ratio_estimate"]
+__all__ = ["add_time_notes", "build_report", "mean_half_width", "ratio_estimate"]
 
 Floats = NDArray[np.float64]
+
+_TIMES = ("broker queues", "ordering", "link capacity", "physical queues", "transmission", "matching", "connectivity")
+"""What takes time and is left out of the delays of a walk."""
 
 
 def ratio_estimate(numerators: Floats, denominators: Floats) -> tuple[Floats, Floats]:
@@ -69,7 +73,24 @@ def _parts(plan: Plan, settings: Settings, scheme: str) -> list[tuple[str, str, 
     ideal = settings.refresh_interval_s <= 0
     reasons = reasons_of(scheme, ideal_refresh=ideal, client_links=client_links)
     parts = [("on time", "share_on_time", ""), *((reason, "share_dropped", reason) for reason in reasons)]
+    parts += [("late", "share_late", "")] if plan.has_latency else []
     return [*parts, ("queued", "share_queued", "")] if "buffering" in scheme else parts
+
+
+def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
+    """Says what the delays of a walk are made of."""
+    if plan.has_latency:
+        builder.note(
+            "delays come from failures and the latency of links, which is added at the end of a way; a detour has the "
+            "latency of the way that it replaces"
+        )
+    else:
+        builder.note("delays come from failures only: events take no time on brokers and links")
+
+
+def _leaves_out_time(plan: Plan) -> bool:
+    """Whether a walk that nothing delays would have a delay of 0 s only because it leaves out what takes time."""
+    return not plan.has_latency and any(has_part(plan.system, part) for part in _TIMES)
 
 
 def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
@@ -89,6 +110,8 @@ def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], schem
         shares = outcomes[index, OUTCOMES.index(outcome)] / events[index]
         add(metric, shares, detail=detail, samples=events[index])
     delays = np.array([result.books[scheme].delay_s for result in results])
+    if not delays.any() and _leaves_out_time(plan):
+        return
     mean, half = ratio_estimate(delays, on_time)
     arrived = on_time.sum(axis=0).astype(np.int64)
     low, high = np.maximum(mean - half, 0.0), mean + half
@@ -119,7 +142,7 @@ def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: st
         add(metric, share, detail=detail, samples=samples)
     delays = np.sum([result.books[scheme].delay_s for result in results], axis=0)[index]
     arrived = outcomes[:, index, 0].sum(axis=0)
-    if (arrived > 0).any():
+    if (arrived > 0).any() and (delays.any() or not _leaves_out_time(plan)):
         mean = float((delays[arrived > 0] / arrived[arrived > 0]).mean())
         add("delay_mean_s", mean, samples=int(arrived.sum()))
 

@@ -12,13 +12,14 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["DELIVERED", "LOST", "QUEUED", "SHUT_OUT", "component_labels", "walk_events"]
+__all__ = ["DELIVERED", "LATE", "LOST", "QUEUED", "SHUT_OUT", "component_labels", "walk_events"]
 
 NOTIFICATION, ACKNOWLEDGEMENT, RETRANSMISSION, DETOUR, DUPLICATE = range(5)
 """The first of `outcomes.KINDS`."""
 
-DELIVERED, LOST, SHUT_OUT, QUEUED = range(4)
-"""What `walk_events` books: on time; expired or partitioned; access link down at delivery; waiting at the end."""
+DELIVERED, LOST, SHUT_OUT, QUEUED, LATE = range(5)
+"""What `walk_events` books: on time; expired or partitioned; access link down at delivery; waiting at the end; there,
+but later than the deadline by the latency of its links."""
 
 
 @njit(cache=True)
@@ -209,13 +210,16 @@ def _alike(changes, s, phase, period, k, stride, stop):
 
 
 @njit(cache=True)
-def _outcome(starts, ends, offsets, access, when, limit, end, horizon):
-    """What becomes of an event that gets to the home at `when`, or not by the limit; its lifetime ends at `end`."""
+def _outcome(starts, ends, offsets, access, when, limit, end, horizon, is_late):
+    """What becomes of an event that gets to the home at `when`, or not by the limit; its lifetime ends at `end`.
+
+    `is_late` says that the latency of its links is more than is left of its lifetime.
+    """
     if when > limit:
         return QUEUED if end > horizon else LOST
     if access >= 0 and not _is_up(starts, ends, offsets, access, when):
         return SHUT_OUT
-    return DELIVERED
+    return LATE if is_late else DELIVERED
 
 
 @njit(cache=True)
@@ -225,9 +229,9 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
     `clock`: phase, period, first, stride, stop of the publications. `settings`: lifetime, interval between attempts,
     horizon. `traces` and `hop_traces`: joined intervals of components and of hops. `graph`: ends of the links, number
     of brokers, times of changes, labels, usable links. `tree`: broker, parent and hop of each node, and the
-    publisher's access link. `targets`: node, home, access link, and the joined paths. Adds to `counted` (messages by
-    kind), to `booked` (events by target and outcome) and to `delays` (of the events delivered to each target). Returns
-    how many events found the home broker down, and how many the publisher's access link.
+    publisher's access link. `targets`: node, home, access link, latency of its links, and the joined paths. Adds to
+    `counted` (messages by kind), to `booked` (events by target and outcome) and to `delays` (of the events delivered to
+    each target). Returns how many events found the home broker down, and how many the publisher's access link.
 
     Events without any wait that are published between the same two changes have the same fate, and are walked once.
     """
@@ -237,7 +241,7 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
     hop_starts, hop_ends, hop_offsets = hop_traces
     ends_a, ends_b, brokers, changes, labels, usable = graph
     node_broker, parent, hop, gate = tree
-    target_node, target_home, target_access, paths, path_offsets = targets
+    target_node, target_home, target_access, target_latency, paths, path_offsets = targets
     home_down, gate_down, k, since = 0, 0, first, 0
     arrival, used = np.empty(len(parent)), np.zeros(len(parent), dtype=np.bool_)
     known = np.full(brokers if bypass else 0, -1, dtype=np.int64)
@@ -277,10 +281,11 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
             elif not buffer:
                 used[paths[path_offsets[j] : path_offsets[j + 1]]] = True
             end = time + lifetime if buffer else time
-            outcome = _outcome(starts, ends, offsets, target_access[j], when, limit, end, horizon)
+            is_late = when - time + target_latency[j] > lifetime
+            outcome = _outcome(starts, ends, offsets, target_access[j], when, limit, end, horizon, is_late)
             booked[j, outcome] += weight
             if outcome == DELIVERED:
-                delays[j] += when - time
+                delays[j] += weight * (when - time + target_latency[j])
         _count_hops(
             starts, ends, offsets, node_broker, parent, arrival, used, buffer, bypass, interval, limit, weight, counted
         )

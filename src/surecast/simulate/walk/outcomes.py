@@ -18,7 +18,7 @@ __all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Books", "RunResult", "Set
 REASONS: Final = ("home down", "client link down", "path down", "no entry", "expired", "partitioned")
 """Why an event is lost."""
 
-OUTCOMES: Final = ("on time", *REASONS, "queued")
+OUTCOMES: Final = ("on time", *REASONS, "queued", "late")
 """Everything that can become of an event; each has exactly one outcome."""
 
 KINDS: Final = (

@@ -8,6 +8,7 @@ links can fail: then each is a target of its own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +37,7 @@ class Component:
 class Target:
     """Where a source's events go to: a node of its tree, the broker there, and an access link or NONE.
 
-    `path` has the nodes from the root to it.
+    `path` has the nodes from the root to it, and `latency_s` is that of the links between them.
     """
 
     interest: int
@@ -44,6 +45,7 @@ class Target:
     home: int
     access: int
     path: tuple[int, ...]
+    latency_s: float = 0.0
 
 
 @dataclass
@@ -110,6 +112,11 @@ class Plan:
     def brokers(self) -> int:
         return len(self.system.overlay.brokers)
 
+    @property
+    def has_latency(self) -> bool:
+        """Whether any event takes time on its links."""
+        return any(target.latency_s > 0.0 for source in self.sources for target in source.targets)
+
     def link_ends(self) -> tuple[Ints, Ints]:
         """The two brokers of each overlay link."""
         links = self.system.overlay.links
@@ -140,11 +147,13 @@ def make_plan(system: System) -> Plan:
         node = _grow(system, source, flows, flow, hops)
         interest = int(flows.interest[flow])
         path, home = source.path(node), source.broker[node]
+        passed = (overlay.links[link] for link in flows.routes[int(flows.route[flow])].links)
+        latency_s = math.fsum(link.latency_s for link in passed)
         if by_subscriber:
             for i in members[interest]:
-                source.targets.append(Target(i, node, home, subscriber_access + i, path))
+                source.targets.append(Target(i, node, home, subscriber_access + i, path, latency_s))
         else:
-            source.targets.append(Target(interest, node, home, NONE, path))
+            source.targets.append(Target(interest, node, home, NONE, path, latency_s))
     interest_of = np.arange(len(system.subscribers)) if by_subscriber else flows.interest_of.astype(np.int64)
     reached = {target.interest for source in sources.values() for target in source.targets}
     interest_of = np.array([i if i in reached else NONE for i in interest_of.tolist()], dtype=np.int64)

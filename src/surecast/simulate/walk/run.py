@@ -12,7 +12,7 @@ from surecast.errors import OverloadError
 from surecast.scenario import Streams
 from surecast.simulate.walk.floods import count_floods
 from surecast.simulate.walk.intervals import Intervals, first_tick, join, total_ticks
-from surecast.simulate.walk.kernels import DELIVERED, LOST, QUEUED, SHUT_OUT, component_labels, walk_events
+from surecast.simulate.walk.kernels import DELIVERED, LATE, LOST, QUEUED, SHUT_OUT, component_labels, walk_events
 from surecast.simulate.walk.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
 from surecast.simulate.walk.plan import Plan, Source
 from surecast.simulate.walk.static import Clock, Entries, Held, both, static_routes, without_refresh
@@ -145,11 +145,12 @@ def _walk_source(
         _ints([target.node for target in source.targets]),
         _ints([target.home for target in source.targets]),
         _ints([target.access for target in source.targets]),
+        np.array([target.latency_s for target in source.targets], dtype=np.float64),
         _ints([node for target in source.targets for node in target.path]),
         offsets,
     )
     size = len(source.targets)
-    booked, delays, counted = np.zeros((size, 4), np.int64), np.zeros(size), np.zeros(5, np.int64)
+    booked, delays, counted = np.zeros((size, 5), np.int64), np.zeros(size), np.zeros(5, np.int64)
     home_down, client_down = walk_events(
         clock, times, bypass, buffer, joined, joined_hops, graph, tree, targets, counted, booked, delays
     )
@@ -159,6 +160,7 @@ def _walk_source(
         "client link down": client_down + booked[:, SHUT_OUT],
         "expired" if buffer else "partitioned": booked[:, LOST],
         "queued": booked[:, QUEUED],
+        "late": booked[:, LATE],
     }
     interest = _ints([target.interest for target in source.targets])
     for outcome, values in columns.items():

@@ -38,6 +38,7 @@ Held = Callable[[str, int], dict[int, Intervals]]
 
 _PATH_DOWN, _NO_ENTRY = OUTCOMES.index("path down"), OUTCOMES.index("no entry")
 _HOME_DOWN, _CLIENT_DOWN = OUTCOMES.index("home down"), OUTCOMES.index("client link down")
+_LATE = OUTCOMES.index("late")
 _NOTIFICATION = KINDS.index("notification")
 
 
@@ -124,7 +125,9 @@ def static_routes(
             up = accepted
         on_time = arrived if target.access == NONE else count(both(passed, traces[target.access]), clock)
         row = books.outcomes[target.interest]
-        row[0] += on_time
+        is_late = target.latency_s > source.lifetime_s
+        row[_LATE if is_late else 0] += on_time
+        books.delay_s[target.interest] += 0.0 if is_late else on_time * target.latency_s
         row[_PATH_DOWN] += accepted - up
         row[_NO_ENTRY] += up - arrived
         row[_CLIENT_DOWN] += arrived - on_time

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from surecast.errors import ConfigurationError
 from surecast.protocol.overlay import SCHEMES
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.flows import left_out
+from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulate.world.options import Options
@@ -64,7 +64,7 @@ def simulate_protocol(
     parameters = {"method": "protocol", "runs": runs, "duration_s": duration_s, "warm_up_s": warm_up}
     builder = ReportBuilder(system.name, "simulated", seed=seed, notes=system.notes, parameters=parameters)
     _add_notes(builder, system, chosen)
-    for sentence in left_out(system):
+    for sentence in left_out(system, "the simulation of the protocol"):
         builder.warn(sentence)
     for i, scheme in enumerate(names):
         results: list[WorldResult] = []
@@ -83,8 +83,6 @@ def simulate_protocol(
 def _add_notes(builder: ReportBuilder, system: System, options: Options) -> None:
     if options.merges_subscribers:
         builder.note("subscribers with the same home broker and topic refresh together and get the same")
-    if any(broker.notification_service or broker.control_service for broker in system.overlay.brokers):
-        builder.note("the service times of brokers are not simulated: events pass a broker in no time")
     builder.note("subscriptions are kept on disk by the buffering schemes, and do not time out there")
 
 
