@@ -93,7 +93,7 @@ def test_what_a_model_leaves_out_is_said(surecast: Run, command: list[str]) -> N
     change = ["--set", "delivery.replication.replicas=3", "--set", "delivery.coding={}"]
     done = surecast(command[0], "s.yaml", *command[1:], *change, "--scheme", "bypass", "--json")
     warnings = " ".join(json.loads(done.stdout)["warnings"])
-    assert "replication is left out" not in warnings
-    assert "network coding and gossip are left out" in warnings
+    assert "the replication of brokers" not in warnings
+    assert "network coding and gossip: events travel whole (delivery.coding)" in warnings
     plain = surecast(command[0], "s.yaml", *command[1:], "--scheme", "bypass", "--json")
-    assert "left out" not in " ".join(json.loads(plain.stdout)["warnings"])
+    assert "not modelled" not in " ".join(json.loads(plain.stdout)["warnings"])

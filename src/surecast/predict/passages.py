@@ -91,11 +91,10 @@ class Passage:
 class FlowTimes:
     """The time that the events of each route take where nothing fails: constants, and the mean and variance of queues.
 
-    `links_s` and `brokers` have what each link and each broker adds.
+    `links_s` has the latency of each link.
     """
 
     links_s: Array
-    brokers: tuple[Passage, ...]
     shift_s: Array
     mean_s: Array
     variance_s2: Array
@@ -119,9 +118,14 @@ class FlowTimes:
         return within(self.shift_s[routes], self.mean_s[routes], self.variance_s2[routes], deadlines_s)
 
 
-def flow_times(system: System, flows: Flows, load: System | None = None) -> FlowTimes:
-    """The time on each route of the flows; `load` is the system whose events fill the queues, else this one."""
-    brokers = tuple(_broker_passages(system if load is None else load))
+def flow_times(system: System, flows: Flows, load: System | None = None, *, queues: bool = True) -> FlowTimes:
+    """The time on each route of the flows; `load` is the system whose events fill the queues, else this one.
+
+    Without `queues` only links take time.
+    """
+    brokers = [Passage()] * len(system.overlay.brokers)
+    if queues:
+        brokers = _broker_passages(system if load is None else load)
     links_s = np.array([link.latency_s for link in system.overlay.links], dtype=np.float64)
     rows = np.zeros((len(flows.routes), 3))
     for row, route in zip(rows, flows.routes, strict=True):
@@ -129,7 +133,7 @@ def flow_times(system: System, flows: Flows, load: System | None = None) -> Flow
         row[0] = math.fsum([*(links_s[k] for k in route.links), *(passage.shift_s for passage in passed)])
         row[1] = math.fsum(passage.mean_s for passage in passed)
         row[2] = math.fsum(passage.variance_s2 for passage in passed)
-    return FlowTimes(links_s, brokers, rows[:, 0], rows[:, 1], rows[:, 2])
+    return FlowTimes(links_s, rows[:, 0], rows[:, 1], rows[:, 2])
 
 
 def _broker_passages(system: System) -> list[Passage]:

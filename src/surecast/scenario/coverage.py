@@ -127,7 +127,19 @@ PARTS: Final[dict[str, Part]] = {
     "fault tolerance": Part("delivery.fault_tolerance", "schemes of fault tolerance", _set("fault_tolerance")),
     "replication": Part("delivery.replication", "the replication of brokers", is_replicated),
     "ordering": Part("delivery.replication", "the time that a group takes to order an event", is_replicated),
-    "dropping": Part("delivery.dropping", "dropping on purpose", lambda s: s.delivery.dropping.policy != "none"),
+    "dropping": Part(
+        "delivery.dropping",
+        "dropping on purpose",
+        lambda s: s.delivery.dropping.policy != "none" and any(x.connectivity is not None for x in _served(s)),
+    ),
+    "idle dropping": Part(
+        "delivery.dropping",
+        "dropping on purpose: no subscriber comes and goes",
+        lambda s: (
+            s.delivery.dropping.policy != "none"
+            and not any(subscriber.connectivity is not None for subscriber in _served(s))
+        ),
+    ),
     "coding": Part(
         "delivery.coding", "network coding and gossip: events travel whole", lambda s: s.delivery.coding is not None
     ),

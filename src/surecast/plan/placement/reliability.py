@@ -84,24 +84,20 @@ class PlacementReliability:
             subscribers=tuple(Subscriber(name, path[-1], (name,)) for name, path in zip(names, paths, strict=True)),
         )
         scheme = system.delivery.fault_tolerance.scheme
-        model = delivery_model(system)
+        # Queues depend on the placement as a whole: its utilisation and its delays are constraints of their own.
+        model = delivery_model(system, timed=True, queues=False)
         spread = model.spread
         delays = (np.zeros(0), np.zeros(0))
         if scheme.endswith("buffering"):
-            delays = model.delays(spread.path, spread.deadline_s[spread.stream])
+            delays = model.delays(spread.path, model.spread_patience_s)
         # In a tree who is connected at all is connected along the path.
         connections = _connected(model.path_up[model.flow_path])
         bare = _connected(model.bare.path_up[model.flow_path])
         found = answers(model, (scheme,), delays, connections, bare)[0]
-        for publisher, value in zip(model.flows.publisher.tolist(), found.reliability.tolist(), strict=True):
+        in_time = found.reliability * model.in_time
+        for publisher, value in zip(model.flows.publisher.tolist(), in_time.tolist(), strict=True):
             # The links of the publisher and of the subscriber to their home brokers must be up as well.
-            on_time = self._latency_s(paths[publisher]) <= self._deadline_s
-            self._known[paths[publisher]] = model.client_up**2 * value if on_time else 0.0
-
-    def _latency_s(self, path: Path) -> float:
-        """What the links of a path take, where nothing fails."""
-        links, number = self._system.overlay.links, self._problem.pair_number
-        return math.fsum(links[int(number[min(a, b), max(a, b)])].latency_s for a, b in pairwise(path))
+            self._known[paths[publisher]] = model.client_up**2 * value
 
 
 def _connected(probability: Array) -> PairConnections:

@@ -105,28 +105,25 @@ class DeliveryModel:
         return np.asarray(deadlines[self.flows.publisher], dtype=np.float64)
 
     @cached_property
-    def _passing_s(self) -> Array:
-        """Mean time that an event takes on each path where nothing fails."""
+    def _latency_s(self) -> Array:
+        """Latency of all links of each path."""
         if self.times is None:
             return np.zeros(len(self.paths.parent))
         parts, count = self.paths.parts, len(self.paths.parent)
-        hops = np.diff(parts.start)
-        brokers_s = np.array([passage.total_s for passage in self.times.brokers], dtype=np.float64)
         links_s = np.append(self.times.links_s, 0.0)  # where there are no links, none is looked up
-        at, over = np.repeat(np.arange(count), hops + 1), np.repeat(np.arange(count), hops)
-        found = np.bincount(at, weights=brokers_s[parts.broker], minlength=count)
-        return np.asarray(found + np.bincount(over, weights=links_s[parts.link], minlength=count), dtype=np.float64)
+        over = np.repeat(np.arange(count), np.diff(parts.start))
+        return np.asarray(np.bincount(over, weights=links_s[parts.link], minlength=count), dtype=np.float64)
 
     @cached_property
     def flow_patience_s(self) -> Array:
-        """How long the events of each flow may wait for repairs: until the deadline, less what the way takes."""
-        return np.asarray(np.maximum(self.flow_deadline_s - self._passing_s[self.flow_path], 0.0), dtype=np.float64)
+        """How long the events of each flow may wait for repairs: until the deadline, less the latency of links."""
+        return np.asarray(np.maximum(self.flow_deadline_s - self._latency_s[self.flow_path], 0.0), dtype=np.float64)
 
     @cached_property
     def spread_patience_s(self) -> Array:
         """The same for each entry of the spread."""
         spread = self.spread
-        left = spread.deadline_s[spread.stream] - self._passing_s[spread.path]
+        left = spread.deadline_s[spread.stream] - self._latency_s[spread.path]
         return np.asarray(np.maximum(left, 0.0), dtype=np.float64)
 
     @cached_property
@@ -208,11 +205,12 @@ class DeliveryModel:
 
 
 def delivery_model(
-    system: System, *, ideal: bool = False, timed: bool = False, load: System | None = None
+    system: System, *, ideal: bool = False, timed: bool = False, queues: bool = True, load: System | None = None
 ) -> DeliveryModel:
     """Prepares a system; refuses one in which no events flow.
 
-    With `timed` brokers and links take time, filled with the events of `load` where that is another system.
+    With `timed` links take time and, with `queues`, brokers too, filled with the events of `load` where that is another
+    system.
     """
     if not system.publishers or not system.subscribers:
         missing = "publishers" if not system.publishers else "subscribers"
@@ -227,7 +225,7 @@ def delivery_model(
         )
     paths = _paths(flows)
     interval = 0.0 if ideal else float(system.delivery.fault_tolerance.retransmission_interval)
-    times = flow_times(system, flows, load) if timed else None
+    times = flow_times(system, flows, load, queues=queues) if timed else None
     spread = _spread(system, flows, paths)
     return DeliveryModel(system, flows, components_of(system), paths, spread, interval, ideal, times)
 
