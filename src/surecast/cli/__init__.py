@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = ["NOTHING_FITS", "main"]
 
@@ -12,7 +15,20 @@ NOTHING_FITS = 3
 
 
 def main() -> None:
-    """Runs one command; a mistake of the user becomes a message and a non-zero exit, never a traceback."""
+    """Runs one command; a mistake of the user, or an interrupt, becomes a message and a non-zero exit.
+
+    Ctrl-C and SIGTERM end a command wherever it is, also while it imports: one line, and 128 plus the signal's number.
+    """
+    with _terminated_as_interrupted() as heard:
+        try:
+            _run()
+        except BaseException as error:
+            if not _is_interruption(error):
+                raise
+            _leave(heard)
+
+
+def _run() -> None:
     from surecast.cli.app import app
     from surecast.cli.output import print_error
     from surecast.errors import SaturationError, SurecastError
@@ -28,3 +44,58 @@ def main() -> None:
         sys.exit(NOTHING_FITS if isinstance(error, SaturationError) else 1)
     except OSError as error:
         sys.exit(f"error: {error.filename or 'output'}: {error.strerror}")
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[list[int]]:
+    """Lets SIGTERM interrupt a command as Ctrl-C does; servers have handlers of their own. Yields what was heard."""
+    heard: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # only the main thread hears signals
+        yield heard
+        return
+    hook = sys.unraisablehook
+
+    def unraisable(event: sys.UnraisableHookArgs) -> None:
+        """An interrupt that came where nothing can be raised, as in a destructor, comes again right after it."""
+        if issubclass(event.exc_type, KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        else:
+            hook(event)
+
+    sys.unraisablehook = unraisable
+    try:
+        yield heard
+    finally:
+        sys.unraisablehook = hook
+        signal.signal(signal.SIGTERM, before)
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Whether an interrupt is at the bottom of an error: libraries wrap one that comes while they import.
+
+    A command that says itself what is kept after an interrupt exits `from None`, and has said all.
+    """
+    seen: BaseException | None = error
+    for _ in range(50):
+        if seen is None:
+            return False
+        if isinstance(seen, KeyboardInterrupt):
+            return True
+        seen = seen.__cause__ if seen.__suppress_context__ else seen.__context__
+    return False
+
+
+def _leave(heard: list[int]) -> None:
+    """Says that the command was interrupted, and exits; further interrupts do not disturb that."""
+    number = heard[0] if heard else signal.SIGINT
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    print("interrupted", file=sys.stderr, flush=True)  # noqa: T201
+    sys.exit(128 + number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -191,11 +190,11 @@ def _runner(
 
         yield run_here
         return
-    from concurrent.futures import Future, ProcessPoolExecutor
-    from multiprocessing import active_children, get_context
+    from concurrent.futures import Future
 
-    before = {child.pid for child in active_children()}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_ignore_interrupts) as pool:
+    from surecast.workers import worker_pool
+
+    with worker_pool(workers) as pool:
 
         def run_there(masks: Masks, steps: _Steps) -> Iterator[tuple[int, Array]]:
             waiting: deque[tuple[int, Future[tuple[Array, float]]]] = deque()
@@ -210,15 +209,7 @@ def _runner(
                 steps.took(len(found), seconds)
                 yield start, found
 
-        try:
-            yield run_there
-        except BaseException:
-            # Interrupted or failed: running workers would otherwise go on to the end of their steps.
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                if process.pid not in before:
-                    process.terminate()
-            raise
+        yield run_there
 
 
 def _timed(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> tuple[Array, float]:
@@ -226,11 +217,6 @@ def _timed(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...],
     began_s = time.perf_counter()
     found = figures_of(problem, masks, algorithms, headroom)
     return found, time.perf_counter() - began_s
-
-
-def _ignore_interrupts() -> None:
-    """In a worker: Ctrl-C reaches every process of a terminal, and the first one ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _fingerprint(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> str:

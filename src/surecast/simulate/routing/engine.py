@@ -178,23 +178,15 @@ def _runner(plan: RoutingPlan, settings: Settings, workers: int) -> Iterator[_Ru
     if workers <= 1:
         yield lambda jobs: (simulate_run(plan, settings, *job) for job in jobs)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import active_children, get_context
+    from surecast.workers import worker_pool
 
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
 
         def do(jobs: list[tuple[str, int]]) -> Iterator[RunResult]:
             futures = [pool.submit(simulate_run, plan, settings, *job) for job in jobs]
             return (future.result() for future in futures)
 
-        try:
-            yield do
-        except BaseException:
-            # Interrupted or failed: running workers would otherwise go on to the end of their runs.
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()
-            raise
+        yield do
 
 
 def _report(

@@ -187,23 +187,15 @@ def _runner(plan: Plan, settings: Settings, given: Mapping[str, Intervals], work
     if workers <= 1:
         yield lambda start, stop: (simulate_run(plan, settings, run, given) for run in range(start, stop))
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import active_children, get_context
+    from surecast.workers import worker_pool
 
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
 
         def do_runs(start: int, stop: int) -> Iterator[RunResult]:
             futures = [pool.submit(simulate_run, plan, settings, run, given) for run in range(start, stop)]
             return (future.result() for future in futures)
 
-        try:
-            yield do_runs
-        except BaseException:
-            # Interrupted or failed: running workers would otherwise go on to the end of their runs.
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()
-            raise
+        yield do_runs
 
 
 def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> ReportBuilder:
