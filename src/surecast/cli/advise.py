@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from surecast.cli.answers import progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+
+if TYPE_CHECKING:
+    from surecast.scenario import System
 
 app = typer.Typer(
     help="Decide by prediction: admission, home brokers, deployment, improvement, choice of scheme, coding.",
@@ -48,6 +51,7 @@ def admission(
 
     _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
+    _warn(system, json)
     with working("predicting"):
         promises = admit(system)
     _draw(picture, lambda path: draw_admission(promises, path))
@@ -99,6 +103,7 @@ def homes(
 
     _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
+    _warn(system, json)
     with working("predicting"):
         choice = choose_homes(system, limit=most)
     _draw(picture, lambda path: draw_homes(choice, path, limit=most))
@@ -147,6 +152,7 @@ def improve(
 
     _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
+    _warn(system, json)
     with working("predicting"):
         found = improvements(system)
     _draw(picture, lambda path: draw_improvements(found, path))
@@ -177,6 +183,7 @@ def scheme(file: ScenarioFile, picture: Pictures = None, overrides: Overrides = 
 
     _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
+    _warn(system, json)
     with working("predicting"):
         choices = compare_schemes(system)
     target = common_target(subscriber.reliability_target for subscriber in system.subscribers)
@@ -217,6 +224,7 @@ def deploy(
 
     _check_pictures(picture)
     _, system = load_system(file, parse_overrides(overrides))
+    _warn(system, json)
     with progress_bar("trying additions") as progress:
         plan = plan_deployment(system, link_cost=link_cost, broker_cost=broker_cost, most=most, progress=progress)
     _draw(picture, lambda path: draw_deployment(plan, path))
@@ -280,6 +288,15 @@ def coding(
     _print_more(len(found.choices), limit)
     for refusal in found.refused:
         console.print(f"left out: {refusal}", markup=False)
+
+
+def _warn(system: System, json: bool) -> None:
+    """Names what the predictions leave out, before any advice; beside JSON on standard error."""
+    from surecast.cli.output import console, errors
+    from surecast.scenario.coverage import left_out
+
+    for sentence in left_out(system, "the reliability model"):
+        (errors if json else console).print(f"! {sentence}", style="yellow", markup=False)
 
 
 def _print_more(total: int, limit: int) -> None:

@@ -49,6 +49,9 @@ def _heading(comparison: Comparison) -> str:
     if comparison.a.scenario != comparison.b.scenario:
         lines.append("! the two reports are about different scenarios")
     lines.append(f"{len(comparison):,} figure{'s' if len(comparison) != 1 else ''} in both")
+    for warning in dict.fromkeys((*comparison.a.warnings, *comparison.b.warnings)):
+        sides = [name for name, info in (("a", comparison.a), ("b", comparison.b)) if warning in info.warnings]
+        lines.append(f"! {' and '.join(sides)}: {warning}")
     return "\n".join(lines)
 
 
