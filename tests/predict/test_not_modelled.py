@@ -61,7 +61,7 @@ def queue_by_events(arrival_per_s: float, service_per_s: float, deadline_s: floa
 
 def test_a_queue_at_91_percent_misses_a_deadline_of_a_second() -> None:
     truth = 1.0 - math.exp(-0.5)  # M/M/1: P[T <= t] = 1 - exp(-(mu - lambda) t)
-    share, mean_s = queue_by_events(5.0, 5.5, 1.0, 400_000)
+    share, mean_s = queue_by_events(5.0, 5.5, 1.0, 200_000)
     assert share == pytest.approx(truth, abs=0.02)
     assert mean_s == pytest.approx(2.0, rel=0.1)
     for report in (predict_system(one(), None), predict_reliability(one())):
@@ -74,7 +74,7 @@ def test_a_queue_at_91_percent_misses_a_deadline_of_a_second() -> None:
 
 def test_the_simulation_does_not_confirm_a_wrong_answer() -> None:
     system = one()
-    report = simulate_system(system, None, SimulationPlan(system, 4, "1h", 1), "walk", 1, None)
+    report = simulate_system(system, None, SimulationPlan(system, 4, "30min", 1), "walk", 1, None)
     figure = report.figure("reliability", name="s")
     assert figure.low is not None
     assert figure.high is not None
@@ -100,8 +100,8 @@ def test_a_system_that_is_too_late_is_not_recommended() -> None:
 def all_of(system: System) -> dict[str, QoSReport]:
     return {
         "predicted": predict_reliability(system),
-        "walk": simulate_reliability(system, runs=2, duration_s=200.0, seed=1),
-        "protocol": simulate_protocol(system, ["buffering", "bypass"], runs=2, duration_s=200.0, seed=1),
+        "walk": simulate_reliability(system, runs=2, duration_s=60.0, seed=1),
+        "protocol": simulate_protocol(system, ["buffering", "bypass"], runs=2, duration_s=60.0, seed=1),
     }
 
 
@@ -122,18 +122,14 @@ def test_constant_latency_is_exact_where_nothing_waits() -> None:
 
 
 def test_latency_takes_away_from_the_time_to_wait_for_repairs() -> None:
-    """An outage that is waited out in 1 s, and not in 0.6 s, as all three answers say."""
+    """An outage that is waited out in 1 s, and not in 0.6 s, as formula and simulation say."""
     system = far("400ms", "links: {mtbf: 20s, mttr: 2s}")
     none = far("0s", "links: {mtbf: 20s, mttr: 2s}")
     predicted = predict_reliability(system, ["buffering"]).value("reliability", name="s", variant="buffering")
     shorter = predict_reliability(none, ["buffering"]).value("reliability", name="s", variant="buffering")
     assert predicted < shorter - 0.01
-    run = {"runs": 8, "duration_s": 4000.0, "seed": 3}
-    for simulated in (
-        simulate_reliability(system, ["buffering"], **run),  # type: ignore[arg-type]
-        simulate_protocol(system, ["buffering"], **run),  # type: ignore[arg-type]
-    ):
-        assert simulated.value("reliability", name="s", variant="buffering") == pytest.approx(predicted, abs=0.012)
+    walk = simulate_reliability(system, ["buffering"], runs=8, duration_s=10_000.0, seed=3)
+    assert walk.value("reliability", name="s", variant="buffering") == pytest.approx(predicted, abs=0.01)
 
 
 @pytest.mark.parametrize("part", ["transmission", "link capacity"])

@@ -236,4 +236,5 @@ def test_failures_and_link_capacities_are_left_out_and_it_is_said() -> None:
     system = replace(system, overlay=replace(system.overlay, links=(first, *system.overlay.links[1:])))
     report = simulate_routing(system, ["flooding"], duration_s=1, warm_up_s=0, runs=1, seed=1)
     assert len(report.info.warnings) == 2
-    assert first.name in report.info.warnings[1]
+    assert "overlay.links.capacity" in report.info.warnings[0]
+    assert "overlay.links.loss" in report.info.warnings[1]
