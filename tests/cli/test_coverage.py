@@ -131,8 +131,8 @@ def cannot_matter(field: str, system: System) -> str:
     overlay = system.overlay
     if field in NOTHING_FAILS and not any(part.failures for part in (*overlay.brokers, *overlay.links)):
         return "nothing fails"
-    if field == "FaultTolerance.scheme":
-        return "each scheme is a variant of its own"
+    if field in ("FaultTolerance.scheme", "Routing.scheme", "Routing.algorithm"):
+        return "each scheme and each algorithm is a variant of its own"
     if field == "Targets.reliability" and system.subscribers:
         return "each subscriber has its own when the system is built"
     served = any(broker.notification_service for broker in overlay.brokers)

@@ -311,6 +311,8 @@ def _divided(
     Subscribers that come and go belong to dropping, the others to failures. Who names schemes alone wants failures for
     all, who names policies alone wants dropping only.
     """
+    from surecast.scenario.spec.delivery import Dropping
+
     if not system.publishers or not system.subscribers:
         if _has_groups(system) and not policies:
             return None, None
@@ -341,7 +343,9 @@ def _divided(
         )
     if not steady or (policies and not schemes):
         return None, system
-    return replace(system, subscribers=steady), system
+    # Nothing is dropped on purpose for who is always connected.
+    delivery = system.delivery.model_copy(update={"dropping": Dropping()})
+    return replace(system, subscribers=steady, delivery=delivery), system
 
 
 def _apart(report: QoSReport, joined: bool) -> QoSReport:

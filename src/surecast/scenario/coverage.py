@@ -172,7 +172,7 @@ _SCHEMES = _FAILURES | _BESIDE | {"routing", "link latency", "deadline"}
 _PACKETS = {"link latency", "link loss", "link capacity", "deadline", "coding", "routing", "ordering"} | _BESIDE
 _DROPPING = {"connectivity", "transmission", "dropping", "broker queues", "routing", "ordering"} | _BESIDE
 _COMPOSED = _SCHEMES | _DROPPING | {"replication", "reliability target", "response target"}
-_CLASSES = {"classes", "broker queues", "control messages", "link latency", "physical queues", "fan-out"}
+_CLASSES = {"classes", "routing", "broker queues", "control messages", "link latency", "physical queues", "fan-out"}
 _DELAY_TARGETS = {"notification target", "subscription target", "utilisation target"}
 _GROUP = PARTS.keys() - {"fan-out", "control messages", "matching", "classes"}
 """What a model of one group has to do with: the rest is not its business, and other models of the report have it."""

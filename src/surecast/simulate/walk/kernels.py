@@ -281,7 +281,7 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
             elif not buffer:
                 used[paths[path_offsets[j] : path_offsets[j + 1]]] = True
             end = time + lifetime if buffer else time
-            is_late = when - time + target_latency[j] > lifetime
+            is_late = when + target_latency[j] > time + lifetime
             outcome = _outcome(starts, ends, offsets, target_access[j], when, limit, end, horizon, is_late)
             booked[j, outcome] += weight
             if outcome == DELIVERED:
