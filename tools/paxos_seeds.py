@@ -85,7 +85,8 @@ def main() -> int:
         choices=[*MODES],
         default="plain",
         help="plain: as the seed says; harsh: everything goes wrong at once; divided: leaders are cut off; "
-        "forgetful: disks are set back",
+        "forgetful: disks are set back; overtaking: messages overtake each other; "
+        "stalled: busy machines, nothing fails",
     )
     arguments = parser.parse_args()
     return replay(arguments.replay, arguments.mode) if arguments.replay else run(arguments)

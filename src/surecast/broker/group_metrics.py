@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from surecast.broker.group_server import GroupServer
 from surecast.broker.listeners import Gate, Listener
@@ -40,6 +40,16 @@ class GroupCollector(BrokerCollector):
                 error.add_metric([str(peer.replica)], peer.clock_error_s)
         yield difference
         yield error
+        for name, text, count in (
+            (
+                "suspicions",
+                "Times this replica heard of no leader for too long.",
+                status.counts.get("leaders suspected", 0),
+            ),
+            ("elections", "Times this replica stood for election.", status.counts.get("elections begun", 0)),
+            ("late_seconds", "Time in which this replica did not run though it should have.", status.late_s),
+        ):
+            yield CounterMetricFamily(f"surecast_group_{name}", text, value=count)
         if status.clock_ahead_s is not None:
             yield GaugeMetricFamily(
                 "surecast_group_clock_ahead_seconds",

@@ -65,6 +65,7 @@ class GroupServer(Shell):
         self._order = tuple(order)
         self._commands: list[Request] = []
         self._missing_since: dict[int, float] = {}
+        self._ticked_s = 0.0
         self._paused: list[Channel] = []
         self._timer: asyncio.TimerHandle | None = None
         self.edge: Edge
@@ -116,6 +117,7 @@ class GroupServer(Shell):
         self.node.on_failed = self._fail
         self.node.on_aside = lambda content: self.edge.straight.receive(content, time.monotonic())
         self.is_started = True
+        self._ticked_s = time.monotonic()
         self._tick()
         self.turn()
         if self.node.failure is not None:
@@ -278,6 +280,10 @@ class GroupServer(Shell):
         """Sees to silent clients, timers of the state that are due, and replicas that are gone."""
         self._timer = self.loop.call_later(_TICK_S, self._tick)
         now = time.monotonic()
+        if (late_s := now - self._ticked_s - _TICK_S) > _TICK_S:
+            self.edge.excuse(late_s)
+            self._missing_since = {replica: since + late_s for replica, since in self._missing_since.items()}
+        self._ticked_s = now
         self.edge.tick(now)
         self.node.replica.hurried = bool(self._channels)
         if self.node.leads:

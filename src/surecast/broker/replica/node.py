@@ -358,6 +358,7 @@ class ReplicaNode:
             members=members,
             peers=self.peers.status(members, silent_s, node.clocks),
             clock_ahead_s=node.clocks.ahead_s(),
+            late_s=node.late_s,
             queue_bytes=replica.submissions.bytes + replica.leader.queue_bytes,
             counts=dict(node.counts),
             blank=node.blank,
@@ -494,6 +495,11 @@ class ReplicaNode:
                 return
         if not self._planned:
             self.plan_turn()
+
+    def met(self, sender: int) -> None:
+        """Another replica has connected anew: it may have been down, which says nothing about how slow it is."""
+        if not self._stopped:
+            self.replica.node.detector.meet(sender, time.monotonic())
 
     def hear_aside(self, content: bytes) -> None:
         """What another replica said past the protocol."""

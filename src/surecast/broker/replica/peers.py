@@ -40,6 +40,9 @@ class Home(Protocol):
     def hear_aside(self, content: bytes) -> None:
         """What another replica said past the protocol; PeerError where it makes no sense."""
 
+    def met(self, sender: int) -> None:
+        """Another replica has connected anew."""
+
     def keep(self, records: list[tuple[bytes, bytes]]) -> None:
         """Addresses that are new."""
 
@@ -295,6 +298,7 @@ class Peers:
         if former is not None:
             former.abort()
         self.tokens[peer] = door.hello.token
+        self._home.met(peer)
         self._hear_book(door.hello.book)
         if not self._is_closed:
             self.link(peer)

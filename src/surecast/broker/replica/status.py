@@ -41,6 +41,7 @@ class NodeStatus:
     `queue_bytes` are requests that wait here, of own clients and, where it leads, of all. One that is `blank` has no
     state yet; of a snapshot of `snapshot_size` bytes that comes in `snapshot_bytes` are here.
     `clock_ahead_s` is how far the own clock is ahead of what the clocks of a majority have reached; None while unknown.
+    `late_s` is time in which the replica did not run though it should have, since its start.
     """
 
     group: str
@@ -56,6 +57,7 @@ class NodeStatus:
     peers: tuple[PeerStatus, ...]
     queue_bytes: int
     clock_ahead_s: float | None
+    late_s: float
     counts: Mapping[str, int]
     blank: bool = False
     snapshot_bytes: int = 0

@@ -354,6 +354,13 @@ class Edge(Port):
     def _release(self, newcomer: Home) -> None:
         self._add(Item.RELEASE, newcomer[1], self.machine.release(newcomer), None)
 
+    def excuse(self, late_s: float) -> None:
+        """This replica did not run for so long: what clients and the group said meanwhile is not read yet."""
+        for member in self.members.values():
+            member.listened_at += late_s
+        for sequence, (at, decoded) in self._under_way.items():
+            self._under_way[sequence] = (at + late_s, decoded)
+
     def is_stuck(self, now: float) -> bool:
         """Whether a command has been under way for too long."""
         oldest = next(iter(self._under_way.values()), None)

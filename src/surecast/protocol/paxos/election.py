@@ -1,8 +1,9 @@
 """Leader election: whoever hears of no leader for long enough asks the others whether they do, and only then stands.
 
 The wait grows with the rank, so that usually one replica stands alone, and has a random part, so that two that stand
-at once do not go on doing so. It doubles with every failure. The random part is a hash of the seed, the replica and
-the attempt.
+at once do not go on doing so. It doubles with every ballot that failed, not with every question: asking costs nothing.
+Whoever stands gives its ballot time: disks, links and machines may be slow, and one that gives its ballot up while
+promises are on their way begins all over. The random part is a hash of the seed, the replica and the question.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import struct
 from functools import lru_cache
 from hashlib import blake2b
 
-from surecast.protocol.paxos.ballots import first_ballot
+from surecast.protocol.paxos.ballots import first_ballot, owner_of
 from surecast.protocol.paxos.messages import Canvass, Support
 from surecast.protocol.paxos.node import Node
 
 __all__ = ["Election", "jitter"]
 
-_DOUBLINGS_MAX = 5
+_DOUBLINGS_MAX = 3
+_STANDING = 8
+"""So many times longer than for a leader a replica waits for the promises that it asked for."""
 
 
 @lru_cache(maxsize=256)
@@ -37,6 +40,7 @@ class Election:
     def __init__(self, node: Node):
         self.node = node
         self.attempt = 0
+        self.questions = 0
         self.ballot = 0
         self.supporters: set[int] = set()
         self.deadline_s = 0.0
@@ -44,24 +48,37 @@ class Election:
         self._wait_s = 0.0
 
     def rest(self) -> None:
-        """A leader was heard of, or this replica stands: wait anew."""
-        ids = self.node.machine.membership.ids()
-        if self._wait_for != (self.attempt, ids):
-            self._wait_for, self._wait_s = (self.attempt, ids), self._wait(ids)
-        self.deadline_s = self.node.now + self._wait_s
+        """A leader was heard of, or this replica asked for support: wait anew."""
+        node = self.node
+        ids = node.machine.membership.ids()
+        if self._wait_for != (self.questions, ids):
+            self._wait_for, self._wait_s = (self.questions, ids), self._wait(ids)
+        wait_s = self._wait_s + node.detector.patience_s(node.leader, node.now)
+        if self.attempt > 1:  # at some length an election has the time that disks and links need for it
+            wait_s *= 1 << min(self.attempt - 1, _DOUBLINGS_MAX)
+        self.deadline_s = node.now + wait_s
+
+    def stand(self) -> None:
+        """This replica asked for promises: wait for them, longer with every ballot that failed."""
+        self.attempt += 1
+        self.ballot = 0
+        self.rest()
+        self.deadline_s += (_STANDING - 1) * self.node.settings.suspect_s
+
+    def excuse(self, late_s: float) -> None:
+        """This replica did not run for so long, and may not have read yet what a leader said: it waits on."""
+        node = self.node
+        self.deadline_s = max(self.deadline_s + late_s, node.now + node.settings.heartbeat_s)
 
     def _wait(self, ids: tuple[int, ...]) -> float:
         node, settings = self.node, self.node.settings
         rank = ids.index(node.id) if node.id in ids else len(ids)
-        wait_s = settings.suspect_s + rank * settings.election_step_s
-        wait_s += settings.backoff_s * jitter(node.seed, node.id, self.attempt)
-        # Doubled with every failure: at some length an election has the time that disks and links need for it.
-        return wait_s * (1 << min(max(self.attempt - 1, 0), _DOUBLINGS_MAX))
+        return rank * settings.election_step_s + settings.backoff_s * jitter(node.seed, node.id, self.questions)
 
     def followed(self) -> None:
         """There is a leader: whatever this replica wanted is off."""
         self.ballot = 0
-        self.attempt = 0
+        self.attempt = self.questions = 0
         self.rest()
 
     def next_ballot(self) -> int:
@@ -72,7 +89,8 @@ class Election:
     def canvass(self) -> bool:
         """Asks for support; true where there is enough at once."""
         node = self.node
-        self.attempt += 1
+        self.questions += 1
+        node.count("leaders suspected")
         # The round is not used up: it is only taken, durably, when enough support this replica.
         self.ballot = first_ballot(node.highest_round + 1, node.id)
         self.supporters = {node.id}
@@ -82,9 +100,11 @@ class Election:
         return node.machine.membership.has_quorums(self.supporters)
 
     def on_canvass(self, sender: int, message: Canvass) -> None:
-        """Supports whoever asks while no leader is heard of. This promises nothing."""
+        """Supports whoever asks while no leader is heard of, nor one that is about to be. This promises nothing."""
         node = self.node
         if not node.voting or sender not in node.machine.membership.ids() or node.leader_alive():
+            return
+        if node.candidate_alive() and sender != owner_of(node.acceptor.promised):
             return
         if message.ballot > node.acceptor.promised:
             node.send(sender, Support(message.ballot))

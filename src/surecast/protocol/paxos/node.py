@@ -16,6 +16,9 @@ from surecast.protocol.paxos.settings import PaxosSettings
 
 __all__ = ["Node", "Turn"]
 
+_CANDIDATE = 4.0
+"""For so many times `suspect_s` nobody stands against a replica that was promised a ballot."""
+
 
 @dataclass(slots=True)  # not frozen: that would make it three times as dear, and there are many
 class Turn:
@@ -58,6 +61,8 @@ class Node:
         self.leader = 0
         self.leader_ballot = 0
         self.leader_heard_s = -inf
+        self.promised_s = -inf
+        self.late_s = 0.0  # time in which this replica did not run though it should have
         self.highest_round = 0
         self.hint = (0, 0)  # in which ballot the leader said that all up to which instance is chosen
         self.target = 0  # the highest instance known to be chosen anywhere
@@ -136,4 +141,19 @@ class Node:
 
     def leader_alive(self) -> bool:
         """Whether a leader was heard of lately."""
-        return bool(self.leader) and self.now - self.leader_heard_s <= self.settings.suspect_s
+        if not self.leader:
+            return False
+        return self.now - self.leader_heard_s <= self.detector.patience_s(self.leader, self.now)
+
+    def candidate_alive(self) -> bool:
+        """Whether another replica that is there was promised a ballot lately: it will soon lead, or give up."""
+        owner = owner_of(self.acceptor.promised)
+        if not owner or owner == self.id or self.now - self.promised_s > _CANDIDATE * self.settings.suspect_s:
+            return False
+        return bool(self.detector.alive([owner], self.now))
+
+    def excuse(self, late_s: float) -> None:
+        """This replica itself did not run for so long, which counts against nobody."""
+        self.late_s += late_s
+        self.detector.excuse(late_s, self.now)
+        self.leader_heard_s = min(self.now, self.leader_heard_s + late_s)

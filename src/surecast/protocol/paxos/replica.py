@@ -41,6 +41,8 @@ _CHOSEN_EVERY = 16
 """How many instances are applied before it is stored again how far they are known to be chosen."""
 _INTRODUCTIONS = frozenset((m.Rejoin, m.Admit, m.Refuse))
 """What may be said by a replica that was not admitted yet."""
+_LATE = 0.5
+"""A replica that had no turn for this share of `suspect_s` did not run: it is ticked several times in a heartbeat."""
 
 
 class Replica:
@@ -100,6 +102,8 @@ class Replica:
         self._number = 0
         self._own: dict[int, list[m.Message]] = {}
         self._heartbeat_s = now
+        self._awake_s = now
+        self._late_s = _LATE * settings.suspect_s
         self._stored_chosen = found.chosen
         self._storing: tuple[int, float, int, int] | None = None
         self._want_more = False
@@ -205,6 +209,8 @@ class Replica:
         """
         node = self.node
         node.now = now
+        if now - self._awake_s > self._late_s:
+            self._excuse()
         if self._starts.get(sender, 0) != start and type(message) not in _INTRODUCTIONS:
             node.count("messages of starts that were not admitted")
             return
@@ -216,6 +222,9 @@ class Replica:
         """Time has passed. Call it several times in each `heartbeat_s`, whether anything happened or not."""
         node = self.node
         node.now = now
+        if now - self._awake_s > self._late_s:
+            self._excuse()
+        self._awake_s = now
         if now - self._heartbeat_s >= node.settings.heartbeat_s or now < self._heartbeat_s:
             self._heartbeat_s = now
             for other in (*node.others(), *sorted(self._strangers)):
@@ -233,10 +242,25 @@ class Replica:
             node.leader_heard_s = now
             self.election.rest()
         elif node.voting and now >= self.election.deadline_s:
-            self.leader.step_down()
-            if self.election.canvass():
-                self._stand()
+            self._seek()
         self._unsettled = True
+
+    def _excuse(self) -> None:
+        """This replica did not run for a while: what that did to its view of the others is undone."""
+        node = self.node
+        late_s = node.now - self._awake_s - node.settings.heartbeat_s
+        self._awake_s = node.now
+        node.excuse(late_s)
+        self.election.excuse(late_s)
+
+    def _seek(self) -> None:
+        """No leader was heard of for long enough."""
+        if self.node.candidate_alive():
+            self.election.rest()
+            return
+        self.leader.step_down()
+        if self.election.canvass():
+            self._stand()
 
     def synced(self, number: int, now: float) -> None:
         """The records of all turns up to this one are durable."""
@@ -393,7 +417,7 @@ class Replica:
         self._unsettled = False
         self.learner.learn()
         if self.leader.stage is Stage.PREPARING and self.leader.try_to_lead():
-            self.election.attempt = 0
+            self.election.attempt = self.election.questions = 0
             self.coordinator.reset()
             self._follow(self.node.id, self.leader.ballot)
 
@@ -413,6 +437,7 @@ class Replica:
                 self.leader.step_down()
             elif added:
                 self.leader.prepare(self.election.next_ballot())
+                self.election.stand()
 
     def _discard(self, majority: frozenset[int]) -> None:
         """The state differs from that of a majority: it is replaced by theirs. Promises and votes are kept.
@@ -428,9 +453,9 @@ class Replica:
         self.catch_up.begin_anew(self.node.applied, majority)
 
     def _stand(self) -> None:
+        self.node.count("elections begun")
         self.leader.prepare(self.election.next_ballot())
-        self.election.ballot = 0
-        self.election.rest()
+        self.election.stand()
 
     def _follow(self, leader: int, ballot: int) -> None:
         node = self.node
@@ -484,6 +509,8 @@ class Replica:
     def _on_prepare(self, sender: int, message: m.Prepare) -> None:
         node = self.node
         node.see(message.ballot)
+        if message.ballot > node.acceptor.promised:
+            node.promised_s = node.now
         if owner_of(message.ballot) == sender and self.voter.on_prepare(sender, message):
             if self.leader.stage is not Stage.IDLE and message.ballot > self.leader.ballot:
                 self.leader.step_down()

@@ -49,6 +49,7 @@ class Host:
         self.offset_s = 0.0
         self.epoch_s = 0.0
         self.is_wrong = False
+        self.stalled_until_s = 0.0
         self.wakes_s: float | None = None
         self.is_gone = False
 
@@ -73,6 +74,7 @@ class Host:
     def start(self, now_s: float, number: int) -> Replica:
         """Starts from what is on the disk. ConfigurationError where the replica must not."""
         self.life += 1
+        self.stalled_until_s = 0.0
         self.handler = ExampleStore()
         self.number = number
 

@@ -1,4 +1,4 @@
-"""What goes wrong besides single messages: partitions, crashes, wrong clocks, disks that are lost or set back.
+"""What goes wrong besides single messages: partitions, crashes, stalls, wrong clocks, disks that are lost or set back.
 
 A replica whose disk is gone, or an older copy, is replaced by a blank one.
 
@@ -19,11 +19,13 @@ from surecast.simulate.paxos.host import Host
 if TYPE_CHECKING:
     from surecast.simulate.paxos.world import World
 
-__all__ = ["Nemesis"]
+__all__ = ["STEADY_S", "Nemesis"]
 
 _REPLACE_RETRY_S = 0.7
 _PAIRS_MAX = 3
 _COPY_EVERY_S = 0.4
+STEADY_S = 2.0
+"""When a group has a leader, at the latest, where nothing goes wrong."""
 _KINDS: Final[tuple[type, ...]] = get_args(Message)
 
 
@@ -40,6 +42,8 @@ class Nemesis:
         world.at(rng.expovariate(1 / options.hurried_every_s), self._hurry)
         if options.wrong_clocks_s:
             world.at(world.clock_rng.expovariate(1 / options.clock_every_s), self._set_clock)
+        if options.stall_s:
+            world.at(STEADY_S + world.stall_rng.expovariate(1 / options.stall_every_s), self._stall)
         if options.crash:
             world.at(rng.expovariate(1.0), self._crash_many)
         if self.left:
@@ -56,6 +60,7 @@ class Nemesis:
         """Everything works from now on, except what was destroyed for good."""
         self.world.blocked.clear()
         for host in self.world.hosts.values():
+            host.stalled_until_s = 0.0
             self.world.restart(host)
 
     def _partition(self) -> None:
@@ -115,6 +120,25 @@ class Nemesis:
             replica.hurried = not replica.hurried
         if not world.is_healed:
             world.at(rng.expovariate(1 / world.options.hurried_every_s), self._hurry)
+
+    def _stall(self) -> None:
+        """Some replicas do not run for a while, as on a busy machine: all, a follower, or any, the leader too."""
+        world, rng = self.world, self.world.stall_rng
+        if world.is_healed:
+            return
+        world.counts["stalls"] += 1
+        hosts = [host for host in world.hosts.values() if host.replica is not None]
+        followers = [host for host in hosts if host.replica is not None and not host.replica.leads]
+        stall_s = rng.expovariate(1 / world.options.stall_s)
+        if not world.options.steady:
+            chosen = rng.sample(hosts, rng.randint(0, len(hosts)))
+        elif rng.random() < 0.5 or len(followers) == len(hosts):
+            chosen = hosts
+        else:
+            chosen = [rng.choice(followers)]
+        for host in chosen:
+            host.stalled_until_s = world.now + stall_s + rng.uniform(0, 0.1) * world.options.suspect_s
+        world.at(stall_s + rng.expovariate(1 / world.options.stall_every_s), self._stall)
 
     def _set_clock(self) -> None:
         """A clock that is wrong is set, to another wrong time."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from surecast.protocol.paxos import PaxosSettings, Variant
 
-__all__ = ["GroupOptions", "divided", "expand", "forgetful", "harsher"]
+__all__ = ["GroupOptions", "divided", "expand", "forgetful", "harsher", "overtaking", "stalled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,9 @@ class GroupOptions:
     that forwards, somebody waits. `wrong_clocks_s`: the wall clocks of as many replicas as may fail are off by up to
     this, ahead or behind, and are set to another wrong time about every `clock_every_s`. `set_back`: share of the
     replaced replicas that come back with an older copy of their disk, or with none. `checked`: replicas that start are
-    checked by the others; without it a replica that breaks the protocol is not refused before that shows.
+    checked by the others; without it a replica that breaks the protocol is not refused before that shows. `stall_s`:
+    about every `stall_every_s` some replicas do not run for so long on average, and then have everything at once;
+    `steady`: all of them, or a follower, so that nobody has a reason to lead in the place of the leader.
     Faults end after `faults_s`; all must be well `heal_s` later.
     """
 
@@ -72,6 +74,9 @@ class GroupOptions:
     clock_every_s: float = 1e9
     set_back: float = 0.0
     checked: bool = True
+    stall_s: float = 0.0
+    stall_every_s: float = 1e9
+    steady: bool = False
     faults_s: float = 8.0
     heal_s: float = 40.0
 
@@ -157,6 +162,8 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         wrong_clocks_s=later.choice((0.0, 30.0, 7_200.0)),
         clock_every_s=later.choice((0.5, 3.0, 1e9)),
         set_back=later.choice((0.0, 0.5, 1.0)),
+        stall_s=later.choice((0.0, 0.1, 0.6)),
+        stall_every_s=later.choice((0.5, 3.0)),
     )
 
 
@@ -185,6 +192,7 @@ def harsher(options: GroupOptions) -> GroupOptions:
         split=0.0,
         set_back=0.0,
         checked=False,
+        stall_s=0.0,
     )
 
 
@@ -216,6 +224,7 @@ def divided(options: GroupOptions) -> GroupOptions:
         split=1.0,
         set_back=0.0,
         checked=False,
+        stall_s=0.0,
         faults_s=16.0,
     )
 
@@ -249,5 +258,46 @@ def forgetful(options: GroupOptions) -> GroupOptions:
         to_leader=0.8,
         split=0.0,
         set_back=1.0,
+        stall_s=0.0,
         faults_s=16.0,
+    )
+
+
+def stalled(options: GroupOptions) -> GroupOptions:
+    """The same group on machines that are busy, and on which nothing fails: the leader that was elected first stays.
+
+    >>> stalled(expand(1)).steady
+    True
+    """
+    return replace(
+        divided(options),
+        split=0.0,
+        partition_every_s=1e9,
+        stall_s=1.0,
+        stall_every_s=1.0,
+        steady=True,
+    )
+
+
+def overtaking(options: GroupOptions) -> GroupOptions:
+    """The same group with nothing wrong but that messages overtake each other, while every replica proposes itself.
+
+    >>> overtaking(expand(1)).straggling
+    0.3
+    """
+    return replace(
+        divided(options),
+        allow_direct=True,
+        alpha=10,
+        vote_window=60,
+        clients=6,
+        requests=25,
+        under_way=4,
+        delay_s=0.02,
+        straggling=0.3,
+        partition_every_s=1e9,
+        linger=0.0,
+        to_leader=0.0,
+        split=0.0,
+        faults_s=8.0,
     )

@@ -8,17 +8,19 @@ from typing import Final, Literal, TypeAlias
 
 from surecast.protocol.paxos import Variant
 from surecast.simulate.paxos.checks import Violation
-from surecast.simulate.paxos.options import GroupOptions, divided, expand, forgetful, harsher
+from surecast.simulate.paxos.options import GroupOptions, divided, expand, forgetful, harsher, overtaking, stalled
 from surecast.simulate.paxos.world import World
 
 __all__ = ["MODES", "Mode", "Outcome", "run_seed"]
 
-Mode: TypeAlias = Literal["plain", "harsh", "divided", "forgetful"]
+Mode: TypeAlias = Literal["plain", "harsh", "divided", "forgetful", "overtaking", "stalled"]
 MODES: Final[dict[Mode, Callable[[GroupOptions], GroupOptions]]] = {
     "plain": lambda options: options,
     "harsh": harsher,
     "divided": divided,
     "forgetful": forgetful,
+    "overtaking": overtaking,
+    "stalled": stalled,
 }
 
 

@@ -18,7 +18,7 @@ from surecast.protocol.paxos.lives import HistoryError
 from surecast.simulate.paxos.checks import Ledger, Violation, check_histories, check_time
 from surecast.simulate.paxos.clients import Clients
 from surecast.simulate.paxos.host import Host
-from surecast.simulate.paxos.nemesis import Nemesis
+from surecast.simulate.paxos.nemesis import STEADY_S, Nemesis
 from surecast.simulate.paxos.options import GroupOptions
 
 __all__ = ["World"]
@@ -36,6 +36,7 @@ class World:
     def __init__(self, options: GroupOptions):
         self.options = options
         self.rng = random.Random(f"world {options.seed} {options.replicas} {options.variant}")
+        self.stall_rng = random.Random(f"stalls {options.seed} {options.replicas} {options.variant}")
         self.clock_rng = random.Random(f"clocks {options.seed} {options.replicas} {options.variant}")
         self.now = 0.0
         self.is_healed = False
@@ -43,7 +44,8 @@ class World:
         self.hosts: dict[int, Host] = {}
         self.blocked: set[tuple[int, int, type]] = set()  # from whom, to whom, what kind of message
         self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
-        self.counts |= {"disks set back": 0, "disks wiped": 0, "refused": 0}
+        self.counts |= {"disks set back": 0, "disks wiped": 0, "refused": 0, "stalls": 0}
+        self.led: set[int] = set()  # ballots of leaders once the group has one
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         members = tuple(range(1, options.replicas + 1))
@@ -98,11 +100,20 @@ class World:
         self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, life))
 
     def _tick(self, host: Host, life: int) -> None:
-        if host.life != life or host.replica is None:
+        if host.life != life or host.replica is None or self._stalls(host, lambda: self._tick(host, life)):
             return
         host.replica.tick(host.clock(self.now))
+        if host.replica.leads and self.now > STEADY_S:
+            self.led.add(host.replica.leader.ballot)
         self.turn(host, life)
         self.at(_TICK_S / host.rate, lambda: self._tick(host, life))
+
+    def _stalls(self, host: Host, action: Callable[[], None]) -> bool:
+        """Whether a machine does not run; then it does this when it runs again."""
+        if host.stalled_until_s <= self.now:
+            return False
+        self.at(host.stalled_until_s - self.now, action)
+        return True
 
     def crash(self, host: Host) -> None:
         """A machine stops at once; it comes back later unless it is gone for good."""
@@ -165,6 +176,8 @@ class World:
     def _wake(self, host: Host, life: int, wakes_s: float) -> None:
         if host.life != life or host.replica is None or host.wakes_s != wakes_s:
             return  # an earlier timer took the place of this one
+        if self._stalls(host, lambda: self._wake(host, life, wakes_s)):
+            return
         host.wakes_s = None
         host.replica.node.now = host.clock(self.now)
         self.turn(host, life)
@@ -179,7 +192,7 @@ class World:
         self.at(self.rng.expovariate(1 / host.disk_s), lambda: self._written(host, life, turns))
 
     def _written(self, host: Host, life: int, turns: list[Turn]) -> None:
-        if host.life != life:
+        if host.life != life or self._stalls(host, lambda: self._written(host, life, turns)):
             return
         self.counts["commits"] += 1
         for turn in turns:
@@ -227,6 +240,8 @@ class World:
 
     def _deliver(self, source: int, start: int, to: int, message: Message) -> None:
         host = self.hosts[to]
+        if self._stalls(host, lambda: self._deliver(source, start, to, message)):
+            return
         if host.replica is not None and (source, to, type(message)) not in self.blocked:
             try:
                 host.replica.receive(source, message, host.clock(self.now), start)
@@ -237,6 +252,8 @@ class World:
 
     def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
         """A client's requests reach a machine."""
+        if self._stalls(host, lambda: self.submit(host, requests)):
+            return
         if host.replica is not None:
             try:
                 host.replica.submit(requests, host.clock(self.now))
@@ -264,6 +281,8 @@ class World:
         self.nemesis.heal()
         if not self._run(options.faults_s + options.heal_s, self._is_well):
             raise Violation(f"liveness: {self._what_is_wrong()} {options.heal_s:g} s after the last fault")
+        if options.steady and len(self.led) > 1:
+            raise Violation(f"steadiness: {len(self.led)} replicas led in turn, though none failed")
         self._check_clocks()
         replay = self.ledger.replay()
         check_histories(replay, self.clients.operations)
