@@ -22,7 +22,7 @@ workload:
   publishers: [{name: p, home: b-1, topics: [t], rate: 5/s}]
   subscribers: [{name: s, count: 4, home: b-3, topics: [t]}]
 delivery: {fault_tolerance: {scheme: buffering, retransmission_interval: 5s}}
-experiment: {duration: 2000d, runs: 500}
+experiment: {duration: 100d, runs: 10000}
 """
 STARTED = "import sys; from surecast.cli import main; print('started', flush=True); main()"
 
