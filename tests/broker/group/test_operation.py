@@ -253,8 +253,6 @@ def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_f
 def test_a_process_that_took_the_number_of_a_dead_replica_is_left_alone(tmp_path: Path) -> None:
     group = write_group(tmp_path, 1)
     folder = tmp_path / "data" / "1"
-    folder.mkdir(parents=True)
-    (folder / "lock").touch()
     with subprocess.Popen(["sleep", "60"]) as other:
         (folder / "broker.pid").write_text(f"{other.pid}\n")
         assert stop_replicas(group) == []
