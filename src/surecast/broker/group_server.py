@@ -263,6 +263,10 @@ class GroupServer(Shell):
             channel.pause_reading()
             self._paused.append(channel)
 
+    def _forget_unread(self, connection: Connection) -> None:
+        if isinstance(connection, Member):
+            connection.tail.clear()
+
     def _decoder_of(self, connection: Connection) -> Decoder:
         return connection.reader if isinstance(connection, Member) else connection.decoder
 

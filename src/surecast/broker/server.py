@@ -134,6 +134,9 @@ class Server(Shell):
     def _published(self) -> int:
         return self.broker.tally.published
 
+    def _forget_unread(self, connection: Connection) -> None:
+        """Nothing is held twice."""
+
     def _excuse(self, connection: Connection) -> None:
         connection.heard_at = time.time()
 

@@ -223,6 +223,10 @@ class Shell(ABC):
         """What reads the bytes of a connection."""
         return connection.decoder
 
+    @abstractmethod
+    def _forget_unread(self, connection: Connection) -> None:
+        """Forgets what is held of an unfinished packet beside its decoder."""
+
     def _give_up(self, owner: Holder) -> None:
         """Forgets an unfinished packet; its connection is ended when nobody is just reading."""
         self.limited["unfinished_size"] += 1
@@ -233,6 +237,7 @@ class Shell(ABC):
         """Ends the connection whose unfinished packet, or WebSocket frame, takes too much memory."""
         for connection, channel in list(self._channels.items()):
             if self._decoder_of(connection) is owner:
+                self._forget_unread(connection)
                 self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
             elif channel is owner:
                 self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
