@@ -16,7 +16,7 @@ class Group:
     def __init__(self, replicas: int = 3, numbers: bool = False, **settings: object):
         self.numbers = numbers
         self.starts: dict[int, int] = {}
-        self._drawn = 0
+        self.last_start = 0
         self.settings = PaxosSettings(**settings)  # type: ignore[arg-type]
         self.founders = tuple(range(1, replicas + 1))
         self.now = 0.0
@@ -29,8 +29,8 @@ class Group:
         self.passes: Link = lambda source, to, message: True
 
     def _make(self, one: int, token: int = 0) -> Replica:
-        self._drawn += 1
-        self.starts[one] = self._drawn if self.numbers else 0
+        self.last_start += 1
+        self.starts[one] = self.last_start if self.numbers else 0
         return Replica(
             one,
             self.stores[one],

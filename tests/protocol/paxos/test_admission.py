@@ -146,6 +146,38 @@ def test_every_claim_of_a_run_is_durable(group: Group) -> None:
     assert len(claims) > 20
 
 
+def test_a_disk_of_another_history_stops_nobody_but_itself(group: Group) -> None:
+    """Copies of all folders were run elsewhere, and one comes back; it hears of the others before they hear of it."""
+    ask(group, 7, 5)
+    elsewhere = Group(3, numbers=True)
+    elsewhere.disks = {one: dict(disk) for one, disk in group.disks.items()}
+    elsewhere.now, elsewhere.last_start = group.now, 1_000
+    for one in elsewhere.founders:
+        elsewhere.restart(one)
+    elsewhere.run(2.0)
+    ask(elsewhere, 8, 20)
+    group.restart(3)
+    group.run(1.0)
+    group.passes = lambda source, to, message: 3 not in (source, to)
+    for one in (1, 2):
+        group.restart(one)
+        group.run(2.0)
+    ask(group, 9, 1)
+    group.disks[3] = elsewhere.disks[3]
+    since = group.now
+    group.restart(3)
+    group.passes = lambda source, to, message: (
+        not (isinstance(message, Rejoin) and source == 3) or group.now > since + 0.3
+    )
+    with pytest.raises(HistoryError, match=r"replica 3: replica . does not take it back"):
+        group.run(2.0)
+    assert len(group.replicas[3].admission.notices) == 2  # each of the others is named once
+    group.passes = lambda source, to, message: 3 not in (source, to)
+    group.run(1.0)
+    ask(group, 9, 2)
+    assert group.replies[9, 2] == b"+7"
+
+
 LIVES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8)
 
 

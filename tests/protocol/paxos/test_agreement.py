@@ -147,6 +147,28 @@ def test_a_state_is_not_passed_on_while_nobody_knows_whose_is_right() -> None:
     assert group.ask(group.leader.id, 7, 100, get(b"k"))  # the two go on
 
 
+def test_who_is_said_to_be_right_passes_its_state_to_those_that_join() -> None:
+    """The alarm says: replace whoever is wrong. The new one has nobody to ask but the one that is right."""
+    group = working(3, snapshot_every=8, log_keep=2)
+    write(group, 20)
+    right, (gone, wrong) = group.leader.id, group.followers()
+    group.passes = lambda source, to, message: gone not in (source, to)
+    group.stores[wrong].pairs[b"k"] = b"1000"
+    write(group, 2 * CHECKPOINT_EVERY, first=21)
+    group.run(2.0)
+    assert all("no majority agrees" in group.replicas[number].agreement.alarm for number in (right, wrong))
+    new = group.join(4, token=9)
+    group.sent.clear()
+    group.leader.replace(wrong, 4, 9, group.now)
+    group.run(3.0)
+    assert new.node.voting
+    assert {source for source, _, message in group.sent if isinstance(message, SnapshotPart)} == {right}
+    assert group.ask(group.leader.id, 7, 100, get(b"k")) == b"+52"
+    write(group, CHECKPOINT_EVERY, first=101)
+    group.run(1.0)
+    assert not group.replicas[right].agreement.alarm
+
+
 def test_a_replica_that_discards_its_state_does_not_vote_until_it_has_another() -> None:
     group = working()
     write(group, 20)

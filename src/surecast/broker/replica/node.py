@@ -465,9 +465,12 @@ class ReplicaNode:
         except Exception as error:
             self.give_up(error)
             return
-        if notices := self.replica.agreement.notices:
+        for event, notices in (
+            ("agreement", self.replica.agreement.notices),
+            ("admission", self.replica.admission.notices),
+        ):
             for line in notices:
-                self.log.error("agreement", replica=self.id, reason=line)
+                self.log.error(event, replica=self.id, reason=line)
             notices.clear()
         self.plan_turn()
 

@@ -7,7 +7,8 @@ remembers of every other its last start and the highest promise and vote that it
 
 A replica that starts sends `Rejoin` to all others. Each answers `Admit`, or `Refuse` where what is told contradicts
 what is remembered. It votes, promises and stands for election once a majority, itself included, has admitted it, and
-all others have, or had `suspect_s` for their answer. One that is refused stops for good, even later.
+all others have, or had `suspect_s` for their answer. One that is refused stops for good, even later. So only one that
+is admitted itself may refuse: else a single disk of another history would stop all others.
 
 Whoever counts votes counts those of admitted starts only: messages of a start that was not admitted are dropped.
 """
@@ -26,8 +27,8 @@ __all__ = ["Admission"]
 class Admission:
     """Checks the others when they start, and has this replica checked by them.
 
-    `starts` has the admitted start of each replica. Where the own start number is 0 nobody is checked: for simulations
-    of load and tests in which no disk is lost.
+    `starts` has the admitted start of each replica. `notices` are lines for a log that nobody has taken yet. Where the
+    own start number is 0 nobody is checked: for simulations of load and tests in which no disk is lost.
     """
 
     def __init__(self, node: Node, life: Life, seen: Mapping[int, Seen]):
@@ -37,9 +38,11 @@ class Admission:
         self.starts = {replica: each.start for replica, each in self._seen.items()}
         self.is_admitted = not life.start
         self._admitted_by: set[int] = set()
+        self.notices: list[str] = []
         self._guests: set[int] = set()  # replicas that are no members, and introduced themselves
         self._began_s = self._asked_s = self._stored_s = node.now
         self._unstored: set[int] = set()
+        self._objected: dict[int, int] = {}  # the last start of each replica that was told something against
         if life.start:
             self._ask()
 
@@ -82,12 +85,11 @@ class Admission:
         return True
 
     def on_rejoin(self, sender: int, message: Rejoin) -> None:
-        """Admits another replica, once that is durable, or refuses it."""
+        """Admits another replica, once that is durable, or objects to it."""
         node, told = self._node, Life(message.incarnation, message.starts, message.promised, message.voted)
         objection = objection_to(told, self.seen(sender)) or self._other_log(message.slot, message.hash)
         if objection is not None:
-            node.count("replicas refused")
-            node.send(sender, Refuse(told.start, *objection))
+            self._object(sender, told.start, objection)
             return
         if self.seen(sender).start != told.start:
             self._seen[sender] = Seen(told.incarnation, told.start, told.promised, told.voted)
@@ -97,6 +99,15 @@ class Admission:
             self._guests.add(sender)
             node.send(sender, self._rejoin())
         node.send_after(sender, Admit(told.start, *self._last_hash()))
+
+    def _object(self, sender: int, start: int, objection: Objection) -> None:
+        """Refuses a replica, unless this one is not admitted itself: then its own memory may be what is wrong."""
+        self._node.count("replicas refused")
+        if self._objected.get(sender) != start:
+            self._objected[sender] = start
+            self.notices.append(f"replica {self._node.id} does not take replica {sender} back: {objection}")
+        if self.is_admitted:
+            self._node.send(sender, Refuse(start, *objection))
 
     def on_admit(self, sender: int, message: Admit) -> None:
         """Counts who admitted this start. HistoryError where the other one has another log."""

@@ -56,7 +56,12 @@ class Agreement:
     @property
     def is_doubtful(self) -> bool:
         """Whether another replica differs, and no majority says that this one is right."""
-        return bool(self._waiting) or self._node.id in self._apart
+        if self._waiting:
+            return True
+        own = self._node.id
+        # Where all others that differ are being replaced, this one was said to be right: who joins needs its state.
+        members = self._node.machine.membership.configurations[-1].ids
+        return own in self._apart and self._apart.intersection(members) != {own}
 
     def tick(self) -> None:
         """Tells the others of a checkpoint, and compares what they told of instances that are reached by now."""
