@@ -18,7 +18,7 @@ test: setup lint
 
 # What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.
 test-long: setup
-	$(WITH_JAVA) $(BIN)/python -m pytest -q -rs -m long tests
+	$(WITH_JAVA) $(BIN)/python -m pytest -q -rs -m long -o faulthandler_timeout=1600 tests
 
 lint: setup
 	$(BIN)/ruff check $(SOURCES)
