@@ -37,9 +37,12 @@ class Marks:
 class Alarms:
     """The state of both alarms. `memory` and `disk_free` measure bytes; the second is None where there is no disk.
 
-    >>> used = iter([100, 200, 185, 150])
-    >>> alarms, marks = Alarms(lambda: next(used), lambda: None), Marks(190, None)
-    >>> [sorted(alarms.check(marks)) for _ in range(4)], alarms.count
+    >>> used = [100]
+    >>> alarms, marks = Alarms(lambda: used[0], lambda: None), Marks(190, None)
+    >>> def check(memory_bytes: int) -> list[str]:
+    ...     used[0] = memory_bytes
+    ...     return sorted(alarms.check(marks))
+    >>> [check(memory_bytes) for memory_bytes in (100, 200, 185, 150)], alarms.count
     ([[], ['memory'], ['memory'], []], 1)
     """
 

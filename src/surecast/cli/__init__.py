@@ -13,17 +13,22 @@ __all__ = ["NOTHING_FITS", "main"]
 NOTHING_FITS = 3
 """The exit status where a system has no steady state, or no placement keeps all limits."""
 
+_COMPUTES = frozenset(("advise", "compare", "drop", "predict", "report", "scenario", "simulate", "sweep"))
+"""Commands that have nothing to see to when they are interrupted. The others hear Ctrl-C in their own way."""
+_AGAIN_S = 1.0
+
 
 def main() -> None:
     """Runs one command; a mistake of the user, or an interrupt, becomes a message and a non-zero exit.
 
     Ctrl-C and SIGTERM end a command wherever it is, also while it imports: one line, and 128 plus the signal's number.
     """
-    with _terminated_as_interrupted() as heard:
+    with _interrupts() as heard:
         try:
             _run()
         except BaseException as error:
-            if not _is_interruption(error):
+            # Libraries wrap an interrupt that comes while they import, or answer it with an error of their own.
+            if not heard and not _is_interruption(error):
                 raise
             _leave(heard)
 
@@ -47,16 +52,24 @@ def _run() -> None:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[list[int]]:
-    """Lets SIGTERM interrupt a command as Ctrl-C does; servers have handlers of their own. Yields what was heard."""
+def _interrupts() -> Iterator[list[int]]:
+    """Lets SIGTERM interrupt a command as Ctrl-C does; servers have handlers of their own. Yields what was heard.
+
+    Libraries that compile or import sometimes swallow an interrupt. Where a command only computes it is repeated until
+    the command ends.
+    """
     heard: list[int] = []
+    numbers = [signal.SIGTERM, *([signal.SIGINT] if _COMPUTES.intersection(sys.argv[1:2]) else [])]
 
     def interrupt(number: int, _frame: object) -> None:
         heard.append(number)
+        if signal.SIGINT in numbers:
+            signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         raise KeyboardInterrupt
 
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
+        before = {number: signal.signal(number, interrupt) for number in numbers}
     except ValueError:  # only the main thread hears signals
         yield heard
         return
@@ -74,7 +87,8 @@ def _terminated_as_interrupted() -> Iterator[list[int]]:
         yield heard
     finally:
         sys.unraisablehook = hook
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _is_interruption(error: BaseException) -> bool:
@@ -95,7 +109,7 @@ def _is_interruption(error: BaseException) -> bool:
 def _leave(heard: list[int]) -> None:
     """Says that the command was interrupted, and exits; further interrupts do not disturb that."""
     number = heard[0] if heard else signal.SIGINT
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(each, signal.SIG_IGN)
     print("interrupted", file=sys.stderr, flush=True)  # noqa: T201
     sys.exit(128 + number)

@@ -51,6 +51,7 @@ def refuse_overloaded_events(system: System) -> None:
     if system.publishers and is_replicated(system):
         for i, rate in enumerate(broker_rates_per_s(system)):
             group, name = group_of(system, i), system.overlay.brokers[i].name
+            loads = [load for load in loads if load.component != f"broker {name}"]  # the group does its work
             loads.append(Load(f"broker {name}, a group of {group.replicas},", rate, saturation_per_s(group)))
     refusal = saturation(loads)
     if refusal is not None:

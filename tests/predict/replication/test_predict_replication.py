@@ -97,7 +97,7 @@ def test_frequent_collisions_and_varying_service_are_warned_of() -> None:
 def test_a_group_in_place_of_a_broker_is_as_reliable_as_its_replicas_simulated(text: str) -> None:
     system = line(text)
     predicted = predict_reliability(system)
-    assert not predicted.info.warnings
+    assert all("not modelled" in warning or "a detour" in warning for warning in predicted.info.warnings)
     simulated = simulate_group_reliability(system, runs=12, duration_s=60 * 86400, seed=3)
     for scheme in ("periodic-subscription", "buffering", "bypass", "bypass-buffering"):
         figure = simulated.figure("reliability", name="s", variant=scheme)

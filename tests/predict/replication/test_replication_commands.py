@@ -50,7 +50,7 @@ def test_variants_of_a_group_side_by_side(surecast: Run) -> None:
         ("delivery.replication.replicas=4", "delivery.replication"),
         ("delivery.replication.delay=5", "delivery.replication.delay"),
         ("delivery.replication.entry=all", "delivery.replication.entry"),
-        ("workload.publishers[0].rate=50/s", "broker broker is overloaded: 1200 events/s come"),
+        ("workload.publishers[0].rate=50/s", "broker broker, a group of 3, is overloaded: 1200 events/s come"),
     ],
 )
 def test_what_is_wrong_is_named(surecast: Run, change: str, message: str) -> None:

@@ -70,6 +70,10 @@ class GroupWorld:
     def start(self, host: Host) -> None:
         """Brings a machine up; what publishers hold back because none was up goes to it."""
         host.start(self.clock.now)
+        for other in self.hosts.values():
+            if other is not host and other.replica is not None:
+                # As when its link comes up: it was down, which says nothing about how slow it is.
+                other.replica.node.detector.meet(host.id, self.clock.now)
         tick_s = self.group.heartbeat_s / TICKS_PER_HEARTBEAT
         self.clock.at(self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, host.life, tick_s)
         self._wake(host)
