@@ -53,8 +53,13 @@ class Admission:
     def saw(self, replica: int, promised: int, voted: int) -> None:
         """An admitted replica says that it has stored this promise, and a vote on this instance."""
         seen = self._seen.get(replica)
-        if seen is not None and (promised > seen.promised or voted > seen.voted):
-            seen.promised, seen.voted = max(promised, seen.promised), max(voted, seen.voted)
+        if seen is None:
+            return
+        if voted > seen.voted:
+            seen.voted = voted
+            self._unstored.add(replica)
+        if promised > seen.promised:
+            seen.promised = promised
             self._unstored.add(replica)
 
     def tick(self) -> None:

@@ -51,7 +51,7 @@ class Election:
         """A leader was heard of, or this replica asked for support: wait anew."""
         node = self.node
         ids = node.machine.membership.ids()
-        if self._wait_for != (self.questions, ids):
+        if ids is not self._wait_for[1] or self.questions != self._wait_for[0]:
             self._wait_for, self._wait_s = (self.questions, ids), self._wait(ids)
         wait_s = self._wait_s + node.detector.patience_s(node.leader, node.now)
         if self.attempt > 1:  # at some length an election has the time that disks and links need for it

@@ -45,11 +45,15 @@ class Instance:
 
 
 class Leader:
-    """The state of one ballot of this replica, and the requests waiting for an instance."""
+    """The state of one ballot of this replica, and the requests waiting for an instance.
+
+    `leads` is whether it may propose: no property, as it is asked several times for every message.
+    """
 
     def __init__(self, node: Node):
         self.node = node
         self.stage = Stage.IDLE
+        self.leads = False
         self.ballot = 0
         self.promises: dict[int, Promise] = {}
         self.reports: dict[int, dict[int, Vote]] = {}
@@ -74,15 +78,11 @@ class Leader:
         self._late_s = 0.0
         self._late_bytes = 0
 
-    @property
-    def leads(self) -> bool:
-        """Whether this replica may propose."""
-        return self.stage is Stage.LEADING
-
     def prepare(self, ballot: int) -> None:
         """Phase 1a. The own ballot is durable before anyone hears of it, so that it is never used twice."""
         node = self.node
-        self.stage, self.ballot, self.asked_s = Stage.PREPARING, ballot, node.now
+        self._turn_to(Stage.PREPARING)
+        self.ballot, self.asked_s = ballot, node.now
         self._clear()
         node.acceptor.promise(ballot)
         for other in node.others():
@@ -91,10 +91,13 @@ class Leader:
 
     def step_down(self) -> None:
         """Proposes no more. Whoever sent requests will send them to the next leader."""
-        self.stage = Stage.IDLE
+        self._turn_to(Stage.IDLE)
         self._clear()
         if self.node.leader == self.node.id:
             self.node.leader = 0
+
+    def _turn_to(self, stage: Stage) -> None:
+        self.stage, self.leads = stage, stage is Stage.LEADING
 
     def _clear(self) -> None:
         self.promises.clear()
@@ -125,7 +128,7 @@ class Leader:
             return False
         if node.applied < max(promise.applied for promise in self.promises.values()):
             return False
-        self.stage = Stage.LEADING
+        self._turn_to(Stage.LEADING)
         for sender, promise in self.promises.items():
             self.reports[sender] = {slot: (ballot, value) for slot, ballot, value in promise.votes}
             self.peers_applied[sender] = promise.applied
@@ -238,12 +241,13 @@ class Leader:
         were stamped too early would expire too early as soon as the time is known.
         """
         node, settings = self.node, self.node.settings
-        membership = node.machine.membership
-        self.next_slot = max(self.next_slot, node.applied + 1)
-        while (slot := self.next_slot) <= node.applied + settings.alpha:
+        membership, applied = node.machine.membership, node.applied  # nothing is applied here
+        if self.next_slot <= applied:
+            self.next_slot = applied + 1
+        while (slot := self.next_slot) <= applied + settings.alpha:
             if slot <= self.constrained:
                 value = self._constraint(slot)
-            elif fast or slot > node.applied + settings.window:
+            elif fast or slot > applied + settings.window:
                 return
             elif self.queue and stamp_us is not None:
                 if self.instances and (self.proposes_at() or 0.0) > node.now:

@@ -46,10 +46,11 @@ class Learner:
         node = self._node
         if node.blank:
             return
-        before = node.applied
-        while (value := self._known(node.applied + 1)) is not None:
-            self._apply(node.applied + 1, value)
-        if node.applied != before and self._snapshots.is_due():
+        slot = before = node.applied + 1
+        while (value := self._known(slot)) is not None:
+            self._apply(slot, value)
+            slot += 1
+        if slot != before and self._snapshots.is_due():
             self._snapshots.take()
 
     def answer_known(self) -> None:

@@ -43,6 +43,40 @@ class Turn:
 class Node:
     """The shared state of the roles."""
 
+    # With slots, as these are looked up dozens of times for every message.
+    __slots__ = (
+        "acceptor",
+        "acks",
+        "acks_ballot",
+        "after",
+        "blank",
+        "chosen",
+        "clocks",
+        "counts",
+        "detector",
+        "highest_round",
+        "hint",
+        "id",
+        "journal",
+        "late_s",
+        "leader",
+        "leader_ballot",
+        "leader_heard_s",
+        "machine",
+        "messages",
+        "now",
+        "promised_s",
+        "seed",
+        "settings",
+        "started",
+        "stored",
+        "target",
+        "target_source",
+        "to_self",
+        "token",
+        "voting",
+    )
+
     def __init__(self, replica: int, token: int, settings: PaxosSettings, machine: Machine, seed: int, clocks: Clocks):
         self.id = replica
         self.token = token

@@ -326,12 +326,13 @@ class Replica:
         node = self.node
         if self.submissions.fresh:
             self._dispatch()
-        leads = self.leader.leads
-        if leads and self._unsettled and self.leader.queue:
+        leader = self.leader
+        leads = leader.leads
+        if leads and self._unsettled and leader.queue:
             self._lead()
         if self._unsettled and not node.acks:
             self._settle()
-            leads = self.leader.leads
+            leads = leader.leads
             if self.submissions.fresh:
                 self._dispatch()
         if leads:
@@ -347,8 +348,7 @@ class Replica:
         if node.to_self:
             self._own[self._number], node.to_self = node.to_self, []
         if node.journal.records and self._storing is None:
-            voted = max(node.acceptor.highest, node.applied)
-            self._storing = (self._number, node.now, node.acceptor.promised, voted)
+            self._storing = (self._number, node.now, node.acceptor.promised, node.acceptor.highest)
         messages, node.messages = node.messages, []
         after, node.after = node.after, []
         return Turn(self._number, node.journal.take(), messages, after, self.learner.take_replies())
@@ -397,7 +397,8 @@ class Replica:
 
     def _lead(self) -> None:
         node, leader = self.node, self.leader
-        fast, stamp_us = self.coordinator.is_open(), self.time_us()
+        stamp_us = node.clocks.time_us(node.machine.context.time_us, node.now)
+        fast = self.coordinator.is_open()
         while fast and leader.queue and stamp_us is not None and (slot := self.track.free_slot()):
             self.voter.on_propose(self.track.propose(slot, leader.take_batch(), stamp_us))
         leader.pump(stamp_us, fast)
@@ -521,7 +522,10 @@ class Replica:
         self.leader.on_promise(sender, message)
 
     def _on_accepted(self, sender: int, message: m.Accepted) -> None:
-        self.admission.saw(sender, message.ballot, max(message.slots, default=message.applied))
+        if sender != self.node.id:
+            slots = message.slots
+            voted = slots[0] if len(slots) == 1 else max(slots, default=message.applied)
+            self.admission.saw(sender, message.ballot, voted)
         self.leader.on_accepted(sender, message)
 
     def _on_reject(self, sender: int, message: m.Reject) -> None:
