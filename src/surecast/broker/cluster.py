@@ -90,12 +90,20 @@ class LocalGroup:
         """The replica that leads; 0 while there is none."""
         return next((int(one["replica"]) for one in self.status() if one.get("leads")), 0)
 
-    def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Waits until every running replica takes clients and knows a leader; ConfigurationError if that fails."""
+    def running(self) -> list[int]:
+        """Returns the replicas that run on this machine, whoever started them."""
+        return [number for number in self.numbers if is_running(self.spec.folder(number))]
+
+    def wait_ready(self, timeout_s: float = 30.0, *, failures_max: int = 0) -> None:
+        """Waits until every running replica takes clients and knows a leader; ConfigurationError if that fails.
+
+        `failures_max` replicas may end meanwhile: `ended` has them.
+        """
         until = time.monotonic() + timeout_s
         while True:
             running = [n for n in self.processes if self.processes[n].poll() is None]
-            if gone := self.ended():
+            gone = self.ended()
+            if len(gone) > failures_max:
                 number, code = next(iter(gone.items()))
                 raise ConfigurationError(f"replica {number} ended with code {code}: {self.last_words(number)}")
             if all(self._takes_clients(n) for n in running):

@@ -180,7 +180,7 @@ def _differences(
     """What the replicas of a file that is there have otherwise than asked for."""
     founders = sum(not one.joins for one in there.replicas)
     if replicas is not None and replicas not in (founders, len(there.replicas)):
-        yield f"--replicas {replicas}: this group has {founders}"
+        yield f"--replicas {replicas}: this group has {len(there.replicas)}"
     first = there.replicas[0]
     own = first.mqtt[0].wanted_port
     if port and port != own:

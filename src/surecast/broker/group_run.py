@@ -67,7 +67,9 @@ class GroupService(BrokerService):
 
     def _started(self) -> Started:
         group = self.group
-        size = sum(not one.joins for one in group.replicas)
+        node = self.server.node
+        # One that joins now does not know the members. They are an odd number; the one it replaces may be in the file.
+        size = (len(group.replicas) - 1) | 1 if node.replica.node.blank else len(node.members)
         return super()._started()._replace(group=group.name, replica=self.replica, replicas=size)
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:

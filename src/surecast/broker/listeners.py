@@ -60,6 +60,7 @@ class Listener:
         self._by_address: Counter[str] = Counter()
         self._context: ssl.SSLContext | None = tls_context(spec) if spec.secure else None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._started = False
         self._tokens = self._burst = max(1.0, spec.connection_rate_max or 0.0)
         self._tokens_at = time.monotonic()
 
@@ -80,13 +81,15 @@ class Listener:
 
     def start(self) -> None:
         """Begins to accept."""
+        self._started = True
         for sock in self._sockets:
             self._server.loop.add_reader(sock, self._accept, sock)
 
     def stop(self) -> None:
         """Takes no more connections; those that are there stay."""
         for sock in self._sockets:
-            self._server.loop.remove_reader(sock)
+            if self._started:
+                self._server.loop.remove_reader(sock)
             sock.close()
         self._sockets = []
         for task in self._tasks:

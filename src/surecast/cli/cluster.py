@@ -98,6 +98,7 @@ def up(
     options |= {"event_log": {"folder": "events"}} if event_log else {}
     flags: dict[str, Any] = {"security.users": users, "security.acl": acl, "http.port": http_port}
     loaded = _configuration(config, flags, websocket_port, settings)
+    is_new = not (folder / "group.yaml").exists()
     path = write_group(folder, replicas, port=port, options=options, config=loaded)
     if warning := make_private(folder):
         errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
@@ -105,9 +106,11 @@ def up(
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stopping.append(1))
     with LocalGroup(path) as group:
+        missing = _missing(group, folder)
         with working("starting the replicas"):
-            group.start()
-            group.wait_ready()
+            group.start(*missing)
+            # A group that was there works without some: the way to repair one is to have the others run.
+            group.wait_ready(failures_max=0 if is_new else (len(group.numbers) - 1) // 2)
         _print_begun(group, folder, json)
         while not stopping:
             time.sleep(0.2)
@@ -115,7 +118,7 @@ def up(
                 # One that was told to stop, or says that something is wrong, would do so again.
                 again = restart and code < 0
                 what = "starting it again" if again else f"it stays down: {group.last_words(number)}"
-                errors.print(f"replica {number} ended with code {code}; {what}", markup=False)
+                errors.print(f"replica {number} ended with code {code}; {what}", markup=False, soft_wrap=True)
                 if again:
                     group.start(number)
                 else:
@@ -124,6 +127,22 @@ def up(
                 break
         with working("stopping the replicas"):
             group.close()
+
+
+def _missing(group: LocalGroup, folder: Path) -> list[int]:
+    """Returns the replicas that do not run yet; ConfigurationError where all do."""
+    from surecast.cli.output import errors
+    from surecast.errors import ConfigurationError
+
+    running = group.running()
+    if len(running) == len(group.numbers):
+        raise ConfigurationError(
+            f"{folder}: all replicas run already; surecast cluster status {folder} shows them, "
+            f"surecast cluster down {folder} stops them"
+        )
+    for number in running:
+        errors.print(f"replica {number} runs already; it is not watched here", markup=False)
+    return [number for number in group.numbers if number not in running]
 
 
 def _configuration(
@@ -151,7 +170,9 @@ def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
         return
     _print_status(found)
     console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False, soft_wrap=True)
-    console.print(f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False)
+    console.print(
+        f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False, soft_wrap=True
+    )
 
 
 @app.command()

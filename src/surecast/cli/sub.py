@@ -79,7 +79,7 @@ def sub(
     )  # fmt: skip
     given = options.properties_for("subscribe", property or [])
     if filter and version not in ("5", "mqttv5"):
-        raise ConfigurationError("--filter: content filters travel in properties of MQTT 5; leave out -V 311")
+        raise ConfigurationError("--filter: content filters travel in properties of MQTT 5; leave out -V")
     given = replace(given, user=(*given.user, *(("filter", text) for text in filter or [])))
     shown = ("%t %p" if verbose else "%p") if format is None else format
     end = "" if no_newline else "\n"

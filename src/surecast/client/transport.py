@@ -85,6 +85,8 @@ async def open_transport(
 ) -> Transport:
     """Connects; ClientError says why it cannot."""
     where = f"{host}:{port}"
+    if not 0 < port < 1 << 16:
+        raise ClientError(f"{where}: no such port; choose one from 1 to 65535")
     try:
         async with asyncio.timeout(timeout_s):
             if websocket_path is None:

@@ -263,3 +263,23 @@ def test_a_process_that_took_the_number_of_a_dead_replica_is_left_alone(tmp_path
 def test_an_even_group_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="odd"):
         write_group(tmp_path, 4)
+
+
+def test_up_goes_on_without_a_lost_replica_so_that_it_can_be_repaired(tmp_path: Path) -> None:
+    folder = tmp_path / "group"
+    with up(folder):
+        assert "all replicas run already" in surecast("cluster", "up", "--folder", folder, code=1)
+        started = time.monotonic()
+        said = surecast("cluster", "replace", "3", "4", folder, code=1)
+        assert "replica 4 is not in the group's file; add {id: 4, joins: true" in said
+        assert "replica 9 is no member" in surecast("cluster", "replace", "9", "4", folder, code=1)
+        assert "replica 2 is a member already" in surecast("cluster", "replace", "3", "2", folder, code=1)
+        assert time.monotonic() - started < 60  # it does not wait for what cannot come
+        surecast("cluster", "down", folder)
+    shutil.rmtree(folder / "data" / "2")
+    with up(folder) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "replica 2 ended with code 1; it stays down" in line
+        assert f"surecast cluster repair 2 {folder / 'group.yaml'}" in line
+        surecast("cluster", "down", folder)

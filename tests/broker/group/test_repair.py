@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,3 +83,24 @@ def test_without_a_majority_nothing_is_touched(group: LocalGroup) -> None:
         repair_replica(group.path, 3, tell=lambda line: None)
     assert group.path.read_bytes() == before
     assert group.spec.folder(3).exists()
+
+
+def test_every_founder_can_be_replaced_and_the_group_starts_again(group: LocalGroup) -> None:
+    asyncio.run(publish(group.addresses[0], 5))
+    processes = []
+    for number in (1, 2, 3):
+        group.kill(number)
+        del group.processes[number]
+        shutil.rmtree(group.spec.folder(number))
+        done = repair_replica(group.path, number, timeout_s=40, tell=lambda line: None)
+        assert done.process is not None
+        processes.append(done.process)
+    assert sorted(stop_replicas(group.path)) == [4, 5, 6]
+    for process in processes:
+        process.wait(30)
+    with LocalGroup(group.path) as again:
+        assert again.numbers == [4, 5, 6]
+        again.start()
+        again.wait_ready()
+        assert [one["members"] for one in again.status()] == [[4, 5, 6]] * 3
+        assert asyncio.run(retained(again.addresses[0], 5)) == {f"state/{n}" for n in range(5)}

@@ -73,6 +73,15 @@ def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, found: str) -
     assert found in str(caught.value)
 
 
+def test_all_founders_may_have_been_replaced_but_none_may_be_missing(tmp_path: Path) -> None:
+    joined = [f"  - {{id: {n}, peer: '10.0.0.{n}:7001', joins: true}}\n" for n in (4, 5, 6)]
+    text = f"name: plant\nsecret_file: group.secret\nreplicas:\n{''.join(joined)}"
+    with pytest.raises(GroupFileError, match="replicas: all of them join, and the group has no founding"):
+        load_group(write(tmp_path, text))
+    group = load_group(write(tmp_path, text + "founding: 2242a1f6baad7070\n"))
+    assert sorted(group.places(6)) == [4, 5, 6]  # a new one asks those that are there
+
+
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     (tmp_path / "group.secret").chmod(0o644)

@@ -117,6 +117,6 @@ def test_what_is_wrong_with_a_command_is_said(processes: Processes, capsys: pyte
     assert main(["--group", str(group.path), "--id", "1", "--handler", "surecast.nothing:here"]) == 2
     assert "handler 'surecast.nothing:here'" in capsys.readouterr().err
     assert main(["--group", str(group.path), "--replace", "1", "--by", "2"]) == 2
-    assert "replica 3: " in capsys.readouterr().err
+    assert "replica 2 has no joins: true in the group's file; add {id: 4" in capsys.readouterr().err
     assert main(["--group", str(group.path), "--status"]) == 0
     assert capsys.readouterr().out.count('"error"') == 3

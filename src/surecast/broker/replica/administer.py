@@ -86,6 +86,7 @@ async def ask_replace(
     """
     known = {one.id: one.peer for one in group.replicas}
     where = address or known.get(new)
+    await _check_replace(group, old, new, is_in_file=address is None)
     askable = {number: asked for number, asked in _addresses(group).items() if number not in (old, new)}
     trouble = "no replica of the file takes clients"
     until_s = asyncio.get_running_loop().time() + timeout_s
@@ -105,6 +106,24 @@ async def ask_replace(
         if not answer.get("is_late"):
             break  # the group does not want it, and would say the same again
     raise ConfigurationError(trouble)
+
+
+async def _check_replace(group: GroupSpec, old: int, new: int, is_in_file: bool) -> None:
+    """ConfigurationError where waiting would not help: the numbers or the group's file are wrong."""
+    entry = next((one for one in group.replicas if one.id == new), None)
+    members = next((tuple(one["members"]) for one in await ask_status(group) if one.get("voting")), ())
+    highest = max((*members, *(one.id for one in group.replicas if one.id != new)))
+    if members and old not in members:
+        raise ConfigurationError(f"replica {old} is not a member of the group; its members are {list(members)}")
+    if new in members:
+        raise ConfigurationError(f"replica {new} is a member already; the new one has a higher number than all before")
+    if is_in_file and (entry is None or not entry.joins):
+        lacks = "is not in the group's file" if entry is None else "has no joins: true in the group's file"
+        number = new if new > highest else highest + 1
+        raise ConfigurationError(
+            f"replica {new} {lacks}; add {{id: {number}, joins: true, peer: ..., client: ..., mqtt: ...}} to replicas: "
+            f"and start it, then replace {old} by {number}"
+        )
 
 
 async def await_member(
@@ -135,7 +154,7 @@ async def await_member(
 
 
 def _lacks(status: dict[str, Any]) -> str:
-    """What a replica still needs before it votes; empty where nothing is missing."""
+    """Returns what a replica still needs before it votes; empty where nothing is missing."""
     if status["snapshot_size"]:
         done, size = int(status["snapshot_bytes"]), int(status["snapshot_size"])
         return f"{done / 2**20:.1f} of {size / 2**20:.1f} MiB of a snapshot are here"

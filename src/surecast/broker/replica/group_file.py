@@ -179,11 +179,11 @@ is with the operating systems of a majority; it survives the end of processes, a
         return "full" if self.sync == "majority" else "os"
 
     def places(self, number: int) -> dict[int, Place]:
-        """Where the founders are, and the replica with this number."""
+        """Where the founders are. One that joins may ask any other: all founders may have been replaced by then."""
         return {
             one.id: Place(parse_address(one.peer), self.client_address(one))
             for one in self.replicas
-            if not one.joins or one.id == number
+            if not one.joins or self.replica(number).joins
         }
 
     @staticmethod
@@ -290,8 +290,9 @@ def _findings(group: GroupSpec) -> list[tuple[FieldPath, str, str]]:
             if address is not None:
                 taken.setdefault(address, f"replicas[{at}].{name}")
     founders = [one.id for one in group.replicas if not one.joins]
-    if not founders:
-        found.append((("replicas",), "all of them join", "at least one is there when the group begins"))
+    if not founders and group.founding is None:
+        hint = "at least one is there when the group begins; later all of its founders may have been replaced"
+        found.append((("replicas",), "all of them join, and the group has no founding", hint))
     for at, one in enumerate(group.replicas):
         if one.joins and founders and one.id <= max(founders):
             hint = f"take one above {max(founders)}"

@@ -281,7 +281,10 @@ class Peers:
             )
         if hello.number == self.id or not 0 < hello.number < 1 << 16:
             return f"this is replica {self.id}; another one has another number, from 1 to 65535"
-        for part in self._membership().configurations:
+        membership = self._membership()
+        if not membership.includes(self.id, self.token):
+            return None  # one that has yet to join has the members of its file, and learns their tokens from the others
+        for part in membership.configurations:
             if any(one == hello.number and token != hello.token for one, token in part.members):
                 return f"replica {hello.number} of this group was created with another token"
         return None
