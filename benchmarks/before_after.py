@@ -93,7 +93,7 @@ class GroupOf:
         return int(self._read() or 0)
 
     def entry(self) -> tuple[str, int]:
-        """Where the replica that leads takes clients."""
+        """Returns where the replica that leads takes clients."""
         until = time.monotonic() + 30.0
         while not (leader := self._ask("leader")):
             if time.monotonic() > until:

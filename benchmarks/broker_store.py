@@ -1,4 +1,4 @@
-"""How fast the broker's store and event log are, and what a live key takes in memory. About a minute and a half.
+"""Measures the broker's store and event log, and the memory of a live key. It takes about a minute and a half.
 
 Run without arguments, or with a folder on the disk that is to be measured. Each figure is measured for the store with
 and without its mark, in turns of a fifth of a second, so that what else the machine does reaches both; the ratio is

@@ -47,7 +47,7 @@ EXPIRY_S = 5
 WILL_S = 3
 EARLY_S = 0.3
 LATE_S = 3.0
-"""How much later than due something may end: replicas look ten times a second, and this machine may be busy."""
+"""The time by which something may end late: replicas look ten times a second, and this machine may be busy."""
 READ_S = 1.5
 """A replica reads its clock every second."""
 EVERY_S = 2.0
@@ -72,7 +72,7 @@ class MovedGroup:
         draft.replace(self.folder / f"clock-{number}")
 
     async def leader(self) -> int:
-        """Who leads; 0 where nobody does."""
+        """Returns who leads; 0 where nobody does."""
         return next((int(one["replica"]) for one in await ask_status(self.group.spec) if one.get("leads")), 0)
 
     def sessions(self) -> set[str] | None:

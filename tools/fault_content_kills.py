@@ -249,7 +249,7 @@ class Trial:
         return problems + self.history.problems() + await self._differences()
 
     async def _differences(self) -> list[str]:
-        """How the replicas differ, and what they say of it."""
+        """Returns how the replicas differ, and what they say of it."""
         compared = verdict(*await ask_verify(self.group.spec))
         problems = [] if compared.is_equal else [str(compared)]
         until = time.monotonic() + SETTLE_S
@@ -282,7 +282,7 @@ class Trial:
         return "".join(f"--- {file.name}\n{file.read_text(errors='replace')[-2000:]}" for file in files)
 
     def summary(self) -> str:
-        """What went through."""
+        """Returns what went through."""
         history = self.history
         got = " ".join(f"{name}={len(payloads)}" for name, payloads in history.received.items())
         return f"{self.kills} kills, {len(history.acknowledged)} of {len(history.sent)} acknowledged; received {got}"

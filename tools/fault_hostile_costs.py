@@ -50,7 +50,7 @@ HEADER = f"{'attack':17} {'sent':>12} {'cpu':>14} {'memory':>11} {'busy':>9} {'w
 
 @dataclass
 class Outcome:
-    """What one attack did."""
+    """The outcome of one attack."""
 
     attack: str
     bytes_sent: int = 0

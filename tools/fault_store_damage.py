@@ -104,7 +104,7 @@ class Service:
 
 @dataclass
 class Load:
-    """What was acknowledged: the last number of each topic."""
+    """The acknowledged messages: the last number of each topic."""
 
     acknowledged: dict[str, int] = field(default_factory=dict)
     count: int = 0
@@ -141,7 +141,7 @@ class Killed:
     load: Load
     earlier: Path
     states: list[dict[bytes, bytes]]
-    """What an undamaged copy of its store holds; and without its last commit, if that was not confirmed."""
+    """The content of an undamaged copy of its store; and without its last commit, if that was not confirmed."""
 
 
 async def kill_under_load(service: Service, seed: int) -> Killed:

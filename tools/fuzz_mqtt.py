@@ -276,7 +276,7 @@ def decode(version: int, chunks: list[bytes]) -> None:
 
 
 def lines_of(call: Callable[[], None]) -> int:
-    """How many lines of Python a call executes."""
+    """Returns how many lines of Python a call executes."""
     count = 0
 
     def trace(frame: object, event: str, argument: object) -> object:
@@ -304,7 +304,7 @@ def seconds_of(call: Callable[[], None]) -> float:
 
 
 def growth(version: int, make: Callable[[int], list[bytes]], count: int) -> tuple[float, float]:
-    """How many times as dear input becomes that is four times as long: in lines, and in processor time."""
+    """Returns how many times as dear input becomes that is four times as long: in lines, and in processor time."""
     few, many = make(count), make(4 * count)
     lines = lines_of(lambda: decode(version, many)) / max(1, lines_of(lambda: decode(version, few)))
     few, many = make(10 * count), make(40 * count)
@@ -317,7 +317,7 @@ def growth(version: int, make: Callable[[int], list[bytes]], count: int) -> tupl
 
 
 def run_cost(names: list[str]) -> bool:
-    """Whether the cost of these patterns grows as their length; prints the first whose cost does not."""
+    """Returns whether the cost of these patterns grows as their length; prints the first whose cost does not."""
     for name in names:
         version, parts = pattern(name)
         for piece in (0, 7):

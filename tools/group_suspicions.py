@@ -38,7 +38,7 @@ BUSY = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() 
 
 
 class Watch:
-    """What a reader saw: when messages came, and how late this process itself was meanwhile."""
+    """A reader's record: when messages came, and how late this process itself was meanwhile."""
 
     def __init__(self) -> None:
         self.came: list[float] = []
@@ -97,7 +97,7 @@ async def press(addresses: list[str], name: str) -> None:
 
 
 async def rounds(group: LocalGroup) -> tuple[int, int]:
-    """How many elections there were so far, and who leads."""
+    """Returns how many elections there were so far, and who leads."""
     while True:
         found = [one for one in await ask_status(group.spec) if "error" not in one]
         leader = next((one["replica"] for one in found if one["leads"]), 0)

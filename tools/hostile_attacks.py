@@ -40,7 +40,7 @@ PINGREQ = b"\xc0\0"
 
 @dataclass
 class Target:
-    """Where to attack, and until when. A port of 0 is not there."""
+    """The target of an attack, and its end. A port of 0 is not there."""
 
     port: int
     websocket_port: int
@@ -51,7 +51,7 @@ class Target:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Returns whether the time is over."""
         return time.monotonic() >= self.until
 
     def open(self, port: int = 0) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Where memory or disk run short, publishers wait and subscribers are served; nothing acknowledged is lost."""
+"""Publishers wait while memory or disk run short, subscribers are served, and nothing acknowledged is lost."""
 
 from __future__ import annotations
 

@@ -245,8 +245,9 @@ def test_passwords_are_asked_for_where_they_should_be(running: Running, tmp_path
             for _ in range(3):
                 with pytest.raises(RefusedError, match="bad user name or password"):
                     await Client(port=closed, username="ann", password=b"guess").connect()
-            async with Client(port=closed, username="ann", password=b"secret"):
-                pass  # wrong passwords lock nobody out
+            async with Client(port=closed, username="ann", password=b"secret", client_id="d"):
+                # Wrong passwords lock nobody out.
+                assert [session.user for session in service.server.broker.sessions.named("d")] == ["ann"]
 
     asyncio.run(main())
 

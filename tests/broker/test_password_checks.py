@@ -24,7 +24,7 @@ HERE = "10.0.0.7"
 
 
 def checks_until(queue: CheckQueue[str], wanted: str, again: Callable[[], None], now: float = 0.0) -> int:
-    """How many checks are begun until one is; after each, an attacker asks `again`. Time passes as it must."""
+    """Returns how many checks are begun until one is; after each, an attacker asks `again`. Time passes as it must."""
     for count in range(1, 10_000):
         found = queue.take(now)
         while found is None:

@@ -112,7 +112,7 @@ class Wire:
         return Frame(Opcode.BINARY, data).serialize(mask=True) if self.is_web else data
 
     def payload(self, data: bytes) -> bytes:
-        """What the frames hold; the broker's have less than 64 kB here."""
+        """Returns what the frames hold; the broker's have less than 64 kB here."""
         if not self.is_web:
             return data
         parts, at = [], 0
@@ -155,7 +155,7 @@ CUTS: list[Callable[[Wire, list[bytes]], None]] = [
 
 
 def heard(wire: Wire, version: int, count: int) -> list[Packet]:
-    """What the broker answers, until a number of packets is there or nothing more comes."""
+    """Returns what the broker answers, until a number of packets is there or nothing more comes."""
     data, got = b"", list[Packet]()
     wire.sock.settimeout(5)
     try:

@@ -1,4 +1,4 @@
-"""What holds payloads, sessions or secrets is for its owner only, whatever the umask."""
+"""Files with payloads, sessions or secrets are for their owner only, whatever the umask."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def readable(folder: Path) -> list[str]:
-    """What others could read, write or enter in a folder and below it."""
+    """Returns what others could read, write or enter in a folder and below it."""
     found = [folder, *folder.rglob("*")]
     assert len(found) > 2, "nothing was written"
     return [f"{path}: {path.lstat().st_mode & 0o777:o}" for path in found if path.lstat().st_mode & 0o077]

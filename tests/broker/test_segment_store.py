@@ -384,7 +384,7 @@ def killed(tmp_path: Path) -> Path:
 
 
 def refused(folder: Path) -> str:
-    """Why a store does not open."""
+    """Returns why a store does not open."""
     with pytest.raises(DamagedError) as caught:
         SegmentStore(folder, remedy="call for help")
     assert str(caught.value).endswith("; call for help")
@@ -544,7 +544,7 @@ def test_what_was_not_synced_may_be_lost_and_what_was_may_not(tmp_path: Path, mo
 
 
 def test_without_the_mark_a_cut_file_would_pass(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the mark is for: this is how it was."""
+    """Shows what the mark is for: this is how it was."""
     monkeypatch.setattr(LogReader, "_check_ends", lambda log, names: None)
     last = last_file(killed)
     last.write_bytes(last.read_bytes()[: HEAD_BYTES + 100])

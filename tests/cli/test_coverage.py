@@ -127,7 +127,7 @@ TURNS = 6
 
 
 def cannot_matter(field: str, system: System) -> str:
-    """Why a field cannot change the answer to one system; empty where it can."""
+    """Returns why a field cannot change the answer to one system; empty where it can."""
     overlay = system.overlay
     if field in NOTHING_FAILS and not any(part.failures for part in (*overlay.brokers, *overlay.links)):
         return "nothing fails"

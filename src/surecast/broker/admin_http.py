@@ -67,7 +67,7 @@ def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | Non
 
 
 class _Places:
-    """Who is connected at one kind of socket. Where there is no room, the one that has been silent longest has to go.
+    """The connections of one kind of socket. Where there is no room, the one that was silent longest has to go.
 
     So connections that never ask anything cannot keep others out, however many there are.
     """

@@ -27,7 +27,7 @@ _LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memor
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Where the alarms go off: memory of the process above the first, free disk below the second; None is never."""
+    """The marks of the alarms: memory of the process above the first, free disk below the second; None is never."""
 
     memory_bytes_max: int | None
     disk_free_bytes_min: int | None
@@ -82,7 +82,7 @@ def resident_bytes() -> int:
 
 
 def free_bytes(folder: Path | None) -> int | None:
-    """What a user may still write to the disk of a folder; None where nothing is written."""
+    """Returns what a user may still write to the disk of a folder; None where nothing is written."""
     if folder is None:
         return None
     try:

@@ -27,7 +27,7 @@ Verdict = str | ReasonCode
 """The user, empty for nobody in particular; or why the client must not stay."""
 
 IsWanted = Callable[[bool], bool]
-"""Whether anybody still waits for an answer. True asks strictly, after many wrong passwords: only who is there does."""
+"""Tells whether anybody still waits for an answer; asked with True, after many wrong passwords, only who is there."""
 
 _AT_ONCE: Final = 100
 """Checks that are found to be needless in one turn of the event loop, before others have their turn."""
@@ -94,7 +94,7 @@ class Authenticator:
         return connect.username if is_right else ReasonCode.BAD_USER_NAME_OR_PASSWORD
 
     async def check(self, name: str, password: bytes, address: str, is_wanted: IsWanted = _always) -> bool | None:
-        """Whether a name and a password are right; None if there is no room to find out."""
+        """Returns whether a name and a password are right; None if there is no room to find out."""
         if self.users is None:
             return False
         if self.users.remembers(name, password):

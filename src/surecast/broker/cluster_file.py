@@ -25,7 +25,7 @@ __all__ = ["write_group"]
 _REPLICAS: Final = 3
 _PORT_MAX: Final = 65_535
 _SHARED: Final = ("security", "limits", "clients", "event_log", "log", "system_interval", "drain")
-"""What a group's file says for all replicas as a broker's configuration says it for one."""
+"""The settings that a group's file has for all replicas, and a broker's configuration for one."""
 _OWN: Final = {
     "state": "a group keeps its state in its own folder, and --sync says what an acknowledged message survives",
     "admin_socket": "each replica has a socket of its own, in its folder",
@@ -89,7 +89,7 @@ def _founded(path: Path) -> Path:
 
 
 def _fields_of(config: BrokerConfig | None) -> dict[str, Any]:
-    """What a configuration sets for the whole group, as the group's file says it."""
+    """Returns what a configuration sets for the whole group, as the group's file says it."""
     if config is None:
         return {}
     for name, why in _OWN.items():
@@ -177,7 +177,7 @@ def _free_ports(count: int, but: set[int]) -> list[int]:
 def _differences(
     there: BrokerGroupSpec, replicas: int | None, port: int | None, config: BrokerConfig | None
 ) -> Iterator[str]:
-    """What the replicas of a file that is there have otherwise than asked for."""
+    """Returns what the replicas of a file that is there have otherwise than asked for."""
     founders = sum(not one.joins for one in there.replicas)
     if replicas is not None and replicas not in (founders, len(there.replicas)):
         yield f"--replicas {replicas}: this group has {len(there.replicas)}"
@@ -217,7 +217,7 @@ def _other_http(first: BrokerReplicaSpec, config: BrokerConfig) -> Iterator[str]
 
 
 def _other_fields(there: BrokerGroupSpec, fields: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """What a file that is there says otherwise of the whole group; what was not asked for may be anything."""
+    """Returns what a file that is there says otherwise of the whole group; what was not asked for may be anything."""
     wanted = BrokerGroupSpec.model_validate(
         {"name": there.name, "replicas": [{"id": 1, "peer": "127.0.0.1:1", "mqtt": [{}]}], **fields},
         context={"folder": folder},

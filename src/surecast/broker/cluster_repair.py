@@ -26,7 +26,7 @@ __all__ = ["Repaired", "repair_replica"]
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was done: the number of the new replica, where the state of the old one is, from where on it votes."""
+    """The outcome of a repair: the new replica, where the state of the old one is, from where on the new one votes."""
 
     old: int
     new: int

@@ -181,7 +181,7 @@ class SecuritySpec(Spec):
     rules: tuple[str, ...] = ()
     """Access rules, written as in the file; they go before those of the file."""
     wildcards: Wildcards = "deny"
-    """What becomes of a subscription to topics of which the rules allow only some: `deny` refuses it; `filter` takes \
+    """The treatment of a subscription to topics of which the rules allow only some: `deny` refuses it; `filter` takes \
 it, and the client gets the messages of those topics that are allowed."""
     allow_anonymous_remote: bool = False
     """Whether anybody in the network may connect without a user name; otherwise such listeners are on loopback only."""

@@ -76,7 +76,7 @@ class GroupServer(Shell):
         return self.machine.broker
 
     def gauges(self) -> Iterable[tuple[str, str, float]]:
-        """Whether the replicas agree, as far as this one knows."""
+        """Returns whether the replicas agree, as far as this one knows."""
         replica = self.node.replica
         discarded = replica.node.counts.get("states discarded", 0)
         return (
@@ -155,7 +155,7 @@ class GroupServer(Shell):
         self.node.plan_turn()
 
     def _wait_s(self, connection: Connection, hold_until: float, now: float) -> float:
-        """How long not to read a client that is too fast: the gate goes by a timer, the group by its own time."""
+        """Returns how long to pause a client that is too fast: the gate goes by a timer, the group by its own time."""
         is_in_group = isinstance(connection, Member) and bool(connection.local)
         return hold_until - (self.time_s() if is_in_group else now)
 
@@ -298,12 +298,12 @@ class GroupServer(Shell):
             self.turn()
 
     def _reaches(self, replica: int) -> bool:
-        """Whether another replica is there, as far as this one knows."""
+        """Returns whether another replica is there, as far as this one knows."""
         node = self.node.replica.node
         return self.node.peers.is_up(replica) and bool(node.detector.alive([replica], node.now))
 
     def _is_due(self, time_s: float) -> bool:
-        """Whether something waits in the state for the time that it is now."""
+        """Returns whether something waits in the state for the time that it is now."""
         is_silent = time_s - self.machine.time_us / 1e6 > _APPLICATION_S
         return self.machine.next_timer() <= time_s or (bool(self.machine.applications) and is_silent)
 

@@ -62,7 +62,7 @@ class MeasuredStore:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the store found when it was opened, in words."""
+        """Returns what the store found when it was opened, in words."""
         return self._store.warnings
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily("surecast_password_checks_waiting", text, value=self.authenticator.waiting)
 
     def _limited(self) -> Counter[str]:
-        """How often each limit was reached; one that never was is left out."""
+        """Returns how often each limit was reached; one that never was is left out."""
         return self._server.broker.tally.limited + self._server.limited
 
     def _books(self) -> Iterator[Metric]:

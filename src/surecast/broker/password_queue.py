@@ -1,4 +1,4 @@
-"""Which password is checked next: fair among addresses, and among the users that are asked for from one address.
+"""The order of password checks: fair among addresses, and among the users that one address asks for.
 
 To check a password costs some hundredths of a second of a processor, so the checks of all clients stand in line. Each
 address has its turn, and at each turn another of its users; of one user from one address one check runs at a time, in
@@ -156,7 +156,7 @@ class CheckQueue(Generic[T]):
             del self._pairs[key]
 
     def is_spaced(self, pair: Pair[T], now: float) -> bool:
-        """Whether too many passwords of a user from an address were wrong lately."""
+        """Returns whether too many passwords of a user from an address were wrong lately."""
         return self._failures((pair.address, pair.user), now) > self.spacing.failures_max
 
     def next_at(self) -> float:

@@ -145,7 +145,7 @@ class Users:
             self._digests = dict(digests)
 
     def remembers(self, name: str, password: bytes) -> bool:
-        """Whether a user is known to have this password; that costs microseconds. False says nothing."""
+        """Returns whether a user is known to have this password; that costs microseconds. False says nothing."""
         digest = self._digests.get(name)
         if digest is None:
             return False

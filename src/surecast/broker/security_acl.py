@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Wildcards: TypeAlias = Literal["deny", "filter"]
-"""What becomes of a subscription to topics of which only some are allowed."""
+"""The treatment of a subscription to topics of which only some are allowed."""
 
 _ACTIONS = ("publish", "subscribe", "all")
 _FORM = "write: allow|deny publish|subscribe|all FILTER [user=NAME] [client=ID] [anonymous]"
@@ -165,11 +165,11 @@ class AccessRules:
 
     @property
     def checks_deliveries(self) -> bool:
-        """Whether a subscription says too little, so that every delivery is checked."""
+        """Returns whether a subscription says too little, so that every delivery is checked."""
         return self.wildcards == "filter"
 
     def allows(self, user: str, client: str, action: str, topic: str) -> bool:
-        """Whether a client may publish to a topic, subscribe to a filter, or receive the messages of a topic."""
+        """Returns whether a client may publish to a topic, subscribe to a filter, or receive messages of a topic."""
         # Where deliveries are checked, some topic of a filter is enough: no rule before it may deny all of them.
         some = action == "subscribe" and self.wildcards == "filter"
         action = "subscribe" if action == "receive" else action

@@ -18,7 +18,7 @@ _INDEX_MAX: Final = 50_000  # so many keys are looked through at once, in about 
 
 
 class Cleaning:
-    """Where the cleaning of a file stands: places that may be live, and where the entries after them begin."""
+    """The progress of cleaning a file: places that may be live, and where the entries after them begin."""
 
     __slots__ = ("_at", "_next_at", "_places")
 
@@ -28,7 +28,7 @@ class Cleaning:
         self._next_at = next_at
 
     def is_done(self, segment: Segment) -> bool:
-        """Whether nothing is left in the file that could be live."""
+        """Returns whether nothing is left in the file that could be live."""
         return self._at == len(self._places) and self._next_at >= segment.bytes
 
     def step(

@@ -95,7 +95,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file holds: its entries up to `end`, and the first whole one after a damaged part, if there is any.
+    """The content of a file: its entries up to `end`, and the first whole one after a damaged part, if there is any.
 
     `torn` is what there is of a commit that was begun at the end, in bytes.
     """

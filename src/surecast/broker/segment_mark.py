@@ -48,7 +48,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class MarkState:
-    """What a mark says: whose it is, the last commit that returned, the last one known to be on the disk.
+    """The content of a mark: whose it is, the last commit that returned, the last one known to be on the disk.
 
     `same_boot`: the machine has not started anew since it was written. `full`: commits were synced before they
     returned. `closed`: the store was closed in good order. `is_older`: one of two slots cannot be read, so that

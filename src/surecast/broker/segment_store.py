@@ -139,7 +139,7 @@ class SegmentStore:
 
     @property
     def durability(self) -> Literal["full", "os"]:
-        """What a commit that returned survives."""
+        """Returns what a commit that returned survives."""
         return self._durability
 
     def commit(self, operations: Iterable[Operation]) -> None:
@@ -194,7 +194,7 @@ class SegmentStore:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was found when it was opened: commits in doubt, one that was cut off, a folder open to others."""
+        """Returns what opening it found: commits in doubt, one that was cut off, a folder open to others."""
         return tuple(text for text in (self.doubt, self._cut, self._loose) if text)
 
     def sync(self) -> None:

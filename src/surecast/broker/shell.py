@@ -20,7 +20,7 @@ from surecast.protocol.mqtt.unfinished import Holder, Unfinished
 __all__ = ["PIECE_BYTES", "Authenticate", "Channel", "Hooks", "Shell"]
 
 PIECE_BYTES: Final = 4 << 10
-"""What is handled of a new connection in one turn, until it is known what its packets cost."""
+"""The bytes of a new connection that one turn handles, until it is known what its packets cost."""
 
 _PIECE_BYTES_MIN: Final = 512
 _PIECE_BYTES_MAX: Final = 1 << 20
@@ -94,14 +94,14 @@ class Shell(ABC):
         self._stalled: set[Channel] = set()
         self._small_bytes = _SMALL_BYTES
         self.alarms: dict[str, str] = {}
-        """What runs short, and what that alarm says: publishers are not read meanwhile."""
+        """The alarms that are on, with their texts: publishers are not read meanwhile."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_planned = False
         self._failed = False
         self._stopped = False
         self.bytes_sent = 0
         self.limited: Counter[str] = Counter()
-        """How often a limit of the shell itself was reached, by its name in the configuration."""
+        """Counts of how often a limit of the shell itself was reached, by its name in the configuration."""
         self.unfinished: Unfinished[Holder] = Unfinished(BrokerSettings().unfinished_bytes_max, self._give_up)
         self._checks: set[asyncio.Task[None]] = set()
         self._last_checks: dict[_Claim, asyncio.Task[None]] = {}
@@ -220,7 +220,7 @@ class Shell(ABC):
         self.unfinished.bytes_max = max(settings.unfinished_bytes_max, 2 * settings.packet_bytes_max)
 
     def _decoder_of(self, connection: Connection) -> Decoder:
-        """What reads the bytes of a connection."""
+        """Returns what reads the bytes of a connection."""
         return connection.decoder
 
     @abstractmethod
@@ -313,14 +313,14 @@ class Shell(ABC):
 
     @abstractmethod
     def _published(self) -> int:
-        """How many messages, or pieces with messages, clients have sent."""
+        """Returns how many messages, or pieces with messages, clients have sent."""
 
     @abstractmethod
     def _excuse(self, connection: Connection) -> None:
         """Nothing can be heard of a client that is not read."""
 
     def _is_leaving(self, connection: Connection, reason: str) -> bool:
-        """Whether a client that is gone has left something to handle: it is lost when that is done."""
+        """Returns whether a client that is gone has left something to handle: it is lost when that is done."""
         channel = self._channels.get(connection) if self._rest else None
         if channel is None or channel not in self._rest:
             return False

@@ -59,7 +59,7 @@ class StoreStatistics:
     commits: int = 0
     """The number of the last commit."""
     in_doubt: bool = False
-    """Whether the last commits before the start may be lost."""
+    """True where the last commits before the start may be lost."""
 
 
 class Store(Protocol):
@@ -83,7 +83,7 @@ class Store(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was found when it was opened that somebody should know, in words."""
+        """Returns what was found when it was opened that somebody should know, in words."""
 
     def close(self) -> None:
         """Lets go of the files. Closing twice is harmless."""

@@ -24,7 +24,7 @@ __all__ = ["Salvaged", "salvage"]
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What a salvage kept and gave up; `reason` is the damage. Nothing was set aside where it could be opened."""
+    """The parts kept and given up; `reason` is the damage. Nothing was set aside where it could be opened."""
 
     reason: str
     kept_commit: int

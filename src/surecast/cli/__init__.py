@@ -92,7 +92,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Whether an interrupt is at the bottom of an error: libraries wrap one that comes while they import.
+    """Returns whether an interrupt is at the bottom of an error: libraries wrap one that comes while they import.
 
     A command that says itself what is kept after an interrupt exits `from None`, and has said all.
     """

@@ -148,7 +148,7 @@ def _missing(group: LocalGroup, folder: Path) -> list[int]:
 def _configuration(
     file: Path | None, flags: dict[str, Any], websocket_port: int | None, settings: list[str] | None
 ) -> BrokerConfig | None:
-    """What is said of a broker, checked; None where nothing is."""
+    """Returns what is said of a broker, checked; None where nothing is."""
     from surecast.broker.config import load_config
     from surecast.cli.broker import listener_count, settings_of
 
@@ -360,7 +360,7 @@ def restore(group: GroupFile, file: BackupFile) -> None:
 
 
 def _described(found: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[dict[str, Any]]:
-    """What the replicas say, with where each stands in the group and where it listens."""
+    """Returns what the replicas say, with where each stands in the group and where it listens."""
     from surecast.broker.group_config import BrokerReplicaSpec
     from surecast.broker.replica.standing import standings
 
@@ -410,7 +410,7 @@ def _print_status(found: list[dict[str, Any]]) -> None:
 
 
 def _clock_text(one: dict[str, Any]) -> str:
-    """How far the clock of a replica is from that of the majority."""
+    """Returns how far the clock of a replica is from that of the majority."""
     ahead_s = one.get("clock_ahead_s")
     if ahead_s is None:
         return "unknown"

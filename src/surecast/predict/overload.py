@@ -59,7 +59,7 @@ def refuse_overloaded_events(system: System) -> None:
 
 
 def _class_refusal(system: System, workload: ClassWorkload, algorithm: str) -> SaturationError | None:
-    """Why an algorithm cannot carry the filter classes beside the events of topics; None where it can."""
+    """Returns why an algorithm cannot carry the filter classes beside the events of topics; None where it can."""
     besides = {load.component: load.utilisation for load in event_loads(system)}
     for period in workload.periods or (None,):
         rates = (workload.publication_rate_per_s, workload.subscription_rate_per_s)

@@ -105,12 +105,12 @@ class FlowTimes:
 
     @property
     def is_zero(self) -> bool:
-        """Whether no broker and no link on any route takes any time."""
+        """Returns whether no broker and no link on any route takes any time."""
         return not self.total_s.any()
 
     @property
     def is_constant(self) -> bool:
-        """Whether nothing on any route waits in a queue."""
+        """Returns whether nothing on any route waits in a queue."""
         return not self.mean_s.any()
 
     def in_time(self, routes: NDArray[np.intp], deadlines_s: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Which fields of a scenario each model uses, and which it leaves out: what is left out is named in its report.
+"""The fields of a scenario that each model uses and leaves out: what is left out is named in its report.
 
 A *part* is something a scenario can say, by its fields. A model either uses a part or does not model it. The tables
 below say which; `left_out` has a sentence for every part that a system has and a model leaves out. Whatever is built on
@@ -35,7 +35,7 @@ def _served(system: System) -> Iterable[Subscriber]:
 
 
 def _set(part: str) -> Callable[[System], bool]:
-    """Whether a file says anything of a part of its delivery."""
+    """Returns whether a file says anything of a part of its delivery."""
 
     def is_set(system: System) -> bool:
         return part in system.delivery.model_fields_set and getattr(system.delivery, part) != getattr(Delivery(), part)
@@ -167,7 +167,7 @@ PARTS: Final[dict[str, Part]] = {
 
 _FAILURES = {"broker failures", "link failures", "client failures", "fault tolerance"}
 _BESIDE = {"topics", "fan-out"}
-"""What only a model of filter classes, or of the load of a group, can leave out."""
+"""The parts that only a model of filter classes, or of the load of a group, can leave out."""
 _SCHEMES = _FAILURES | _BESIDE | {"routing", "link latency", "deadline"}
 _PACKETS = {"link latency", "link loss", "link capacity", "deadline", "coding", "routing", "ordering"} | _BESIDE
 _DROPPING = {"connectivity", "transmission", "dropping", "broker queues", "routing", "ordering"} | _BESIDE
@@ -175,7 +175,7 @@ _COMPOSED = _SCHEMES | _DROPPING | {"replication", "reliability target", "respon
 _CLASSES = {"classes", "routing", "broker queues", "control messages", "link latency", "physical queues", "fan-out"}
 _DELAY_TARGETS = {"notification target", "subscription target", "utilisation target"}
 _GROUP = PARTS.keys() - {"fan-out", "control messages", "matching", "classes"}
-"""What a model of one group has to do with: the rest is not its business, and other models of the report have it."""
+"""The parts that concern a model of one group; other models of the report have the rest."""
 
 MODELS: Final[dict[str, frozenset[str]]] = {
     name: frozenset(used)
@@ -200,7 +200,7 @@ MODELS: Final[dict[str, frozenset[str]]] = {
 
 
 def has_part(system: System, part: str) -> bool:
-    """Whether a system has a part.
+    """Returns whether a system has a part.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''

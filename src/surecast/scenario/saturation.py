@@ -1,4 +1,4 @@
-"""What each component of a system has to carry, against what it can: who gets too much is refused by name."""
+"""The load of each component of a system against what it can carry: one that gets too much is refused by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Stream = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes to one component, and what it can carry.
+    """The load of one component, and what it can carry.
 
     >>> Load("broker b", 5.0, 4.0).is_saturated
     True
@@ -36,7 +36,7 @@ class Load:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether a queue before it grows for ever: at a utilisation of exactly 1 it does, too."""
+        """Returns whether a queue before it grows for ever: at a utilisation of exactly 1 it does, too."""
         return self.rate_per_s >= self.capacity_per_s
 
 

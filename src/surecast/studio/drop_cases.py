@@ -109,7 +109,7 @@ class Gives:
     needed: bool = True
     """Whether the target is missed without the mechanism."""
     is_saturated: bool = False
-    """Whether it is refused because the queue would grow for ever."""
+    """True where it is refused because the queue would grow for ever."""
 
     @property
     def mechanism(self) -> Mechanism:

@@ -23,7 +23,7 @@ METRIC = "surecast_group_clock_difference_seconds{"
 
 
 def differences(moved: Any, number: int) -> list[float]:
-    """How far the clocks of the others are ahead of that of a replica, by its metrics."""
+    """Returns how far the clocks of the others are ahead of that of a replica, by its metrics."""
     connection = http.client.HTTPConnection("localhost", timeout=10)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(admin_socket_path(config_of(moved.group.spec, number))))

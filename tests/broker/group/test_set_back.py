@@ -40,7 +40,7 @@ def publish(group: LocalGroup, first: int, count: int) -> None:
 
 
 def kept(addresses: list[str], count: int) -> int:
-    """How many of the retained messages are there."""
+    """Returns how many of the retained messages are there."""
 
     async def run() -> int:
         async with GroupClient(addresses) as client, client.subscription("kept/#", qos=1) as messages:

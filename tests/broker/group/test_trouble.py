@@ -181,7 +181,7 @@ def test_a_replica_whose_disk_is_lost_is_refused_and_replaced_by_a_new_one(group
 
 
 def replace(group: LocalGroup, old: int, new: int, *options: str, code: int = 0) -> str:
-    """What the command said: its progress, and its verdict in the last line."""
+    """Returns what the command said: its progress, and its verdict in the last line."""
     command = [str(SURECAST), "cluster", "replace", str(old), str(new), str(group.path), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr

@@ -321,7 +321,7 @@ class World:
         self.check_accounts()
 
     def check_accounts(self) -> None:
-        """What is counted for users, addresses and clients is what they have."""
+        """Checks that what is counted for users, addresses and clients is what they have."""
         broker, counted = self.broker, Accounts()
         for session in broker.sessions.by_client.values():
             counted.open(session)

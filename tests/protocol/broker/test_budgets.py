@@ -1,4 +1,4 @@
-"""What one client, one user and one address may have, and what they are told when they want more."""
+"""Budgets of one client, one user and one address, and what they are told when they want more."""
 
 from __future__ import annotations
 

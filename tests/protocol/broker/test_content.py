@@ -1,4 +1,4 @@
-"""What content filters see of a message: by our own limits, strictly by RFC 8259, and whatever the interpreter does."""
+"""Content filters see a message by our own limits, strictly by RFC 8259, and whatever the interpreter does."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_replay_in_another_process(tmp_path: Path, hash_seed: int, digits: int, 
 
 
 def test_the_effects_tell_of_one_filter_that_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the running hash of inputs could not see: 165 messages queued at one replica, 159 at another."""
+    """The running hash of inputs could not see it: 165 messages queued at one replica, 159 at another."""
     world = World(1, sites=1)
     subscriber = Client(world, "sub", topics=["t/#"], subscribe_qos=1, filter="price > 30")
     while not subscriber.subscribed:

@@ -1,4 +1,4 @@
-"""What input costs grows as its length, whatever it is: in lines executed, and in processor time.
+"""The cost of input grows as its length, whatever it is: in lines executed, and in processor time.
 
 Each family is sent once, and once four times as long. A linear reader does four times the work, a quadratic one sixteen
 times. The fuzzer of `tools/` measures; it also makes up families of its own.

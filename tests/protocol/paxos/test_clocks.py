@@ -29,7 +29,7 @@ def set_clock(group: Group, one: int, ahead_s: float) -> None:
 
 
 def stamps_s(group: Group) -> list[float]:
-    """How far the stamps of all proposals so far were ahead of the right time at the end."""
+    """Returns how far the stamps of all proposals so far were ahead of the right time at the end."""
     values = [message.value for _, _, message in group.sent if isinstance(message, Accept | Propose)]
     return [stamp_of(value) / 1e6 - RIGHT_S - group.now for value in values if stamp_of(value)]
 

@@ -47,7 +47,7 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a replica is, by its own word in an incarnation; `client` is None where it takes no requests."""
+    """The addresses of a replica, by its own word in an incarnation; `client` is None where it takes no requests."""
 
     peer: Address
     client: Address | None = None

@@ -175,11 +175,11 @@ is with the operating systems of a majority; it survives the end of processes, a
 
     @property
     def durability(self) -> Literal["full", "os"]:
-        """What a commit of a replica's store survives."""
+        """Returns what a commit of a replica's store survives."""
         return "full" if self.sync == "majority" else "os"
 
     def places(self, number: int) -> dict[int, Place]:
-        """Where the founders are. One that joins may ask any other: all founders may have been replaced by then."""
+        """Returns where the founders are; for one that joins, where all are: the founders may have been replaced."""
         return {
             one.id: Place(parse_address(one.peer), self.client_address(one))
             for one in self.replicas

@@ -33,7 +33,7 @@ _CLOCK_S: Final = 1.0
 _TIMER_S: Final = 0.0006
 VERIFY_S: Final = 10.0
 REPLACE_S: Final = 30.0
-"""How long a replacement may take before it is given up, where nobody says otherwise."""
+"""The time after which a replacement is given up, unless another one is asked for."""
 
 
 def _nothing(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Where each replica of a group stands, from what all of them say: it leads, votes, catches up, joins, is replaced."""
+"""The standing of each replica of a group, from what all of them say: leads, votes, catches up, joins, replaced."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _standing(one: dict[str, Any], answered: list[dict[str, Any]], members: tupl
 
 
 def _why_down(one: dict[str, Any], answered: list[dict[str, Any]]) -> str:
-    """Why a replica does not answer, and since when the others have not heard of it."""
+    """Returns why a replica does not answer, and since when the others have not heard of it."""
     silent_s = [
         float(peer["silent_s"])
         for other in answered
@@ -81,7 +81,7 @@ def _why_down(one: dict[str, Any], answered: list[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the replicas have one state at an instance: `hashes` by replica, and why others were not compared."""
+    """A comparison of states at an instance: `hashes` by replica, and why others were not compared."""
 
     instance: int
     hashes: dict[int, str]
@@ -89,7 +89,7 @@ class Verdict:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all replicas were compared, and are equal."""
+        """Returns whether all replicas were compared, and are equal."""
         return len(set(self.hashes.values())) == 1 and not self.missing
 
     def as_dict(self) -> dict[str, Any]:

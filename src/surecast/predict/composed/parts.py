@@ -80,7 +80,7 @@ def composes(system: System) -> bool:
 
 
 def _transmits(system: System) -> bool:
-    """Whether transmission takes time to a subscriber that is always connected."""
+    """Returns whether transmission takes time to a subscriber that is always connected."""
     steady = (s for s in system.subscribers if s.connectivity is None and s.service is not None)
     return any(system.publishers_of(subscriber) for subscriber in steady)
 

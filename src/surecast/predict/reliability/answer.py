@@ -29,7 +29,7 @@ Delays = Literal["arrived", "all"]
 _CERTAIN = ("home down", "path down")
 """Reasons of loss whose shares are exact under every scheme."""
 _TIMES = ("link capacity", "physical queues", "transmission", "matching", "connectivity", "coding")
-"""What takes time and is left out of the delays."""
+"""The parts of a scenario that take time and are left out of the delays."""
 
 
 def predict_reliability(
@@ -259,7 +259,7 @@ def _add_passing(builder: ReportBuilder, model: DeliveryModel, answer: SchemeAns
 
 
 def _leaves_out_time(model: DeliveryModel) -> bool:
-    """Whether something that takes time is left out of the delays."""
+    """Returns whether something that takes time is left out of the delays."""
     return any(has_part(model.system, part) for part in _TIMES)
 
 

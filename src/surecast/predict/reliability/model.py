@@ -116,7 +116,7 @@ class DeliveryModel:
 
     @cached_property
     def flow_patience_s(self) -> Array:
-        """How long the events of each flow may wait for repairs: until the deadline, less the latency of links."""
+        """Returns how long events of each flow may wait for repairs: until the deadline, less the latency of links."""
         return np.asarray(np.maximum(self.flow_deadline_s - self._latency_s[self.flow_path], 0.0), dtype=np.float64)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What users and addresses have together: their sessions, and the subscriptions of these.
+"""The accounts of users and addresses: their sessions, and the subscriptions of these.
 
 A limit of one client is no limit for somebody with many identifiers. Everything here follows from the sessions, so a
 snapshot need not have it.
@@ -40,7 +40,7 @@ def network_of(peer: str) -> str:
 
 
 def shape_of(filter: str, share: str) -> str:
-    """Where a filter has wildcards, and its share; empty for a plain filter.
+    """Returns where a filter has wildcards, and its share; empty for a plain filter.
 
     Of the filters of one shape at most one matches a topic. So a session with few shapes gets a message few times,
     and finding out costs little, however many subscriptions it has.

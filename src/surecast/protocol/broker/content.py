@@ -85,7 +85,7 @@ class Contents:
                 del self._names[name]
 
     def wants(self, subscription: Subscription, message: Message) -> bool:
-        """Whether a subscription's content filter, if it has one, takes a message. All replicas decide it."""
+        """Returns whether a subscription's content filter, if it has one, takes a message. All replicas decide it."""
         if subscription.content is None:
             return True
         wanted = self.matches(subscription, message)
@@ -123,7 +123,7 @@ def attributes_of(message: Message, names: Container[str]) -> Attributes:
 
 
 def _is_json(content_type: str) -> bool:
-    """Whether a media type, without its parameters, is that of JSON; only ASCII has upper and lower case here."""
+    """Returns whether a media type, without its parameters, is that of JSON; only ASCII has two cases here."""
     media_type = content_type.partition(";")[0].strip(" \t")
     return media_type.isascii() and media_type.lower() == "application/json"
 
@@ -169,7 +169,7 @@ def _parsed(payload: bytes) -> dict[str, Any]:
 
 
 def _is_shallow(payload: bytes) -> bool:
-    """Whether no bracket outside of text is nested too deep. A payload whose brackets do not pair is no JSON."""
+    """Returns whether no bracket outside of text is nested too deep; brackets that do not pair are no JSON."""
     if payload.count(b"[") + payload.count(b"{") <= JSON_DEPTH_MAX:
         return True
     outside = payload.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
@@ -188,7 +188,7 @@ def _real(digits: str) -> float | None:
 
 
 def _is_number(digits: str) -> bool:
-    """Whether a number may be converted; some parsers take digits of other scripts for digits."""
+    """Returns whether a number may be converted; some parsers take digits of other scripts for digits."""
     if not digits.isascii():
         raise ValueError("a digit that is not one of 0 to 9")
     return len(digits) <= NUMBER_CHARACTERS_MAX

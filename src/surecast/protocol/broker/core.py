@@ -330,13 +330,13 @@ class Broker:
         self.sessions.limit_anew(limits, now)
 
     def permissions_changed(self, checks_deliveries: bool = False) -> None:
-        """Who may publish to what is to be asked anew; where deliveries are checked, who may receive what too."""
+        """Forgets what access rules allowed: who may publish, and where deliveries are checked, receive."""
         for connection in self.connections.values():
             connection.allowed.clear()
         self.routes.check_deliveries(self.may_receive if checks_deliveries else None)
 
     def may_receive(self, session: Session, topic: str) -> bool:
-        """Whether the access rules let a session have the messages of a topic."""
+        """Returns whether the access rules let a session have the messages of a topic."""
         return self._authorise(session.user, session.client, "receive", topic)
 
     def remove_subscription(self, session: Session, key: str, now: float) -> bool:

@@ -21,7 +21,7 @@ from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, ReasonCod
 __all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]
 
 Authorise = Callable[[str, str, str, str], bool]
-"""Whether a user, with a client identifier, may `publish` to a topic, `subscribe` to a filter, or `receive` what has a
+"""Tells whether a user, with a client identifier, may `publish` to a topic, `subscribe` to a filter, or `receive` on a
 topic; the last is asked only where deliveries are checked."""
 
 _DEADLINE = "deadline-ms"

@@ -68,7 +68,7 @@ class Tally:
     connections: int = 0
     refused: int = 0
     limited: Counter[str] = field(default_factory=Counter, compare=False)
-    """How often each limit was reached, by its name in the configuration."""
+    """Counts of how often each limit was reached, by its name in the configuration."""
     notices: list[str] = field(default_factory=list)
 
     def notice(self, text: str) -> None:

@@ -25,7 +25,7 @@ Tap = Callable[[Message], None]
 """Is told of every message to some topics, after it has gone to the subscribers."""
 
 Permits = Callable[[Session, str], bool]
-"""Whether a session may get the messages of a topic."""
+"""Tells whether a session may get the messages of a topic."""
 
 _ROUTES_MAX: Final = 100_000
 _SCAN_MAX: Final = 1_000
@@ -337,7 +337,7 @@ class Routes:
         self._drop(list(self._routes.values()))
 
     def permits(self, session: Session, topic: str) -> bool:
-        """Whether a session may get the messages of a topic that it subscribed to."""
+        """Returns whether a session may get the messages of a topic that it subscribed to."""
         if self._permits is None:
             return True
         key = (session.key, topic)

@@ -160,7 +160,7 @@ class Subscribing:
         return ReasonCode(request.qos), subscription if follows else None
 
     def _has_room(self, session: Session, key: str, content: Filter) -> bool:
-        """Whether a session may have one more content filter, in the place of the one that it has under this key."""
+        """Returns whether a session may have one more content filter, in place of the one it has under this key."""
         before = session.subscriptions.get(key)
         freed = len(before.content.constraints) if before is not None and before.content is not None else 0
         wanted = session.filter_constraints - freed + len(content.constraints)

@@ -1,4 +1,4 @@
-"""What an instance of the log changed in a broker, in a few bytes that are equal on all replicas.
+"""The effects of an instance of the log on a broker, in a few bytes that are equal on all replicas.
 
 After every instance the counts of the whole broker go in, and the check sum of what content filters decided. Every so
 often the books of some sessions follow, those of all in turn. All of it is cheap: nothing is done for a message.
@@ -21,7 +21,7 @@ _AUDITED_MAX: Final = 256
 
 
 def effects_of(broker: Broker, slot: int) -> bytes:
-    """What to hash after an instance. The sums that it reads begin anew."""
+    """Returns what to hash after an instance. The sums that it reads begin anew."""
     contents, sessions, tally, past = broker.routes.contents, broker.sessions, broker.tally, broker.sessions.past
     decisions, contents.decisions = contents.decisions, 0
     totals = _TOTALS.pack(

@@ -187,7 +187,7 @@ class GroupMachine:
         return b""
 
     def effects(self, slot: int) -> bytes:
-        """What an instance changed, in a few bytes that are equal on all replicas."""
+        """Returns what an instance changed, in a few bytes that are equal on all replicas."""
         return effects_of(self.broker, slot)
 
     def snapshot(self) -> bytes:
@@ -249,7 +249,7 @@ class GroupMachine:
             application.restore(kept)
 
     def next_timer(self) -> float:
-        """When something is due by the time of the log; infinite if nothing is planned."""
+        """Returns when something is due by the time of the log; infinite if nothing is planned."""
         return min(self.broker.next_timer(), self.moves.next_at)
 
     def release(self, newcomer: Home) -> bytes:

@@ -65,7 +65,7 @@ class Moves:
 
     @property
     def next_at(self) -> float:
-        """When somebody has waited for long enough; infinite if nobody waits."""
+        """Returns when somebody has waited for long enough; infinite if nobody waits."""
         first = next(iter(self.queues.values()), None)
         return math.inf if first is None else first[0].until
 
@@ -121,7 +121,7 @@ class Moves:
         )
 
     def restore(self, data: bytes) -> None:
-        """What `pack` packed."""
+        """Takes over what `pack` packed."""
         for packed in read_texts(data):
             head, session, entry = read_texts(packed)
             replica, number, awaited, until = _NEWCOMER.unpack(head)

@@ -113,7 +113,7 @@ class Decoder:
         self.release()
 
     def release(self) -> None:
-        """What is held is no longer counted."""
+        """Stops counting what is held."""
         if self._is_counted and self._unfinished is not None:
             self._is_counted = False
             self._unfinished.release(self)

@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Holder(Hashable, Protocol):
-    """Who holds the beginning of a packet."""
+    """A holder of the beginning of a packet."""
 
     def drop_held(self) -> None:
         """Forgets it; nothing can be read after that."""

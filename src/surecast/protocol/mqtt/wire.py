@@ -34,13 +34,13 @@ MAX_VARIABLE: Final = 268_435_455
 """The largest variable byte integer, and so the largest remaining length."""
 
 MAX_USER_PROPERTIES: Final = 1_000
-"""How many user properties a packet of a client may have unless another limit is given."""
+"""The number of user properties that a packet of a client may have unless another limit is given."""
 
 MAX_CONNECT_PROPERTIES: Final = 100
-"""How many of them a CONNECT or its will may have: whoever sends one is not known yet."""
+"""The number of them that a CONNECT or its will may have: whoever sends one is not known yet."""
 
 MAX_FILTERS: Final = 10_000
-"""How many topic filters one SUBSCRIBE or UNSUBSCRIBE may have unless another limit is given."""
+"""The number of topic filters that one SUBSCRIBE or UNSUBSCRIBE may have unless another limit is given."""
 
 _SUBSCRIBE: Final = 8
 _ONE_BYTE: Final = [bytes((n,)) for n in range(128)]
@@ -54,7 +54,7 @@ _UNWANTED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a packet's body is read by. `from_client` says which side the packets come from.
+    """The settings by which a packet's body is read. `from_client` says which side the packets come from.
 
     `max_user_properties` and `max_filters` bound what a single packet can cost. A client trusts its server with both.
     """

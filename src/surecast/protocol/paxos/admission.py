@@ -1,4 +1,4 @@
-"""Who may take part: a replica that starts is checked against what the others remember of it.
+"""Admission to the group: a replica that starts is checked against what the others remember of it.
 
 A replica whose disk was set back to an older copy has forgotten promises and votes, and two values could be chosen for
 one instance. Its incarnation alone does not tell: a copy from before the last start counts up to the same number, and a
@@ -47,7 +47,7 @@ class Admission:
             self._ask()
 
     def seen(self, replica: int) -> Seen:
-        """What is remembered of a replica."""
+        """Returns what is remembered of a replica."""
         return self._seen.get(replica) or Seen()
 
     def saw(self, replica: int, promised: int, voted: int) -> None:

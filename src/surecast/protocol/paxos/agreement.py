@@ -1,4 +1,4 @@
-"""Whether replicas have the same effects: the running hash over them is compared, by log position.
+"""Agreement on effects between replicas: the running hash over them is compared, by log position.
 
 The log makes the inputs of all replicas equal. What they make of them may still differ: by a fault of the memory, of
 the interpreter, or of the program. Each replica remembers its hash of effects at *checkpoints* of the log, and tells
@@ -50,12 +50,12 @@ class Agreement:
 
     @property
     def alarm(self) -> str:
-        """What is wrong; empty where nothing is known to be."""
+        """Returns what is wrong; empty where nothing is known to be."""
         return "; ".join(text for text in (self._alarm, self._replay_alarm) if text)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether another replica differs, and no majority says that this one is right."""
+        """Returns whether another replica differs, and no majority says that this one is right."""
         if self._waiting:
             return True
         own = self._node.id

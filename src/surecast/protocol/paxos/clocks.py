@@ -19,12 +19,12 @@ __all__ = ["Clocks", "Difference"]
 _DRIFT = 1e-3
 """By which share a clock may be faster or slower than a timer: twice what NTP lets it be while it sets it right."""
 _SLOWER = 0.5
-"""How fast the group's time goes while it is ahead of the clocks, because they were set back: half as fast as they."""
+"""The speed of the group's time while it is ahead of the clocks, because they were set back: half of theirs."""
 
 
 @dataclass(slots=True)
 class _Estimate:
-    """Where the clock of a member is: between two distances from the own timer, when it was last heard."""
+    """The clock of a member: between two distances from the own timer, when it was last heard."""
 
     low_s: float
     high_s: float
@@ -33,7 +33,7 @@ class _Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far the clock of a member is ahead of the own one, and by how much that may be wrong.
+    """The distance of a member's clock ahead of the own one, and its possible error.
 
     >>> Difference(7200.0, 0.1).least_s, Difference(-0.05, 0.1).least_s
     (7199.9, 0.0)
@@ -113,11 +113,11 @@ class Clocks:
 
     @property
     def are_known(self) -> bool:
-        """Whether the clocks of a majority are known."""
+        """Returns whether the clocks of a majority are known."""
         return self._reached_s is not None
 
     def reached_s(self, now: float) -> float | None:
-        """What the clocks of a majority have reached; None while too few of them are known."""
+        """Returns what the clocks of a majority have reached; None while too few of them are known."""
         return None if self._reached_s is None else now + self._reached_s
 
     def time_us(self, log_us: int, now: float) -> int | None:
@@ -136,11 +136,11 @@ class Clocks:
         return max(reached_us, log_us + int(_SLOWER * max(0.0, now - self._log_s) * 1e6))
 
     def ahead_s(self) -> float | None:
-        """How far the own clock is ahead of what a majority has reached; None while too few are known."""
+        """Returns how far the own clock is ahead of what a majority has reached; None while too few are known."""
         return None if self._reached_s is None else self.epoch_s - self._reached_s
 
     def difference(self, peer: int) -> Difference | None:
-        """How far the clock of a peer is ahead of the own one; None while that was not measured."""
+        """Returns how far the clock of a peer is ahead of the own one; None while that was not measured."""
         one = self._estimates.get(peer)
         if one is None or one.high_s == inf:
             return None

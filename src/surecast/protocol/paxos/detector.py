@@ -16,11 +16,11 @@ _STEPS = 2.0
 _PATIENCE = 8.0
 """And after so many times `suspect_s` in any case."""
 _FORGET_S = 20.0
-"""How long it takes until an unusually long silence is forgotten."""
+"""The time until an unusually long silence is forgotten."""
 
 
 class Detector:
-    """When each replica was heard last, and how long it is usually silent.
+    """Remembers when each replica was heard last, and how long it is usually silent.
 
     >>> detector = Detector(suspect_s=1.0)
     >>> detector.hear(2, now=5.0)
@@ -50,7 +50,7 @@ class Detector:
         self.heard_s[replica] = now
 
     def patience_s(self, replica: int, now: float) -> float:
-        """How long a replica may be silent before it is suspected."""
+        """Returns how long a replica may be silent before it is suspected."""
         silence = self._silences.get(replica)
         if silence is None:
             return self.suspect_s

@@ -42,7 +42,7 @@ class InPlace(Protocol):
 
 @runtime_checkable
 class WithEffects(Protocol):
-    """What a handler may offer so that replicas notice when they make different things of the same commands."""
+    """An optional part of a handler, so that replicas notice when they make different things of the same commands."""
 
     def effects(self, slot: int) -> bytes:
         """A few bytes about what changed with this instance: counts, sums, check sums. Called once after each.

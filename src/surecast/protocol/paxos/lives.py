@@ -11,7 +11,7 @@ from surecast.errors import ConfigurationError
 __all__ = ["STARTS_KEPT", "HistoryError", "Life", "Objection", "Reason", "Seen", "objection_to"]
 
 STARTS_KEPT: Final = 32
-"""How many of its last start numbers a replica remembers and tells."""
+"""The number of its last start numbers that a replica remembers and tells."""
 
 
 class HistoryError(ConfigurationError):
@@ -20,7 +20,7 @@ class HistoryError(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a replica tells of itself at a start.
+    """A replica's word of itself at a start.
 
     `incarnation` counts its starts, and `starts` are the numbers drawn at the last of them, the newest first.
     `promised` is the highest ballot in its store, `voted` the last instance that it voted on or carried out.
@@ -39,7 +39,7 @@ class Life:
 
 @dataclass(slots=True)
 class Seen:
-    """What is remembered of another replica: its last start, and the highest that it said it has stored."""
+    """The memory of another replica: its last start, and the highest that it said it has stored."""
 
     incarnation: int = 0
     start: int = 0
@@ -48,7 +48,7 @@ class Seen:
 
 
 class Reason(IntEnum):
-    """Why a replica is refused."""
+    """The reason for which a replica is refused."""
 
     EARLIER_START = 1
     OTHER_START = 2
@@ -69,7 +69,7 @@ _WORDS: Final = {
 
 
 class Objection(NamedTuple):
-    """Why a replica is refused, with the number that was remembered and the one that was told."""
+    """The reason for a refusal, with the number that was remembered and the one that was told."""
 
     reason: Reason
     seen: int

@@ -180,7 +180,7 @@ class Node:
         return self.now - self.leader_heard_s <= self.detector.patience_s(self.leader, self.now)
 
     def candidate_alive(self) -> bool:
-        """Whether another replica that is there was promised a ballot lately: it will soon lead, or give up."""
+        """Returns whether another replica that is there was promised a ballot lately: it will soon lead, or give up."""
         owner = owner_of(self.acceptor.promised)
         if not owner or owner == self.id or self.now - self.promised_s > _CANDIDATE * self.settings.suspect_s:
             return False

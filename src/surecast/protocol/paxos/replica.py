@@ -40,7 +40,7 @@ __all__ = ["Replica"]
 _CHOSEN_EVERY = 16
 """How many instances are applied before it is stored again how far they are known to be chosen."""
 _INTRODUCTIONS = frozenset((m.Rejoin, m.Admit, m.Refuse))
-"""What may be said by a replica that was not admitted yet."""
+"""The messages that a replica may send before it is admitted."""
 _LATE = 0.5
 """A replica that had no turn for this share of `suspect_s` did not run: it is ticked several times in a heartbeat."""
 

@@ -10,7 +10,7 @@ from surecast.protocol.paxos import ExampleStore, PaxosSettings, Replica, Turn
 __all__ = ["EPOCH_S", "Host"]
 
 EPOCH_S = 1e6
-"""What right clocks show when the world begins."""
+"""The time that right clocks show when the world begins."""
 
 
 class Host:
@@ -54,11 +54,11 @@ class Host:
         self.is_gone = False
 
     def clock(self, now_s: float) -> float:
-        """What this machine's timer shows."""
+        """Returns what this machine's timer shows."""
         return self.offset_s + now_s * self.rate
 
     def wall_s(self, now_s: float) -> float:
-        """What this machine's wall clock shows."""
+        """Returns what this machine's wall clock shows."""
         return self.clock(now_s) + self.epoch_s
 
     def set_clock(self, ahead_s: float) -> None:
@@ -68,7 +68,7 @@ class Host:
             self.replica.node.clocks.epoch_s = self.epoch_s
 
     def time_s(self, clock_s: float) -> float:
-        """When this machine's timer shows that."""
+        """Returns when this machine's timer shows that."""
         return (clock_s - self.offset_s) / self.rate
 
     def start(self, now_s: float, number: int) -> Replica:

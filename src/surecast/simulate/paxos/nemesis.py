@@ -1,4 +1,4 @@
-"""What goes wrong besides single messages: partitions, crashes, stalls, wrong clocks, disks that are lost or set back.
+"""Faults besides those of single messages: partitions, crashes, stalls, wrong clocks, disks that are lost or set back.
 
 A replica whose disk is gone, or an older copy, is replaced by a blank one.
 
@@ -25,7 +25,7 @@ _REPLACE_RETRY_S = 0.7
 _PAIRS_MAX = 3
 _COPY_EVERY_S = 0.4
 STEADY_S = 2.0
-"""When a group has a leader, at the latest, where nothing goes wrong."""
+"""The time by which a group has a leader where nothing goes wrong."""
 _KINDS: Final[tuple[type, ...]] = get_args(Message)
 
 
@@ -245,6 +245,6 @@ class Nemesis:
 
 
 def _contradicts(copy: dict[bytes, bytes], seen: Seen) -> bool:
-    """Whether a replica that starts with this disk contradicts what another one remembers of it."""
+    """Returns whether a replica that starts with this disk contradicts what another one remembers of it."""
     found = read_records(copy.items())
     return objection_to(Life(found.incarnation + 1, (0, *found.starts), found.promised, found.voted), seen) is not None

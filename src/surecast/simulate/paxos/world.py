@@ -25,7 +25,7 @@ __all__ = ["World"]
 
 _TICK_S = 0.05
 _TIME_S = 2.0
-"""How far the group's time may be behind the right clocks when all is well: heartbeats are under way."""
+"""The distance by which the group's time may be behind the right clocks when all is well: heartbeats are under way."""
 _TIMER_S = 0.001
 """By how much timers are late."""
 
@@ -109,7 +109,7 @@ class World:
         self.at(_TICK_S / host.rate, lambda: self._tick(host, life))
 
     def _stalls(self, host: Host, action: Callable[[], None]) -> bool:
-        """Whether a machine does not run; then it does this when it runs again."""
+        """Returns whether a machine does not run; then it does this when it runs again."""
         if host.stalled_until_s <= self.now:
             return False
         self.at(host.stalled_until_s - self.now, action)

@@ -19,7 +19,7 @@ __all__ = ["add_time_notes", "build_report", "mean_half_width", "ratio_estimate"
 Floats = NDArray[np.float64]
 
 _TIMES = ("broker queues", "ordering", "link capacity", "physical queues", "transmission", "matching", "connectivity")
-"""What takes time and is left out of the delays of a walk."""
+"""The parts of a scenario that take time and are left out of the delays of a walk."""
 
 
 def ratio_estimate(numerators: Floats, denominators: Floats) -> tuple[Floats, Floats]:
@@ -89,7 +89,7 @@ def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
 
 
 def _leaves_out_time(plan: Plan) -> bool:
-    """Whether a walk that nothing delays would have a delay of 0 s only because it leaves out what takes time."""
+    """Returns whether an undelayed walk would show a delay of 0 s only because it leaves out what takes time."""
     return not plan.has_latency and any(has_part(plan.system, part) for part in _TIMES)
 
 

@@ -18,7 +18,7 @@ NOTIFICATION, ACKNOWLEDGEMENT, RETRANSMISSION, DETOUR, DUPLICATE = range(5)
 """The first of `outcomes.KINDS`."""
 
 DELIVERED, LOST, SHUT_OUT, QUEUED, LATE = range(5)
-"""What `walk_events` books: on time; expired or partitioned; access link down at delivery; waiting at the end; there,
+"""The outcomes of an event: on time; expired or partitioned; access link down at delivery; waiting at the end; there,
 but later than the deadline by the latency of its links."""
 
 
@@ -211,7 +211,7 @@ def _alike(changes, s, phase, period, k, stride, stop):
 
 @njit(cache=True)
 def _outcome(starts, ends, offsets, access, when, limit, end, horizon, is_late):
-    """What becomes of an event that gets to the home at `when`, or not by the limit; its lifetime ends at `end`.
+    """Returns the fate of an event that gets to the home at `when`, or not by the limit; its lifetime ends at `end`.
 
     `is_late` says that the latency of its links is more than is left of its lifetime.
     """

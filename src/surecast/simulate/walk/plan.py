@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def has_latency(self) -> bool:
-        """Whether any event takes time on its links."""
+        """Returns whether any event takes time on its links."""
         return any(target.latency_s > 0.0 for source in self.sources for target in source.targets)
 
     def link_ends(self) -> tuple[Ints, Ints]:
