@@ -272,7 +272,7 @@ def test_up_goes_on_without_a_lost_replica_so_that_it_can_be_repaired(tmp_path: 
         started = time.monotonic()
         said = surecast("cluster", "replace", "3", "4", folder, code=1)
         assert "replica 4 is not in the group's file; add {id: 4, joins: true" in said
-        assert "replica 9 is no member" in surecast("cluster", "replace", "9", "4", folder, code=1)
+        assert "replica 9 is not a member" in surecast("cluster", "replace", "9", "4", folder, code=1)
         assert "replica 2 is a member already" in surecast("cluster", "replace", "3", "2", folder, code=1)
         assert time.monotonic() - started < 60  # it does not wait for what cannot come
         surecast("cluster", "down", folder)

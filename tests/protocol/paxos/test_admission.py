@@ -93,6 +93,22 @@ def test_it_takes_part_only_when_it_is_admitted(group: Group) -> None:
     assert group.replicas[back].node.voting
 
 
+def test_time_in_which_it_did_not_run_is_no_time_for_an_answer(group: Group) -> None:
+    """The refusal may be there, and unread."""
+    back, other = group.followers()
+    ask(group, 7, 3)
+    group.passes = lambda source, to, message: not (source == other and to == back and isinstance(message, Admit))
+    group.restart(back)
+    group.run(0.1)
+    replica = group.replicas[back]
+    assert not replica.node.voting
+    group.now += 5.0
+    replica.tick(group.now)
+    assert not replica.node.voting
+    group.run(0.5)
+    assert replica.node.voting
+
+
 def test_messages_of_a_start_that_was_not_admitted_do_not_count(group: Group) -> None:
     follower = group.followers()[0]
     leader = group.leader

@@ -89,6 +89,10 @@ class Admission:
         self.is_admitted = True
         return True
 
+    def excuse(self, late_s: float) -> None:
+        """Gives the others time anew: this replica did not run for so long, and a refusal may be there unread."""
+        self._began_s = min(self._node.now, self._began_s + late_s)
+
     def on_rejoin(self, sender: int, message: Rejoin) -> None:
         """Admits another replica, once that is durable, or objects to it."""
         node, told = self._node, Life(message.incarnation, message.starts, message.promised, message.voted)

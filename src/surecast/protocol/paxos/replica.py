@@ -252,6 +252,7 @@ class Replica:
         self._awake_s = node.now
         node.excuse(late_s)
         self.election.excuse(late_s)
+        self.admission.excuse(late_s)
 
     def _seek(self) -> None:
         """No leader was heard of for long enough."""
