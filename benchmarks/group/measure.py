@@ -75,7 +75,7 @@ def visit(
         system.freeze()
     for number in range(rounds):
         for load, each in plan:
-            for system in each:
+            for system in each if number % 2 else each[::-1]:  # whoever is second finds another machine
                 system.thaw()
                 try:
                     with _on_own_cores(system, free, apart):

@@ -159,7 +159,7 @@ MUTATIONS = {
     "stamps by the own clock": Mutation(own_clock_decides, "multi", 3, 1, "time: the stamp", "plain"),
     "fast stamps by the own clock": Mutation(own_clock_decides, "fast", 5, 4, "time: the stamp", "plain"),
     "an earlier start is admitted": Mutation(unless(Reason.EARLIER_START), "multi", 3, 1, mode="forgetful"),
-    "another start is admitted": Mutation(unless(Reason.OTHER_START), "multi", 3, 156, mode="forgetful"),
+    "another start is admitted": Mutation(unless(Reason.OTHER_START), "multi", 3, 189, mode="forgetful"),
     "another past is admitted": Mutation(unless(Reason.OTHER_PAST), "multi", 3, 78, mode="forgetful"),
     "lost promises and votes are admitted": Mutation(
         unless(Reason.LOST_PROMISE, Reason.LOST_VOTE), "multi", 3, 204, mode="forgetful"

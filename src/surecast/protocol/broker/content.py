@@ -63,7 +63,7 @@ Attributes = dict[str, float | str]
 class Contents:
     """Decides whether content filters take messages; `add` and `remove` tell it which filters there are.
 
-    `decisions` is a check sum over all that was decided since somebody last set it to 0.
+    `decisions` is a check sum over all that was decided.
     """
 
     def __init__(self) -> None:

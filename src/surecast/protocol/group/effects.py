@@ -1,6 +1,6 @@
-"""The effects of an instance of the log on a broker, in a few bytes that are equal on all replicas.
+"""The effects of the log on a broker up to an instance, in a few bytes that are equal on all replicas.
 
-After every instance the counts of the whole broker go in, and the check sum of what content filters decided. Every so
+At every checkpoint the counts of the whole broker go in, and the check sum of what content filters decided. Every so
 often the books of some sessions follow, those of all in turn. All of it is cheap: nothing is done for a message.
 """
 
@@ -21,11 +21,10 @@ _AUDITED_MAX: Final = 256
 
 
 def effects_of(broker: Broker, slot: int) -> bytes:
-    """Returns what to hash after an instance. The sums that it reads begin anew."""
-    contents, sessions, tally, past = broker.routes.contents, broker.sessions, broker.tally, broker.sessions.past
-    decisions, contents.decisions = contents.decisions, 0
+    """Returns what to hash at a checkpoint."""
+    sessions, tally, past = broker.sessions, broker.tally, broker.sessions.past
     totals = _TOTALS.pack(
-        decisions,
+        broker.routes.contents.decisions,
         broker.incoming.next_number,
         broker.next_connection,
         sessions.serial,

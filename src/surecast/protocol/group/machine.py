@@ -46,6 +46,7 @@ MakeBroker = Callable[[Authorise], Broker]
 
 _SWEEP_US: Final = 5_000_000
 _HOME: Final = struct.Struct(">HQ")
+_TIMES: Final = struct.Struct(">QQI")  # of the log, of the last sweep; and what content filters decided
 _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
 
 
@@ -187,7 +188,7 @@ class GroupMachine:
         return b""
 
     def effects(self, slot: int) -> bytes:
-        """Returns what an instance changed, in a few bytes that are equal on all replicas."""
+        """Returns what the log led to up to an instance, in a few bytes that are equal on all replicas."""
         return effects_of(self.broker, slot)
 
     def snapshot(self) -> bytes:
@@ -204,7 +205,7 @@ class GroupMachine:
         applications = [
             pack_texts(name, application.snapshot()) for name, application in sorted(self.applications.items())
         ]
-        times = self.time_us.to_bytes(8, "big") + self._swept_us.to_bytes(8, "big")
+        times = _TIMES.pack(self.time_us, self._swept_us, self.broker.routes.contents.decisions)
         parts = (self.backup.pack(), pack_texts(*sources), self.moves.pack(), pack_texts(*applications))
         return pack_texts(times, self.rules.access, self.rules.limits, *parts, encode_state(self.broker))
 
@@ -221,10 +222,11 @@ class GroupMachine:
     def _read(self, state: bytes) -> None:
         times, rules, limits, backup, sources, *moves, applications, core = read_texts(state)
         self.backup.restore(backup)
-        self.time_us, self._swept_us = int.from_bytes(times[:8], "big"), int.from_bytes(times[8:], "big")
+        self.time_us, self._swept_us, decisions = _TIMES.unpack(times)
         self.rules.use(rules)
         self.rules.use_limits(limits, self.broker, self.time_us / 1e6)
         decode_state(self.broker, core)
+        self.broker.routes.contents.decisions = decisions
         self.broker.routes.check_deliveries(self.broker.may_receive if self.rules.checks_deliveries else None)
         for packed in read_texts(sources):
             head, early, numbers = read_texts(packed)

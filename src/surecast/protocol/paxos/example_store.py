@@ -23,6 +23,7 @@ from surecast.protocol.paxos.handler import Context
 __all__ = ["ExampleStore", "cas", "get", "incr", "put"]
 
 
+_HEAD: Final = struct.Struct(">II")  # the number of keys, and the check sum of all replies
 _WHOLE: Final = re.compile(rb"-?[0-9]{1,300}")  # no version of Python limits so few digits
 
 
@@ -73,9 +74,8 @@ class ExampleStore:
         return reply
 
     def effects(self, slot: int) -> bytes:
-        """A check sum of the replies since the last call, and the number of keys."""
-        replies, self._replies = self._replies, 0
-        return struct.pack(">II", replies, len(self.pairs))
+        """Returns a check sum of all replies, and the number of keys."""
+        return _HEAD.pack(len(self.pairs), self._replies)
 
     def _execute(self, command: bytes) -> bytes:
         pairs = self.pairs
@@ -102,11 +102,12 @@ class ExampleStore:
                 return b"?"
 
     def snapshot(self) -> bytes:
-        """All pairs in order of their keys."""
-        return struct.pack(">I", len(self.pairs)) + b"".join(_fields(k, self.pairs[k]) for k in sorted(self.pairs))
+        """Returns the check sum of the replies, and all pairs in order of their keys."""
+        pairs = b"".join(_fields(key, self.pairs[key]) for key in sorted(self.pairs))
+        return _HEAD.pack(len(self.pairs), self._replies) + pairs
 
     def restore(self, state: bytes) -> None:
-        """All pairs of a snapshot."""
-        fields = _split(state, 4)
+        """Takes the check sum and all pairs of a snapshot."""
+        self._replies = _HEAD.unpack_from(state)[1] if state else 0
+        fields = _split(state, _HEAD.size)
         self.pairs = dict(zip(fields[::2], fields[1::2], strict=True))
-        self._replies = 0

@@ -45,8 +45,9 @@ class WithEffects(Protocol):
     """An optional part of a handler, so that replicas notice when they make different things of the same commands."""
 
     def effects(self, slot: int) -> bytes:
-        """A few bytes about what changed with this instance: counts, sums, check sums. Called once after each.
+        """Returns a few bytes about what changed up to this instance: counts, sums, check sums.
 
-        They must be equal on all replicas, so nothing that only the replica of a client knows may go into them, and
-        after a restored snapshot they must go on as on the replica that it is from.
+        It is called after every `CHECKPOINT_EVERY` instances. The bytes must be equal on all replicas, so nothing that
+        only the replica of a client knows may go into them; and what is summed up from call to call must be part of
+        the snapshot.
         """

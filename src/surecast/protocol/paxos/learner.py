@@ -88,7 +88,7 @@ class Learner:
         node.acceptor.learn(slot, value)
         self._snapshots.log_bytes += len(value)
         before = membership.configurations
-        done = node.machine.apply(value, node.id)
+        done = node.apply(value, node.id)
         node.chosen.pop(slot, None)
         keys = [(origin, number) for origin, number, _ in done]
         self._leader.applied(slot, value, keys)

@@ -38,8 +38,9 @@ _EXPIRE_EVERY: Final = 256
 class Machine:
     """Applies chosen values in order. Two machines that applied the same values are equal in every respect.
 
-    `hash` runs over the values, and `effects` over what the handler says that it made of them; `checkpoints` are the
-    last of these by instance. `verified` is the last instance at which the whole state was hashed, and that hash.
+    `hash` runs over the values, and `effects` over what the handler says, every `CHECKPOINT_EVERY` instances, that it
+    made of them; `checkpoints` are the last of these by instance. `verified` is the last instance at which the whole
+    state was hashed, and that hash.
 
     >>> from surecast.protocol.paxos.batches import join_segments, make_segment
     >>> from surecast.protocol.paxos.example_store import ExampleStore, incr
@@ -83,12 +84,12 @@ class Machine:
         if slot % _EXPIRE_EVERY == 0:
             self.cache.expire(context.time_us)
         self.membership.passed(slot)
-        if self._effects_of is not None:
-            self.effects = sha256(self.effects + self._effects_of(slot)).digest()[:16]
+        if slot % CHECKPOINT_EVERY == 0:
+            if self._effects_of is not None:
+                self.effects = sha256(self.effects + self._effects_of(slot)).digest()[:16]
+            self._checkpoint(slot)
         if self._verifies:
             self._verify(slot)
-        if slot % CHECKPOINT_EVERY == 0:
-            self._checkpoint(slot)
         if self.observer is not None:
             self.observer(slot, value, self.hash)
         return done

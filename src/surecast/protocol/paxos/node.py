@@ -49,6 +49,7 @@ class Node:
         "acks",
         "acks_ballot",
         "after",
+        "applied",
         "blank",
         "chosen",
         "clocks",
@@ -96,6 +97,7 @@ class Node:
         self.leader_ballot = 0
         self.leader_heard_s = -inf
         self.promised_s = -inf
+        self.applied = machine.applied  # kept here too: it is asked for dozens of times for every message
         self.late_s = 0.0  # time in which this replica did not run though it should have
         self.highest_round = 0
         self.hint = (0, 0)  # in which ballot the leader said that all up to which instance is chosen
@@ -109,10 +111,16 @@ class Node:
         self.after: list[tuple[int, Message]] = []
         self.to_self: list[Message] = []
 
-    @property
-    def applied(self) -> int:
-        """The last instance applied."""
-        return self.machine.applied
+    def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
+        """Applies the next value; returns its segments as `Machine.apply` does."""
+        done = self.machine.apply(value, replica)
+        self.applied = self.machine.applied
+        return done
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replaces the state by that of a snapshot."""
+        self.machine.decode(snapshot)
+        self.applied = self.machine.applied
 
     def others(self) -> list[int]:
         """All other replicas that vote now or soon."""

@@ -155,7 +155,7 @@ class Replica:
         node.target = found.chosen
         while node.applied < found.chosen and (voted := found.votes.get(node.applied + 1)) is not None:
             self.snapshots.log_bytes += len(voted[1])
-            node.machine.apply(voted[1], 0)
+            node.apply(voted[1], 0)
         if node.applied == found.chosen:
             self.agreement.replayed(node.applied, found.effects)
         node.acceptor.highest = found.voted

@@ -35,7 +35,7 @@ class Snapshots:
 
     def restore(self, data: bytes) -> None:
         """The state becomes that of a snapshot, from the own store or from another replica."""
-        self._node.machine.decode(data)
+        self._node.restore(data)
         self._keep(data)
 
     def _keep(self, data: bytes) -> None:
