@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from surecast.predict.coding import Alternative as PredictAlternative
-from surecast.predict.coding import Forecaster, predict_coding
-from surecast.predict.coding import audiences_of as predicted_audiences
-from surecast.predict.coding.delivery import mean_delay
+from surecast.prediction.coding import Alternative as PredictAlternative
+from surecast.prediction.coding import Forecaster, predict_coding
+from surecast.prediction.coding import audiences_of as predicted_audiences
+from surecast.prediction.coding.delivery import mean_delay
 from surecast.protocol.dissemination import SCHEMES
 from surecast.report import QoSReport
 from surecast.scenario import load_system
-from surecast.simulate.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
-from surecast.simulate.coding.answer import messages_minimum
+from surecast.simulation.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
+from surecast.simulation.coding.answer import messages_minimum
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "coded.yaml"
 METRICS = ("all_on_time_share", "reliability", "delay_mean_s", "messages_per_event", "bytes_per_event")

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.predict.dropping import (
+from surecast.prediction.dropping import (
     OnOffQueue,
     Target,
     arrival_rate_for,

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from surecast.errors import AssumptionError
-from surecast.predict.dropping import OnOffQueue, Target, evaluate, largest_parameter
+from surecast.prediction.dropping import OnOffQueue, Target, evaluate, largest_parameter
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulate.dropping import best_hybrid, simulate_queue
+from surecast.simulation.dropping import best_hybrid, simulate_queue
 
 RATES = (0.05, 0.5, 1.0, 2.0, 3.5, 5.0, 6.2, 7.7)
 SERVICES = (8.0, 16.0)

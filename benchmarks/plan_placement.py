@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from surecast.plan.placement import (
+from surecast.planning.placement import (
     OBJECTIVES,
     Constraints,
     PlacementProblem,
@@ -22,9 +22,9 @@ from surecast.plan.placement import (
     plan_placement,
     search_placement,
 )
-from surecast.predict.capacity.delays import delays_of
-from surecast.predict.capacity.headroom import headroom
-from surecast.predict.capacity.model import ALGORITHMS, capacity_model
+from surecast.prediction.capacity.delays import delays_of
+from surecast.prediction.capacity.headroom import headroom
+from surecast.prediction.capacity.model import ALGORITHMS, capacity_model
 from surecast.scenario import Scenario, System, build, load_system
 
 SAMPLE = 12

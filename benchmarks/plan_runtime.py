@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 from scipy.stats import t as student
 
-from surecast.plan.placement import evaluate, placed_scenario, placement_problem, plan_placement
-from surecast.predict.capacity.model import ALGORITHMS
+from surecast.planning.placement import evaluate, placed_scenario, placement_problem, plan_placement
+from surecast.prediction.capacity.model import ALGORITHMS
 from surecast.scenario import System, build, load_system
-from surecast.simulate.routing import simulate_routing
+from surecast.simulation.capacity import simulate_routing
 
 LOADS = (10_000, 20_000, 30_000, 40_000, 50_000, 60_000)
 HALF_WIDTH = 0.01

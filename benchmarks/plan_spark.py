@@ -20,8 +20,8 @@ from pathlib import Path
 
 from surecast.pipeline.sweep import sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark
-from surecast.plan.placement import PlacementPlan, PlacementProblem, placement_problem, plan_placement
-from surecast.predict.capacity.model import ALGORITHMS
+from surecast.planning.placement import PlacementPlan, PlacementProblem, placement_problem, plan_placement
+from surecast.prediction.capacity.model import ALGORITHMS
 from surecast.scenario import load_system
 
 FRONT = ("worst-delay", "messages", "cost")

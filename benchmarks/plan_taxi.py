@@ -33,9 +33,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from surecast.plan.placement import placement_problem, plan_placement, short_names
-from surecast.plan.sweeps import sweep_load
-from surecast.predict.capacity import predict_capacity
+from surecast.planning.placement import placement_problem, plan_placement, short_names
+from surecast.planning.sweeps import sweep_load
+from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import Scenario, System, load_system
 
 TRIPS = Path("events/debs2015_taxi/trips_1.csv.gz")

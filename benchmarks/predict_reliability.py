@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from surecast.predict import SCHEMES, predict_reliability
+from surecast.prediction import SCHEMES, predict_reliability
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.flows import flows_of
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from surecast.predict import predict_reliability
+from surecast.prediction import predict_reliability
 from surecast.scenario import System, load_system
 from surecast.scenario.traces import AvailabilityTrace, failures_of, read_traces
-from surecast.simulate import simulate_reliability
+from surecast.simulation import simulate_reliability
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {

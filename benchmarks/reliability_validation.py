@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from surecast.cli.compare import draw_comparison
-from surecast.predict import predict_reliability
+from surecast.prediction import predict_reliability
 from surecast.report import Comparison, ReportBuilder, compare
 from surecast.scenario import load_system
-from surecast.simulate import run_until, simulate_reliability
+from surecast.simulation import run_until, simulate_reliability
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMES = ["periodic-subscription", "buffering", "bypass", "bypass-buffering"]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulate.dropping import simulate_queue
-from surecast.simulate.dropping.kernels import DELIVERED, RESPONSE
-from surecast.simulate.dropping.plan import Settings
-from surecast.simulate.dropping.queue import Sweeper
+from surecast.simulation.dropping import simulate_queue
+from surecast.simulation.dropping.kernels import DELIVERED, RESPONSE
+from surecast.simulation.dropping.plan import Settings
+from surecast.simulation.dropping.queue import Sweeper
 
 try:
     import ciw  # type: ignore[import-untyped]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from surecast.scenario import Streams, System, load_system
-from surecast.simulate import simulate_reliability
-from surecast.simulate.walk import SCHEMES
-from surecast.simulate.walk.plan import Plan, Source, make_plan
-from surecast.simulate.walk.traces import draw_trace
+from surecast.simulation import simulate_reliability
+from surecast.simulation.reliability.compiled import SCHEMES
+from surecast.simulation.reliability.compiled.plan import Plan, Source, make_plan
+from surecast.simulation.reliability.compiled.traces import draw_trace
 
 try:
     import simpy

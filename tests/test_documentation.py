@@ -25,13 +25,13 @@ EXTRA = re.compile(r"[A-Za-z0-9_.-]+")
 PACKAGES = (
     "scenario",
     "report",
-    "predict",
-    "simulate",
-    "plan",
+    "prediction",
+    "simulation",
+    "planning",
     "client",
     "zap",
     "pipeline",
-    "run",
+    "measurement",
     "studio",
     "errors",
 )

@@ -32,10 +32,10 @@ The four answers take the same system and, but for a plan, return the same type:
 | question | call | more |
 |---|---|---|
 | what does the file mean? | `load_system(file)` | [scenario](#surecastscenario) |
-| by formula? | `predict_reliability(system)` and its sisters | [predict](#surecastpredict) |
-| in virtual time? | `simulate_reliability(system)` and its sisters | [simulate](#surecastsimulate) |
-| measured? | `run_system(system)` | [run](#surecastrun) |
-| what would be best? | `plan_placement(problem)`, `compare_schemes(system)` | [plan](#surecastplan) |
+| by formula? | `predict_reliability(system)` and its sisters | [prediction](#surecastprediction) |
+| in virtual time? | `simulate_reliability(system)` and its sisters | [simulation](#surecastsimulation) |
+| measured? | `run_system(system)` | [measurement](#surecastmeasurement) |
+| what would be best? | `plan_placement(problem)`, `compare_schemes(system)` | [planning](#surecastplanning) |
 | how do two answers differ? | `compare(a, b)` | [report](#surecastreport) |
 """
 
@@ -74,50 +74,50 @@ SECTIONS = (
         """,
     ),
     Section(
-        "surecast.predict",
+        "surecast.prediction",
         """
-        >>> from surecast.predict import predict_reliability
+        >>> from surecast.prediction import predict_reliability
         >>> predicted = predict_reliability(system, ["buffering"])
         >>> round(predicted.value("reliability", variant="buffering"), 2)
         0.8
         """,
         (
-            "surecast.predict.reliability",
-            "surecast.predict.capacity",
-            "surecast.predict.dropping",
-            "surecast.predict.replication",
-            "surecast.predict.coding",
-            "surecast.predict.composed",
+            "surecast.prediction.reliability",
+            "surecast.prediction.capacity",
+            "surecast.prediction.dropping",
+            "surecast.prediction.replication",
+            "surecast.prediction.coding",
+            "surecast.prediction.composed",
         ),
     ),
     Section(
-        "surecast.simulate",
+        "surecast.simulation",
         """
-        >>> from surecast.simulate import simulate_reliability
+        >>> from surecast.simulation import simulate_reliability
         >>> simulated = simulate_reliability(system, ["buffering"], runs=2, duration_s=86_400, seed=1)
         >>> from surecast.report import compare
         >>> len(compare(predicted, simulated).rows(3))
         3
         """,
         (
-            "surecast.simulate.walk",
-            "surecast.simulate.world",
-            "surecast.simulate.routing",
-            "surecast.simulate.dropping",
-            "surecast.simulate.replication",
-            "surecast.simulate.coding",
-            "surecast.simulate.composed",
+            "surecast.simulation.reliability.compiled",
+            "surecast.simulation.reliability.protocol",
+            "surecast.simulation.capacity",
+            "surecast.simulation.dropping",
+            "surecast.simulation.replication",
+            "surecast.simulation.coding",
+            "surecast.simulation.composed",
         ),
     ),
     Section(
-        "surecast.plan",
+        "surecast.planning",
         """
-        >>> from surecast.plan import compare_schemes
+        >>> from surecast.planning import compare_schemes
         >>> cheapest = min(compare_schemes(system), key=lambda choice: choice.messages_per_event)
         >>> cheapest.scheme
         'periodic-subscription'
         """,
-        ("surecast.plan.placement", "surecast.plan.sweeps"),
+        ("surecast.planning.placement", "surecast.planning.sweeps"),
     ),
     Section(
         "surecast.broker",
@@ -138,9 +138,9 @@ SECTIONS = (
     ),
     Section("surecast.client"),
     Section(
-        "surecast.run",
+        "surecast.measurement",
         """
-        >>> from surecast.run import make_plan
+        >>> from surecast.measurement import make_plan
         >>> make_plan(build(load_scenario("examples/p2s.yaml")), scale=1.0, duration_s=5.0).real_s
         5.0
         """,
@@ -181,9 +181,9 @@ UNWRITTEN = {
     "surecast.__version__": "The version",
     "surecast.scenario.TEMPLATES": "The scenarios to start from, by name, and what each is",
     "surecast.report.SOURCES": "Where a report can come from",
-    "surecast.simulate.replication.Load": "A load of a group: `OpenLoad` or `ClosedLoad`",
-    "surecast.plan.sweeps.OVERLOAD": "What stands for the best algorithm where all are overloaded",
-    "surecast.plan.sweeps.TIE": "What stands for the best algorithm where several are equally good",
+    "surecast.simulation.replication.Load": "A load of a group: `OpenLoad` or `ClosedLoad`",
+    "surecast.planning.sweeps.OVERLOAD": "What stands for the best algorithm where all are overloaded",
+    "surecast.planning.sweeps.TIE": "What stands for the best algorithm where several are equally good",
     "surecast.zap.Event": "What a set-top box reports: a `ChannelChange` or a `Status`",
     "surecast.pipeline.learn.WORKLOADS": "What a learned workload can consist of",
     "surecast.studio.Section": "Anything that a page can have: heading, paragraph, bullets, figure, table, downloads",

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from surecast.protocol.paxos import VARIANTS, Variant
-from surecast.simulate.paxos import MODES, Mode, Outcome, run_seed
+from surecast.simulation.replication.faults import MODES, Mode, Outcome, run_seed
 
 PROGRESS_S = 10.0
 

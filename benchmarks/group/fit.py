@@ -9,7 +9,7 @@ from statistics import median
 from benchmarks.broker.run import table
 from benchmarks.group.measure import Row, medians, pick
 
-from surecast.predict.replication import Measurement, fit_costs, predict_measurement
+from surecast.prediction.replication import Measurement, fit_costs, predict_measurement
 
 __all__ = ["calibrate", "measurements"]
 

@@ -10,7 +10,7 @@ from tests.cli.field_changes import CHANGES, EXEMPT, changed_systems
 
 from surecast.cli.answers import predict_system
 from surecast.errors import SurecastError
-from surecast.predict import predict_dropping, predict_reliability
+from surecast.prediction import predict_dropping, predict_reliability
 from surecast.report import QoSReport
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.coverage import MODELS, PARTS, left_out

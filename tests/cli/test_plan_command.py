@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from surecast.plan.placement import exhaustive
+from surecast.planning.placement import exhaustive
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -22,7 +22,7 @@ from surecast.pipeline import ServerSettings, connect, open_tables, read_table, 
 from surecast.pipeline.ship import main, pack_code, pack_environment, requirements
 from surecast.pipeline.sweep import Sweep, run_blocks
 from surecast.pipeline.sweep_plan import plan_on_spark
-from surecast.plan.placement import Constraints, placement_problem, plan_placement
+from surecast.planning.placement import Constraints, placement_problem, plan_placement
 from surecast.scenario import load_system
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from surecast.pipeline import Server
 from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark, unrank
 from surecast.pipeline.sweep_runs import simulate_on_spark
-from surecast.plan.placement import Constraints, misses, placement_problem, plan_placement
-from surecast.plan.placement.goals import pareto_front
+from surecast.planning.placement import Constraints, misses, placement_problem, plan_placement
+from surecast.planning.placement.goals import pareto_front
 from surecast.report import as_dict
 from surecast.scenario import load_system
-from surecast.simulate import simulate_reliability
+from surecast.simulation import simulate_reliability
 
 if TYPE_CHECKING:
     from collections.abc import Callable

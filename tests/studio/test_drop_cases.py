@@ -10,9 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.dropping import OnOffQueue, arrival_rate_for, evaluate, program_bound
+from surecast.prediction.dropping import OnOffQueue, arrival_rate_for, evaluate, program_bound
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulate import simulate_queue
+from surecast.simulation import simulate_queue
 from surecast.studio.drop_cases import MECHANISMS, Case, all_gives, find, gives_of, rates_meeting
 from surecast.studio.drop_figures import HYBRIDS, Effort, Setting, drop_figures, hybrid, save_rows
 from surecast.studio.drop_page import figure_charts

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from surecast.predict import predict_dropping, predict_reliability
-from surecast.predict.replication import predict_replication
+from surecast.prediction import predict_dropping, predict_reliability
+from surecast.prediction.replication import predict_replication
 from surecast.report import QoSReport, ReportBuilder, compare, load
 from surecast.tour import check
 from surecast.tour.check import Answers, check_stage

@@ -45,7 +45,7 @@ def admission(
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
-    from surecast.plan import admit
+    from surecast.planning import admit
     from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_admission
 
@@ -97,7 +97,7 @@ def homes(
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
-    from surecast.plan import choose_homes
+    from surecast.planning import choose_homes
     from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_homes
 
@@ -146,7 +146,7 @@ def improve(
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
-    from surecast.plan import improvements
+    from surecast.planning import improvements
     from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_improvements
 
@@ -177,7 +177,7 @@ def scheme(file: ScenarioFile, picture: Pictures = None, overrides: Overrides = 
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
-    from surecast.plan import compare_schemes
+    from surecast.planning import compare_schemes
     from surecast.scenario import load_system
     from surecast.studio.bars_advice import common_target, draw_schemes
 
@@ -218,7 +218,7 @@ def deploy(
     from rich.table import Table
 
     from surecast.cli.output import console, print_json
-    from surecast.plan import plan_deployment
+    from surecast.planning import plan_deployment
     from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_deployment
 
@@ -261,7 +261,7 @@ def coding(
     from rich.table import Table
 
     from surecast.cli.output import console, print_json
-    from surecast.predict.coding.budget import Cost, choose_coding
+    from surecast.prediction.coding.budget import Cost, choose_coding
     from surecast.scenario import load_system
 
     _, system = load_system(file, parse_overrides(overrides))

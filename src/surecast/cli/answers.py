@@ -101,7 +101,7 @@ def check_schemes(names: list[str] | None, packets: bool = False) -> list[str] |
 
     known: tuple[str, ...] = SCHEMES
     if packets and names:
-        from surecast.predict import CODING_SCHEMES
+        from surecast.prediction import CODING_SCHEMES
 
         known = (*SCHEMES, *CODING_SCHEMES)
     for name in names or []:
@@ -111,7 +111,7 @@ def check_schemes(names: list[str] | None, packets: bool = False) -> list[str] |
 
 
 def check_algorithms(names: list[str] | None) -> list[str] | None:
-    from surecast.predict.capacity.model import known_algorithms
+    from surecast.prediction.capacity.model import known_algorithms
 
     for name in names or []:
         if name not in known_algorithms():
@@ -120,7 +120,7 @@ def check_algorithms(names: list[str] | None) -> list[str] | None:
 
 
 def check_policies(names: list[str] | None) -> list[str] | None:
-    from surecast.predict import POLICIES
+    from surecast.prediction import POLICIES
 
     for name in names or []:
         if name not in (*POLICIES, "all"):
@@ -143,7 +143,7 @@ def predict_system(
     get the figures of coded delivery and its alternatives, and those of failures only where something fails.
     Replicated brokers also get the figures of their groups. A system that needs several of these models gets them
     composed where nothing is named."""
-    from surecast.predict import (
+    from surecast.prediction import (
         MODELS,
         predict_capacity,
         predict_coding,
@@ -151,13 +151,13 @@ def predict_system(
         predict_periods,
         predict_reliability,
     )
-    from surecast.predict.overload import refuse_overload
-    from surecast.predict.replication import predict_replication
+    from surecast.prediction.overload import refuse_overload
+    from surecast.prediction.replication import predict_replication
 
     refuse_overload(system, algorithms)
     added = [report for model in MODELS.values() if (report := model(system)) is not None]
     if _is_composed(system, schemes, algorithms, policies):
-        from surecast.predict.composed import predict_composed
+        from surecast.prediction.composed import predict_composed
 
         composed = [predict_composed(system, quantiles=QUANTILES)]
         composed += [predict_replication(system)] if _has_groups(system) else []
@@ -200,9 +200,9 @@ def simulate_system(
     the steps of the dissemination code. Where dropping cannot be simulated, as over several brokers, and no policy is
     asked for, a warning says so beside what remains.
     """
-    from surecast.predict.overload import refuse_overload
-    from surecast.simulate.replication import simulate_replication
-    from surecast.simulate.routing import simulate_routing
+    from surecast.prediction.overload import refuse_overload
+    from surecast.simulation.capacity import simulate_routing
+    from surecast.simulation.replication import simulate_replication
 
     refuse_overload(system, algorithms)
     if method == "walk" and _is_composed(system, schemes, algorithms, policies):
@@ -250,15 +250,15 @@ def _is_composed(
     system: System, schemes: list[str] | None, algorithms: list[str] | None, policies: list[str] | None
 ) -> bool:
     """Whether several models are to be composed: who names schemes, algorithms or policies wants these alone."""
-    from surecast.predict.composed import composes
+    from surecast.prediction.composed import composes
 
     return not (schemes or algorithms or policies) and composes(system)
 
 
 def _simulate_composed(system: System, plan: SimulationPlan, progress: Progress | None) -> QoSReport:
     """All parts in one simulation, with the dropping mechanisms that the formulas find."""
-    from surecast.predict.composed import composed_mechanisms
-    from surecast.simulate.composed import simulate_composed
+    from surecast.prediction.composed import composed_mechanisms
+    from surecast.simulation.composed import simulate_composed
 
     return simulate_composed(
         system,
@@ -277,7 +277,7 @@ def _of_packets(
 ) -> tuple[list[str] | None, list[str] | None]:
     """The schemes of fault tolerance among those named, and the schemes of packets: empty for all of these, None where
     events do not travel as packets, or only others are named."""
-    from surecast.predict import CODING_SCHEMES
+    from surecast.prediction import CODING_SCHEMES
 
     packets = [name for name in schemes or () if name in CODING_SCHEMES]
     if packets and system.delivery.coding is None:
@@ -377,7 +377,7 @@ def _simulate_coding(
     system: System, schemes: list[str] | None, plan: SimulationPlan, method: Method, progress: Progress | None
 ) -> QoSReport:
     """Events as packets: as many as shares to one percent need, and no more than the experiment has."""
-    from surecast.simulate.coding import simulate_coding
+    from surecast.simulation.coding import simulate_coding
 
     rate_per_s = math.fsum(publisher.rate_per_s for publisher in system.publishers)
     planned = max(CODED_EVENTS_MIN, min(round(plan.runs * plan.duration_s * rate_per_s), CODED_EVENTS_MAX))
@@ -404,13 +404,13 @@ def _simulate_reliability(
     progress: Progress | None,
 ) -> QoSReport:
     if method == "protocol":
-        from surecast.simulate import simulate_protocol
+        from surecast.simulation import simulate_protocol
 
         return simulate_protocol(
             system, schemes, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=progress
         )
     if system.delivery.replication.replicas > 1:
-        from surecast.simulate.replication import simulate_group_reliability
+        from surecast.simulation.replication import simulate_group_reliability
 
         return simulate_group_reliability(
             system,
@@ -421,7 +421,7 @@ def _simulate_reliability(
             warm_up_s=plan.warm_up_s,
             progress=progress,
         )
-    from surecast.simulate import simulate_reliability
+    from surecast.simulation import simulate_reliability
 
     return simulate_reliability(
         system,
@@ -442,7 +442,7 @@ def _simulate_dropping(
 
     Where a policy cannot serve a subscriber, it is simulated for the others.
     """
-    from surecast.simulate import simulate_dropping
+    from surecast.simulation import simulate_dropping
 
     coming = tuple(s for s in system.subscribers if s.connectivity is not None and system.publishers_of(s))
     alone = replace(system, subscribers=coming)
@@ -474,7 +474,7 @@ def _simulate_dropping(
 
 def _mechanisms(system: System, policy: str) -> tuple[Mapping[str, Mechanism], list[AssumptionError]]:
     """The mechanisms of all subscribers, or of those that the policy can serve and the reasons why not the others."""
-    from surecast.predict import find_mechanisms
+    from surecast.prediction import find_mechanisms
 
     try:
         return find_mechanisms(system, policy), []

@@ -15,7 +15,7 @@ from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surecast.broker.cast import CastResult
-    from surecast.simulate.coding import LossSweep
+    from surecast.simulation.coding import LossSweep
 
 __all__ = ["app"]
 
@@ -110,7 +110,7 @@ def compare(
     """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
     from surecast.cli.output import console, print_json
     from surecast.scenario import load_system
-    from surecast.simulate.coding import Channel, needs_compiling, sweep_loss
+    from surecast.simulation.coding import Channel, needs_compiling, sweep_loss
 
     if page is not None:
         if page.suffix.lower() != ".html":

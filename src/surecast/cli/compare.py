@@ -204,7 +204,7 @@ def beside_run(
     What was measured of a subscriber stands beside the composed answer, and beside that of the scheme or policy under
     which the run has it, which `named` gives. Without composition both stay as they are.
     """
-    from surecast.predict.composed import composes
+    from surecast.prediction.composed import composes
     from surecast.report import ReportBuilder
 
     source = whole.info.source

@@ -271,7 +271,7 @@ def _answer_rates(case: Case, given: Mechanism | None, kinds: tuple[str, ...], j
 def _simulated(gives: list[Gives], case: Case, runs: int, duration_s: float, seed: int) -> dict[str, dict[str, Any]]:
     """Each row by simulation: values and half-widths, by kind and metric."""
     from surecast.cli.output import working
-    from surecast.simulate import simulate_queue
+    from surecast.simulation import simulate_queue
 
     kept = [one for one in gives if one.outcome is not None]
     with working("simulating"):

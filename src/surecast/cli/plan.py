@@ -19,7 +19,7 @@ from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_setti
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.plan.placement import Constraints, PlacementPlan, PlacementProblem
+    from surecast.planning.placement import Constraints, PlacementPlan, PlacementProblem
     from surecast.scenario import Scenario, System
 
 __all__ = ["check_file", "plan"]
@@ -86,7 +86,7 @@ def plan(
     check_file(page, ".html", "--page")
     check_file(save_scenario, ".yaml", "--save-scenario")
     from surecast.cli.output import print_json, working
-    from surecast.plan.placement import Constraints, placed_scenario, placement_problem
+    from surecast.planning.placement import Constraints, placed_scenario, placement_problem
     from surecast.scenario import load_system
 
     algorithms = check_algorithms(algorithm)
@@ -149,7 +149,7 @@ def _find(
     out: Path | None,
 ) -> tuple[PlacementPlan, PlacementPlan | None]:
     """All placements where they are few enough, otherwise a search; after a search all of them where that is quick."""
-    from surecast.plan.placement import (
+    from surecast.planning.placement import (
         CASES_MAX,
         FRONT,
         PlacementReliability,
@@ -157,7 +157,7 @@ def _find(
         plan_placement,
         search_placement,
     )
-    from surecast.predict.capacity import ALGORITHMS
+    from surecast.prediction.capacity import ALGORITHMS
 
     restarts, evaluations, workers, resume = effort
     reliability = None
@@ -212,7 +212,7 @@ def _find_on_spark(
     """Every case, on the cores of a cluster; all of them are in the folder `out`."""
     from surecast.pipeline.sweep import sweep_session
     from surecast.pipeline.sweep_plan import plan_on_spark
-    from surecast.plan.placement import FRONT, PlacementReliability
+    from surecast.planning.placement import FRONT, PlacementReliability
 
     folder = spark_folder(out)
     reliability = PlacementReliability(problem, system, scenario) if limits.min_reliability is not None else None
@@ -239,7 +239,7 @@ def _find_on_spark(
 def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
     """A bar for what can be interrupted; then says what is kept, and how to go on."""
     from surecast.cli.output import errors
-    from surecast.plan.placement import kept_placements
+    from surecast.planning.placement import kept_placements
 
     total = 0
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from surecast.plan.placement import Miss, PlacementCase, PlacementPlan
+    from surecast.planning.placement import Miss, PlacementCase, PlacementPlan
 
 __all__ = ["OPTIONS", "plan_data", "print_plan"]
 
@@ -93,7 +93,7 @@ def _new_table(title: str, extra: tuple[str, ...]) -> Table:
 
 
 def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
-    from surecast.plan.placement import short_names
+    from surecast.planning.placement import short_names
 
     cells = [
         case.algorithm,
@@ -114,7 +114,7 @@ def _milliseconds(seconds: float | None) -> str:
 
 def _why_nothing_fits(found: PlacementPlan) -> list[str]:
     """Which limit fails, by how much at least, and what would help."""
-    from surecast.plan.placement import misses, short_names
+    from surecast.planning.placement import misses, short_names
 
     missed = misses(found)
     if not missed:
@@ -151,7 +151,7 @@ def _value(miss: Miss, value: float) -> str:
 
 def _gap(found: PlacementPlan, optimum: PlacementPlan) -> float | None:
     """By what share of the optimum the objective found is worse; None if either has none."""
-    from surecast.plan.placement import OBJECTIVES
+    from surecast.planning.placement import OBJECTIVES
 
     name, sign = OBJECTIVES[found.objective]
     if found.best is None or optimum.best is None:
@@ -178,7 +178,7 @@ def _against_optimum(found: PlacementPlan, optimum: PlacementPlan) -> str:
 
 def plan_data(found: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, Any]:
     """The plan as plain values for JSON; null where a figure is not known or has no end."""
-    from surecast.plan.placement import misses
+    from surecast.planning.placement import misses
 
     def case(row: PlacementCase | None) -> dict[str, Any] | None:
         if row is None:

@@ -12,8 +12,8 @@ from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_override
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from surecast.measurement import RunPlan
     from surecast.report import QoSReport
-    from surecast.run import RunPlan
     from surecast.scenario import System
 
 __all__ = ["TimeScale", "carry_out", "plan_of", "run"]
@@ -69,8 +69,8 @@ def run(
     connectivity. Ctrl-C ends the run early, with a report of what was measured until then.
     """
     from surecast.cli.output import console, errors, print_json
+    from surecast.measurement import RunInterrupted
     from surecast.report import as_dict, render
-    from surecast.run import RunInterrupted
     from surecast.scenario import load_system
     from surecast.scenario.units import format_duration
 
@@ -109,7 +109,7 @@ def plan_of(
     kill_leader: list[str] | None = None,
 ) -> RunPlan:
     """The run that the options ask for; a long one that nobody asked for is refused."""
-    from surecast.run import make_plan
+    from surecast.measurement import make_plan
     from surecast.scenario.units import format_duration
 
     plan = make_plan(
@@ -131,7 +131,7 @@ def plan_of(
 
 def carry_out(plan: RunPlan, *, logs: Path | None = None, what: str = "running") -> QoSReport:
     """Carries a run out, with its progress shown."""
-    from surecast.run import run_plan
+    from surecast.measurement import run_plan
 
     with progress_bar(what) as progress:
         return run_plan(plan, logs=logs, progress=progress)

@@ -14,7 +14,7 @@ from surecast.cli.plan import check_file
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.plan.sweeps import AlgorithmSweep, LoadSweep
+    from surecast.planning.sweeps import AlgorithmSweep, LoadSweep
     from surecast.studio.curves import CurveChart
 
 __all__ = ["app"]
@@ -58,8 +58,8 @@ def load(
     """
     _check_files(out, page, picture)
     from surecast.cli.output import print_json
-    from surecast.plan.placement import placement_problem
-    from surecast.plan.sweeps import sweep_load
+    from surecast.planning.placement import placement_problem
+    from surecast.planning.sweeps import sweep_load
     from surecast.scenario import load_system
 
     algorithms = check_algorithms(algorithm)
@@ -120,7 +120,7 @@ def algorithms(
     if not start < to < math.inf:
         raise ConfigurationError(f"--to {to:g} must be above --from {start:g} and finite")
     from surecast.cli.output import print_json
-    from surecast.plan.sweeps import locality_problems, sweep_algorithms
+    from surecast.planning.sweeps import locality_problems, sweep_algorithms
     from surecast.scenario import load_system
 
     chosen = check_algorithms(algorithm)

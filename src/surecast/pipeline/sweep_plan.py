@@ -20,11 +20,18 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.pipeline.sweep import Sweep, run_blocks
-from surecast.plan.placement import FRONT, Constraints, PlacementPlan, PlacementProblem, PlacementReliability, misses
-from surecast.plan.placement.evaluate import as_evaluation, checked_algorithms, figures_of
-from surecast.plan.placement.exhaustive import count_placements
-from surecast.plan.placement.goals import checked_objectives, losses, pareto_front, violations
-from surecast.plan.placement.plan import FIGURES, judged, needs_headroom
+from surecast.planning.placement import (
+    FRONT,
+    Constraints,
+    PlacementPlan,
+    PlacementProblem,
+    PlacementReliability,
+    misses,
+)
+from surecast.planning.placement.evaluate import as_evaluation, checked_algorithms, figures_of
+from surecast.planning.placement.exhaustive import count_placements
+from surecast.planning.placement.goals import checked_objectives, losses, pareto_front, violations
+from surecast.planning.placement.plan import FIGURES, judged, needs_headroom
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from surecast.errors import ConfigurationError
 from surecast.pipeline.sweep import Sweep, run_blocks
 from surecast.report import QoSReport
 from surecast.scenario import System
-from surecast.simulate.walk.engine import _builder, _prepare
-from surecast.simulate.walk.figures import build_report
-from surecast.simulate.walk.intervals import Intervals
-from surecast.simulate.walk.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
-from surecast.simulate.walk.plan import Plan
-from surecast.simulate.walk.run import simulate_run
+from surecast.simulation.reliability.compiled.engine import _builder, _prepare
+from surecast.simulation.reliability.compiled.figures import build_report
+from surecast.simulation.reliability.compiled.intervals import Intervals
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
+from surecast.simulation.reliability.compiled.plan import Plan
+from surecast.simulation.reliability.compiled.run import simulate_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The answers of `surecast.plan` as bars: what each advice turns on, at a glance."""
+"""The answers of `surecast.planning` as bars: what each advice turns on, at a glance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from surecast.plan import Deployment, HomeChoice, Improvement, Promise, SchemeChoice
+    from surecast.planning import Deployment, HomeChoice, Improvement, Promise, SchemeChoice
 
 __all__ = ["common_target", "draw_admission", "draw_deployment", "draw_homes", "draw_improvements", "draw_schemes"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from surecast.simulate.coding import LossPoint, LossSweep
+    from surecast.simulation.coding import LossPoint, LossSweep
 
 __all__ = ["loss_chart", "write_loss_page"]
 

@@ -11,12 +11,12 @@ import numpy as np
 from scipy.optimize import brentq
 
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError
-from surecast.predict.dropping import OnOffQueue, QueueAnswer, Target, Verdict, largest_parameter, threshold_policy
-from surecast.predict.dropping.choose import Outcome, choose, through_input
-from surecast.predict.dropping.laws import ResponseLaw, quantile_of_law
-from surecast.predict.dropping.paths import Outlet
-from surecast.predict.dropping.queue import after
-from surecast.predict.dropping.search import Parameter
+from surecast.prediction.dropping import OnOffQueue, QueueAnswer, Target, Verdict, largest_parameter, threshold_policy
+from surecast.prediction.dropping.choose import Outcome, choose, through_input
+from surecast.prediction.dropping.laws import ResponseLaw, quantile_of_law
+from surecast.prediction.dropping.paths import Outlet
+from surecast.prediction.dropping.queue import after
+from surecast.prediction.dropping.search import Parameter
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
 from surecast.scenario.system import Subscriber

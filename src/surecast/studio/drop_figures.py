@@ -12,10 +12,10 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.predict.dropping import Target, largest_parameter, response_mean_s
-from surecast.predict.dropping.choose import through_input
+from surecast.prediction.dropping import Target, largest_parameter, response_mean_s
+from surecast.prediction.dropping.choose import through_input
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulate import simulate_queue
+from surecast.simulation import simulate_queue
 from surecast.studio.drop_cases import UNPROTECTED, Case, Gives, find, gives_of, parameter_text
 
 __all__ = ["HYBRIDS", "SHOWN", "Effort", "FigureRow", "Setting", "drop_figures", "save_rows"]

@@ -14,7 +14,7 @@ from surecast.studio.page import Cell, Downloads, Figure, Heading, Page, Paragra
 from surecast.studio.style import SYMBOLS, clean, plotly_axis, plotly_layout, series_variable
 
 if TYPE_CHECKING:
-    from surecast.plan.placement import PlacementCase, PlacementPlan
+    from surecast.planning.placement import PlacementCase, PlacementPlan
     from surecast.scenario.spec.scenario import Scenario
     from surecast.scenario.system import System
 
@@ -223,7 +223,7 @@ def _bars(plan: PlacementPlan) -> Figure:
 
 def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Figure:
     """The network with the brokers and overlay links of the best placement, and the candidates left free."""
-    from surecast.plan.placement import placed_scenario
+    from surecast.planning.placement import placed_scenario
     from surecast.scenario import build
 
     placed, network = build(placed_scenario(scenario, system, best.brokers)), system.network

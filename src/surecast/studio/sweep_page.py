@@ -15,7 +15,7 @@ from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragr
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from surecast.plan.sweeps import AlgorithmSweep, Configuration, LoadCurve, LoadSweep
+    from surecast.planning.sweeps import AlgorithmSweep, Configuration, LoadCurve, LoadSweep
 
 __all__ = [
     "load_chart",
@@ -275,7 +275,7 @@ def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: np.ndarray, n
 
 
 def _short(one: Configuration) -> str:
-    from surecast.plan.placement import short_names
+    from surecast.planning.placement import short_names
 
     return short_names(one.brokers)
 

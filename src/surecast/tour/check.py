@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from surecast.predict import find_mechanisms, predict_dropping, predict_reliability
-from surecast.predict.replication import predict_replication
+from surecast.measurement import RunInterrupted, make_plan, run_plan
+from surecast.prediction import find_mechanisms, predict_dropping, predict_reliability
+from surecast.prediction.replication import predict_replication
 from surecast.report import QoSReport, ReportBuilder, compare, save
-from surecast.run import RunInterrupted, make_plan, run_plan
-from surecast.simulate import simulate_reliability
-from surecast.simulate.dropping import simulate_dropping
-from surecast.simulate.replication import simulate_replication
+from surecast.simulation import simulate_reliability
+from surecast.simulation.dropping import simulate_dropping
+from surecast.simulation.replication import simulate_replication
 from surecast.studio.page import Cell, Table
 from surecast.studio.style import series_variable
 from surecast.studio.wording import duration

@@ -12,7 +12,7 @@ from typing import Any, Final
 from surecast.errors import AssumptionError
 from surecast.pipeline import RunReport, ServerSettings, open_tables, read_table, run_tables
 from surecast.pipeline.learn import Estimate, Learned, Statistics, learn_scenario
-from surecast.predict.composed import predict_composed
+from surecast.prediction.composed import predict_composed
 from surecast.report.files import write_whole
 from surecast.scenario import Scenario, System, build, parse_text
 from surecast.studio.page import Cell, Table

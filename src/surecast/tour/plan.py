@@ -16,7 +16,7 @@ from surecast.tour.content import Context, Key, Outcome, Picture, Tile
 from surecast.tour.scenarios import load_scenario
 
 if TYPE_CHECKING:
-    from surecast.plan.placement import PlacementCase, PlacementPlan
+    from surecast.planning.placement import PlacementCase, PlacementPlan
     from surecast.scenario import Scenario, System
 
 __all__ = ["plan_stage"]
@@ -33,7 +33,7 @@ _HEADER: Final = (
 
 def plan_stage(context: Context) -> Outcome:
     """All placements of a company's brokers under all nine routing algorithms; the best, and the Pareto front."""
-    from surecast.plan.placement import FRONT, Constraints, placement_problem, plan_placement
+    from surecast.planning.placement import FRONT, Constraints, placement_problem, plan_placement
 
     scenario, system = load_scenario("company")
     problem = placement_problem(system, scenario)
@@ -169,7 +169,7 @@ def _algorithms(plan: PlacementPlan) -> Picture:
 
 def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Picture:
     """The company's network with the brokers of the best placement."""
-    from surecast.plan.placement import placed_scenario
+    from surecast.planning.placement import placed_scenario
 
     placed, network = build(placed_scenario(scenario, system, best.brokers)), system.network
     assert network is not None, "the company has a network"

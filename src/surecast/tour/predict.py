@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from surecast.predict import POLICIES, predict_dropping, predict_reliability
+from surecast.prediction import POLICIES, predict_dropping, predict_reliability
 from surecast.studio.page import Cell, Table, plain_values
 from surecast.studio.wording import percent
 from surecast.tour.charts import axis, figure, line, picture, share, upright

@@ -20,7 +20,7 @@ from surecast.pipeline.learn import Learned, Statistics, Times, choose_lifetime,
 from surecast.pipeline.learn.components import find_components
 from surecast.pipeline.learn.statistics import Interval
 from surecast.pipeline.records import INTERVAL_SOURCES, intervals, judged, viewing_session
-from surecast.predict import predict_reliability
+from surecast.prediction import predict_reliability
 from surecast.scenario import build, parse_text
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from surecast.pipeline.learn.components import broker_periods, find_components
 from surecast.pipeline.learn.replicas import join_replicas, serving
 from surecast.pipeline.learn.samples import Times
 from surecast.pipeline.learn.statistics import Interval, Life, Published, ReplicaSet, Subscription
-from surecast.predict import predict_dropping, predict_reliability
+from surecast.prediction import predict_dropping, predict_reliability
 from surecast.scenario import build, load_system, parse_text
 
 TRUTH = Truth()

@@ -1,0 +1,12 @@
+"""Answer by running: real broker processes, real MQTT clients, and a measured QoS report.
+
+>>> from surecast.measurement import run_system
+>>> callable(run_system)
+True
+"""
+
+from surecast.measurement.answer import run_plan, run_system
+from surecast.measurement.drive import RunInterrupted
+from surecast.measurement.plan import RunPlan, make_plan
+
+__all__ = ["RunInterrupted", "RunPlan", "make_plan", "run_plan", "run_system"]

@@ -1,0 +1,222 @@
+"""Filter classes on a real broker: subscriptions with content filters that come and go, and events with attributes.
+
+Every client is one MQTT session. A session has one subscription for each topic filter; so that it may have several of
+the same class, each is a shared subscription with a name of its own, of which the client is the only member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from surecast.client import Client
+from surecast.client.group import split_address
+from surecast.measurement.clients import number_of, pack_event
+from surecast.measurement.drive import interruptible
+from surecast.measurement.plan import RunPlan, client_of, topic_of
+from surecast.measurement.processes import Processes, start_processes
+from surecast.protocol.filters import Event, Filter
+from surecast.protocol.mqtt import Properties
+from surecast.scenario.streams import Streams
+from surecast.simulation.capacity.clients import Client as Draws
+from surecast.simulation.capacity.plan import make_plan as make_routing_plan
+
+__all__ = ["Asked", "ClassRun", "Sent", "measure_classes"]
+
+Progress = Callable[[int, int], None]
+_SETTLE_S: Final = 0.5
+_FILTER: Final = "filter"
+_NEVER: Final = float("inf")
+
+
+@dataclass(slots=True)
+class Asked:
+    """A subscription: who asked for what, and the real times at which it was sent, in force, taken back and gone."""
+
+    client: int
+    class_index: int
+    wanted: Filter
+    sent: float
+    active: float = _NEVER
+    ending: float = _NEVER
+    gone: float = _NEVER
+
+
+@dataclass(slots=True)
+class Sent:
+    """A publication: of whom, in which class, and the real times at which it was due, sent and acknowledged."""
+
+    client: int
+    class_index: int
+    event: Event
+    due: float
+    sent: float
+    acknowledged: float = _NEVER
+
+
+@dataclass
+class ClassRun:
+    """All that a run with filter classes has seen. `first` has the arrivals of each client, by event."""
+
+    plan: RunPlan
+    logs: Path
+    is_interrupted: bool = False
+    began: float = 0.0
+    ended: float = 0.0
+    asked: list[Asked] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    first: list[dict[int, float]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def violations(self) -> tuple[int, int]:
+        """Events that a client should have got and did not, and those that it got and nobody there had asked for.
+
+        What was under way together with the beginning or the end of a subscription may go either way.
+        """
+        by_class: dict[tuple[int, int], list[Asked]] = {}
+        for one in self.asked:
+            by_class.setdefault((one.client, one.class_index), []).append(one)
+        missing = unasked = 0
+        for number, sent in enumerate(self.sent):
+            for client, arrived in enumerate(self.first):
+                fits = [a for a in by_class.get((client, sent.class_index), []) if a.wanted.matches(sent.event)]
+                if number in arrived:
+                    unasked += not any(a.sent <= sent.acknowledged and sent.sent <= a.gone for a in fits)
+                elif sent.acknowledged < _NEVER:
+                    missing += any(a.active < sent.sent and sent.acknowledged < a.ending for a in fits)
+        return missing, unasked
+
+
+async def measure_classes(plan: RunPlan, folder: Path, progress: Progress | None = None) -> ClassRun:
+    """Runs a plan with filter classes; all that it starts is stopped again, whatever happens."""
+    drive: _Drive | None = None
+    processes: Processes | None = None
+    with interruptible(lambda: None if drive is None else drive.stopping.set):
+        try:
+            processes, _ = await start_processes(plan, folder)
+            drive = _Drive(plan, processes.addresses, processes.logs)
+            return await drive.run(progress)
+        finally:
+            if drive is not None:
+                await drive.close()
+            if processes is not None:
+                await asyncio.to_thread(processes.close)
+
+
+class _Drive:
+    def __init__(self, plan: RunPlan, addresses: list[str], logs: Path):
+        self.plan, self.result = plan, ClassRun(plan, logs)
+        self.stopping = asyncio.Event()
+        self._ending = asyncio.Event()
+        routing = make_routing_plan(plan.system)
+        self.workload = routing.workload
+        names = self.workload.clients
+        self.draws = [Draws(routing, i, Streams(plan.seed), 0) for i in range(len(names))]
+        self.clients = [
+            Client(*split_address(addresses[i % len(addresses)]), client_id=client_of("client", name))
+            for i, name in enumerate(names)
+        ]
+        self.result.first = [{} for _ in names]
+        self._names = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.result.failed.append(str(error))
+
+    async def run(self, progress: Progress | None) -> ClassRun:
+        """Everything, from the first subscription to the last message."""
+        await asyncio.gather(*(client.connect() for client in self.clients))
+        first = [one for draws in self.draws for one in draws.first_subscriptions()]
+        ready = await asyncio.gather(*(self._subscribe(s.client, s.class_index, s.filter) for s, _ in first))
+        self.result.began = began = time.time()
+        end = began + self.plan.real_s
+        for (_, left_s), (asked, topic) in zip(first, ready, strict=True):
+            self._spawn(self._end_later(asked, topic, began + left_s / self.plan.scale))
+        for i in range(len(self.clients)):
+            for work in (self._receive(i), self._ask(i, began), self._publish_all(i, began)):
+                self._spawn(work)
+        total = max(1, round(end - began))
+        while not self.stopping.is_set() and (now := time.time()) < end:
+            if progress is not None:
+                progress(min(total, int(now - began)), total)
+            await asyncio.sleep(min(0.2, end - now))
+        self.result.ended = min(end, time.time())
+        self.result.is_interrupted = self.result.ended < end
+        self._ending.set()
+        await asyncio.sleep(_SETTLE_S)
+        return self.result
+
+    async def _subscribe(self, client: int, class_index: int, wanted: Filter) -> tuple[Asked, str]:
+        topic = f"$share/{next(self._names)}/{topic_of(self.workload.classes[class_index].name)}"
+        asked = Asked(client, class_index, wanted, time.time())
+        self.result.asked.append(asked)
+        content = str(Filter(None, wanted.constraints))
+        await self.clients[client].subscribe(topic, qos=1, properties=Properties(user=((_FILTER, content),)))
+        asked.active = time.time()
+        return asked, topic
+
+    async def _end_later(self, asked: Asked, topic: str, at: float) -> None:
+        await _until(at)
+        asked.ending = time.time()
+        await self.clients[asked.client].unsubscribe(topic)
+        asked.gone = time.time()
+
+    async def _ask(self, i: int, began: float) -> None:
+        at, draws = began, self.draws[i]
+        while (drawn := draws.next_subscription()) is not None:
+            at += drawn[0] / self.plan.scale
+            await _until(at)
+            wanted, lifetime_s = draws.subscription(drawn[1])
+            self._spawn(self._live(i, wanted.class_index, wanted.filter, at + lifetime_s / self.plan.scale))
+
+    async def _live(self, i: int, class_index: int, wanted: Filter, until: float) -> None:
+        asked, topic = await self._subscribe(i, class_index, wanted)
+        await self._end_later(asked, topic, until)
+
+    async def _publish_all(self, i: int, began: float) -> None:
+        at, draws = began, self.draws[i]
+        while (drawn := draws.next_publication()) is not None:
+            at += drawn[0] / self.plan.scale
+            await _until(at)
+            if self._ending.is_set():
+                return
+            sent = Sent(i, drawn[1], draws.event(drawn[1]), at, time.time())
+            self.result.sent.append(sent)
+            self._spawn(self._publish(i, sent, len(self.result.sent) - 1))
+
+    async def _publish(self, i: int, sent: Sent, number: int) -> None:
+        topic = topic_of(self.workload.classes[sent.class_index].name)
+        user = tuple((name, repr(value)) for name, value in sent.event.attributes)
+        await self.clients[i].publish(topic, pack_event(number), 1, properties=Properties(user=user))
+        sent.acknowledged = time.time()
+
+    async def _receive(self, i: int) -> None:
+        arrived = self.result.first[i]
+        while True:
+            message = await self.clients[i].message()
+            arrived.setdefault(number_of(message.payload), time.time())
+
+    async def close(self) -> None:
+        """Ends all clients."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in self.clients:
+            await client.disconnect()
+
+
+async def _until(at: float) -> None:
+    await asyncio.sleep(max(0.0, at - time.time()))

@@ -1,0 +1,385 @@
+"""A run: starts everything, drives the workload, lets processes fail, and counts what arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
+from surecast.errors import OverloadError, SurecastError
+from surecast.measurement.clients import DirectLink, KeenLink, Link, Receiver, pack_event
+from surecast.measurement.faults import Crash, Probe, fail_and_repair, kill_leader
+from surecast.measurement.ledger import Ledger, read_ledger, stamp
+from surecast.measurement.plan import LINKS_MAX, RunPlan, client_of, topic_of
+from surecast.measurement.processes import Processes, start_processes
+from surecast.protocol.mqtt import Properties
+from surecast.scenario.streams import Streams
+
+__all__ = ["Measured", "RunInterrupted", "interruptible", "measure", "run_folder"]
+
+Progress = Callable[[int, int], None]
+_TICK_S: Final = 0.2
+_SETTLE_S: Final = 0.5
+_IDLE_S: Final = 0.3
+_DRAIN_S: Final = 20.0
+_UNTAKEN: Final = 0.0
+_FOLLOW_S: Final = 0.25
+
+
+@dataclass
+class Measured:
+    """All that a run has seen; times are real ones, in seconds since 1970.
+
+    `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` is
+    when the broker took it over, 0 where that is not known. `start_up_s` is how long a process takes to start. `cut` is
+    when the figures end: what arrives later was queued.
+    """
+
+    plan: RunPlan
+    began: float
+    ended: float
+    cut: float
+    published_at: np.ndarray[tuple[int], np.dtype[np.float64]]
+    sent_at: np.ndarray[tuple[int], np.dtype[np.float64]]
+    acknowledged_at: np.ndarray[tuple[int], np.dtype[np.float64]]
+    receivers: list[Receiver]
+    ledger: Ledger
+    crashes: list[Crash]
+    start_up_s: float
+    acknowledgements: list[float]
+    books: list[dict[str, Any]]
+    logs: Path
+    is_interrupted: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
+    """A run was ended before there was anything to report."""
+
+
+async def measure(plan: RunPlan, folder: Path, progress: Progress | None = None) -> Measured:
+    """Runs a plan; all that it starts is stopped again, whatever happens.
+
+    Ctrl-C (and SIGTERM) ends it early, with what was measured until then; a second one ends it at once.
+    """
+    drive: _Drive | None = None
+    processes: Processes | None = None
+    with interruptible(lambda: None if drive is None else drive.stop):
+        try:
+            processes, start_up_s = await start_processes(plan, folder)
+            drive = _Drive(plan, processes, start_up_s, progress)
+            return await drive.run()
+        finally:
+            if drive is not None:
+                await drive.close()
+            if processes is not None:
+                await asyncio.to_thread(processes.close)
+
+
+@contextmanager
+def interruptible(find_stop: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
+    """At the first SIGINT or SIGTERM calls what `find_stop` finds; without one, or at the second, ends the task.
+
+    Then RunInterrupted is raised, once all is cleaned up.
+    """
+    task = asyncio.current_task()
+    asked = False
+
+    def interrupt() -> None:
+        nonlocal asked
+        stop = find_stop()
+        if stop is not None and not asked:
+            stop()
+        elif task is not None:
+            task.cancel()
+        asked = True
+
+    with _hearing(interrupt):
+        try:
+            yield
+        except asyncio.CancelledError:
+            if asked:
+                raise RunInterrupted("interrupted: everything was stopped, and nothing is reported") from None
+            raise
+
+
+@contextmanager
+def _hearing(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Calls a function at SIGINT and SIGTERM, where this is the main thread, which alone hears signals."""
+    loop, known = asyncio.get_running_loop(), []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(ValueError, RuntimeError):  # in another thread
+            before = signal.getsignal(number)
+            loop.add_signal_handler(number, interrupt)
+            known.append((number, before))
+    try:
+        yield
+    finally:
+        for number, before in known:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before)
+
+
+class _Drive:
+    def __init__(self, plan: RunPlan, processes: Processes, start_up_s: float, progress: Progress | None):
+        self.plan, self.processes, self.start_up_s, self.progress = plan, processes, start_up_s, progress
+        streams, system = Streams(plan.seed), plan.system
+        size = len(plan.events)
+        self.published_at, self.sent_at, self.acknowledged_at = np.zeros(size), np.zeros(size), np.zeros(size)
+        self.receivers = [
+            Receiver(
+                client_of("subscriber", s.name),
+                tuple(topic_of(topic) for topic in s.topics),
+                processes.addresses,
+                s.service,
+                streams.generator("run 0/service", s.name),
+                plan.scale,
+                self.published_at,
+                plan.events.lifetime_s / plan.scale,
+            )
+            for s in system.subscribers
+        ]
+        self.links = self._links()
+        self.probes = [Probe(a, f"probe {i}") for i, a in enumerate(processes.addresses, 1)]
+        self.crashes: list[Crash] = []
+        self.stamps: dict[int, int] = {}
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: BaseException | None = None
+        self._publications: set[asyncio.Task[None]] = set()
+
+    def _links(self) -> list[Link]:
+        publishers = self.plan.system.publishers
+        names = [p.name for p in publishers] if len(publishers) <= LINKS_MAX else [str(i) for i in range(LINKS_MAX)]
+        addresses, patience_s = self.processes.addresses, self.plan.patience_s
+        found: list[Link] = []
+        for i, name in enumerate(names):
+            own = addresses[i % len(addresses) :] + addresses[: i % len(addresses)]
+            who = client_of("publisher", name)
+            found.append(KeenLink(own, who, patience_s) if patience_s > 0 else DirectLink(own, who))
+        return found
+
+    async def _follow_leader(self, end: float) -> None:
+        """Keeps the publishers at whichever replica leads (`delivery.replication.entry`)."""
+        known = 0
+        while time.time() < end:
+            leader = await self.processes.leader()
+            if leader and leader != known:
+                known = leader
+                address = self.processes.addresses[self.processes.numbers.index(leader)]
+                await asyncio.gather(*(link.move(address) for link in self.links))
+            await asyncio.sleep(_FOLLOW_S)
+
+    def stop(self) -> None:
+        """Ends the run early."""
+        self._stopping.set()
+
+    def _spawn(self, work: Any) -> None:
+        """Starts something that goes on until the end; if it fails, so does the run."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                self._failed = self._failed or task.exception()
+                self._stopping.set()
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(done)
+        self._tasks.append(task)
+
+    async def run(self) -> Measured:
+        """Everything, from the first subscription to the last message."""
+        await self._set_up()
+        began = time.time()
+        end = began + self.plan.real_s
+        for receiver, (is_on, times) in zip(self.receivers, self.plan.switches, strict=True):
+            await receiver.switch(is_on)
+            self._spawn(self._switch(receiver, is_on, times, began, end))
+        for number, trace in zip(self.processes.numbers, self.plan.traces, strict=True):
+            changes = [began + at / self.plan.scale for at in trace.tolist() if at < self.plan.end_s]
+            if changes:
+                self._spawn(
+                    fail_and_repair(
+                        self.processes, number, changes, self.start_up_s, self.crashes, self.plan.group.majority
+                    )
+                )
+        for at in self.plan.leader_kills_s:
+            when = began + at / self.plan.scale
+            self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
+        if len(self.processes.numbers) > 1 and self.plan.group.entry == "leader":
+            self._spawn(self._follow_leader(end))
+        faulty = len(self._tasks)
+        self._spawn(self._publish_all(began))
+        await self._wait(began, end)
+        ended = min(time.time(), end)
+        is_interrupted = self._stopping.is_set() and self._failed is None and ended < end
+        self._tasks[faulty].cancel()
+        await self._settle()
+        cut = time.time()
+        await self._end_faults()
+        if self._failed is not None:
+            raise self._failed
+        return await self._collect(began, ended, cut, is_interrupted)
+
+    async def _set_up(self) -> None:
+        """All sessions exist and all publishers are connected before the clock starts."""
+        for receiver in self.receivers:
+            await receiver.switch(True)
+            self._spawn(receiver.run())
+        for probe in self.probes:
+            self._spawn(probe.run())
+        try:
+            async with asyncio.timeout(60.0):
+                for receiver in self.receivers:
+                    await receiver.is_subscribed.wait()
+                await asyncio.gather(*(link.connect() for link in self.links))
+        except TimeoutError:
+            raise OverloadError("the clients could not all connect within 60 s; is the machine overloaded?") from None
+
+    async def _wait(self, began: float, end: float) -> None:
+        total = max(1, round(end - began))
+        while not self._stopping.is_set() and (now := time.time()) < end:
+            if self.progress is not None:
+                self.progress(min(total, int(now - began)), total)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_TICK_S, end - now)):
+                    await self._stopping.wait()
+        if self.progress is not None:
+            self.progress(total, total)
+
+    async def _switch(self, receiver: Receiver, is_on: bool, times: Any, began: float, end: float) -> None:
+        for change in times.tolist():
+            at = began + change / self.plan.scale
+            if at >= end:
+                return
+            await asyncio.sleep(max(0.0, at - time.time()))
+            is_on = not is_on
+            await receiver.switch(is_on)
+
+    async def _publish_all(self, began: float) -> None:
+        """Each event at its time, whatever becomes of those before it."""
+        events, system, last = self.plan.events, self.plan.system, 0
+        topics = [topic_of(topic.name) for topic in system.topics]
+        for number in range(len(events)):
+            at = began + float(events.time_s[number]) / self.plan.scale
+            wait_s = at - time.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            elif number % 50 == 0:
+                await asyncio.sleep(0)
+            last = max(last + 1, stamp(at))  # no two events have the same
+            self.stamps[last] = number
+            self.published_at[number] = last / 1e6
+            user = [(PUBLICATION_PROPERTY, f"{last / 1e6:.6f}")]
+            lifetime_s = float(events.lifetime_s[number]) / self.plan.scale
+            if lifetime_s < math.inf:
+                user.append((DEADLINE_PROPERTY, str(max(1, round(1000 * lifetime_s)))))  # in whole ones only
+            link = self.links[int(events.publisher[number]) % len(self.links)]
+            task = asyncio.create_task(
+                self._publish(number, link, topics[int(events.topic[number])], Properties(user=tuple(user)))
+            )
+            self._publications.add(task)
+            task.add_done_callback(self._publications.discard)
+
+    async def _publish(self, number: int, link: Link, topic: str, properties: Properties) -> None:
+        self.sent_at[number] = time.time()
+        if await link.publish(topic, pack_event(number), properties):
+            self.acknowledged_at[number] = time.time()
+
+    async def _settle(self) -> None:
+        """What was published is acknowledged or given up, and has had the time to arrive."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.plan.patience_s + _SETTLE_S):
+                while self._publications:
+                    await asyncio.wait(list(self._publications))
+        await asyncio.sleep(_SETTLE_S)
+
+    async def _end_faults(self) -> None:
+        """Nothing fails any more, and what is down is started, so that it can be asked."""
+        receiving = len(self.receivers) + len(self.probes)
+        for task in self._tasks[receiving:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks[receiving:], return_exceptions=True)
+        if self._failed is not None:
+            return
+        for number in self.processes.numbers:
+            if await asyncio.to_thread(self.processes.takes_clients, number):
+                continue
+            await asyncio.to_thread(self.processes.kill, number)  # it may be half started
+            await asyncio.to_thread(self.processes.begin, number)
+            await self.processes.wait_ready(number)
+
+    async def _collect(self, began: float, ended: float, cut: float, is_interrupted: bool) -> Measured:
+        """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the books."""
+        await asyncio.gather(*(receiver.hurry() for receiver in self.receivers))
+        until = time.time() + _DRAIN_S
+        while True:
+            begun = time.time()
+            while time.time() < until and max([begun, *(r.last_at for r in self.receivers)]) > time.time() - _IDLE_S:
+                await asyncio.sleep(_IDLE_S / 3)
+            ledger = await asyncio.to_thread(read_ledger, self.processes.log_folders, self.stamps)
+            if time.time() >= until or not self._is_missing(ledger):
+                break
+        problems: list[str] = []
+        books: list[dict[str, Any]] = []
+        for number in self.processes.numbers:
+            try:
+                books = await asyncio.to_thread(self.processes.books, number)
+                break
+            except SurecastError as error:
+                problems.append(str(error))
+        return Measured(
+            self.plan,
+            began,
+            ended,
+            cut,
+            self.published_at,
+            self.sent_at,
+            self.acknowledged_at,
+            self.receivers,
+            ledger,
+            self.crashes,
+            self.start_up_s,
+            sorted(at for probe in self.probes for at in probe.acknowledged),
+            books,
+            self.processes.logs,
+            is_interrupted,
+            problems,
+        )
+
+    def _is_missing(self, ledger: Ledger) -> bool:
+        """Whether an acknowledged event has neither arrived nor been accounted for."""
+        topics = self.plan.events.topic
+        index = {topic.name: i for i, topic in enumerate(self.plan.system.topics)}
+        taken = np.flatnonzero(self.acknowledged_at > _UNTAKEN)
+        for receiver, who in zip(self.receivers, self.plan.system.subscribers, strict=True):
+            wanted = np.isin(topics[taken], [index[topic] for topic in who.topics])
+            fates = ledger.of(receiver.client_id)
+            for number in taken[wanted].tolist():
+                if number in receiver.first or number in receiver.expired:
+                    continue
+                if number not in fates or fates[number].what == "delivered":
+                    return True
+        return False
+
+    async def close(self) -> None:
+        """Ends all clients."""
+        tasks = [*self._tasks, *self._publications]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+
+
+def run_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder of its own for a run, deleted at its end."""
+    return tempfile.TemporaryDirectory(prefix="surecast-run-", ignore_cleanup_errors=True)

@@ -1,0 +1,144 @@
+"""Failures of processes: killed and started again by the scenario's times up and down; and what clients see of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.broker.event_log_records import PROBE_TOPICS
+from surecast.measurement.clients import DirectLink
+from surecast.measurement.processes import Processes
+from surecast.protocol.mqtt import NO_PROPERTIES
+
+__all__ = ["PROBE_TOPIC", "Crash", "Outage", "Probe", "fail_and_repair", "find_outages", "kill_leader"]
+
+Floats = NDArray[np.float64]
+
+PROBE_TOPIC: Final = f"{PROBE_TOPICS}probe"
+_PROBE_S: Final = 0.05
+OUTAGE_LEAST_S: Final = 0.25
+"""Shorter pauses without any acknowledgement do not count as outages, unless a process was killed in them."""
+_SUSPICIOUS_S: Final = 0.1
+_AFTERMATH_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class Crash:
+    """A process was killed: which, when (real time), whether it led with a majority left, and when it was up again."""
+
+    number: int
+    at: float
+    led: bool
+    up_at: float | None = None
+
+
+async def fail_and_repair(
+    processes: Processes, number: int, changes: Sequence[float], start_up_s: float, crashes: list[Crash], majority: int
+) -> None:
+    """Kills a process and starts it again, in turn, at the times of `changes`.
+
+    A process takes a while to start; it is started so much earlier, to be up when it is to be.
+    """
+    for index, at in enumerate(changes):
+        if index % 2 == 0:
+            await _until(at)
+            up = [n for n in processes.numbers if not any(c.number == n and c.up_at is None for c in crashes)]
+            led = await processes.leader() == number and len(up) - 1 >= majority
+            crash = Crash(number, time.time(), led)
+            crashes.append(crash)
+            await asyncio.to_thread(processes.kill, number)
+        else:
+            await _until(at - start_up_s)
+            await asyncio.to_thread(processes.begin, number)
+            await processes.wait_ready(number)
+            crashes[_last(crashes, number)].up_at = time.time()
+
+
+async def kill_leader(processes: Processes, at: float, crashes: list[Crash], majority: int) -> None:
+    """Kills whoever leads at a time, and starts it again at once."""
+    await _until(at)
+    number = await processes.leader()
+    if not number:
+        return
+    crash = Crash(number, time.time(), len(processes.numbers) > majority)
+    crashes.append(crash)
+    await asyncio.to_thread(processes.kill, number)
+    await asyncio.to_thread(processes.begin, number)
+    await processes.wait_ready(number)
+    crash.up_at = time.time()
+
+
+def _last(crashes: Sequence[Crash], number: int) -> int:
+    return max(i for i, crash in enumerate(crashes) if crash.number == number)
+
+
+async def _until(at: float) -> None:
+    await asyncio.sleep(max(0.0, at - time.time()))
+
+
+@dataclass(slots=True)
+class Probe:
+    """Publishes to one process again and again; `acknowledged` has the times at which it got an answer."""
+
+    address: str
+    client_id: str
+    acknowledged: list[float] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Does so until it is cancelled."""
+        link = DirectLink([self.address], self.client_id)
+        try:
+            await link.connect()
+            while True:
+                if await link.publish(PROBE_TOPIC, b"", NO_PROPERTIES):
+                    self.acknowledged.append(time.time())
+                await asyncio.sleep(_PROBE_S)
+        finally:
+            await link.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time without any acknowledgement; `failover` if it began when a leader was killed with a majority left."""
+
+    start: float
+    end: float
+    failover: bool
+
+    @property
+    def length_s(self) -> float:
+        """How long it was."""
+        return self.end - self.start
+
+
+def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
+    """The times between `begin` and `end` in which nobody got an acknowledgement, though somebody always asked.
+
+    Each crash belongs to the longest pause soon after it: what was under way may still be acknowledged. An outage
+    begins with its first crash, or else with the last acknowledgement before it, and is longer then.
+
+    >>> find_outages([0.0, 0.1, 0.2, 3.0, 3.1], [Crash(1, 0.21, True)], 0.0, 3.1)
+    [Outage(start=0.21, end=3.0, failover=True)]
+    """
+    inside = sorted(at for at in acknowledged if begin <= at <= end)
+    edges = np.array([begin, *inside, end])
+    left, right = edges[:-1], edges[1:]
+    lengths = right - left
+    inner: dict[int, list[Crash]] = {}
+    for crash in crashes:
+        near = np.flatnonzero((right > crash.at) & (left <= crash.at + _AFTERMATH_S))
+        if len(near):
+            inner.setdefault(int(near[np.argmax(lengths[near])]), []).append(crash)
+    found = []
+    for i in np.flatnonzero(lengths > _SUSPICIOUS_S).tolist():
+        here = inner.get(i, [])
+        if here or lengths[i] > OUTAGE_LEAST_S:
+            start = max(float(left[i]), min((crash.at for crash in here), default=float(left[i])))
+            found.append(Outage(start, float(right[i]), any(crash.led for crash in here) and bool(right[i] < end)))
+    return found

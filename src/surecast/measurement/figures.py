@@ -1,0 +1,385 @@
+"""The QoS report of a run: the metrics and components that predictions and simulations of the scenario have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import OverloadError
+from surecast.measurement.drive import Measured
+from surecast.measurement.faults import OUTAGE_LEAST_S, find_outages
+from surecast.measurement.outcomes import LOST, NOT_TAKEN, Outcomes, count_out_of_order, outcomes_of, window_of
+from surecast.report import QoSReport, ReportBuilder, check_books
+from surecast.scenario.mechanism import Mechanism
+from surecast.simulation.reliability.compiled.figures import ratio_estimate
+
+__all__ = ["build_report"]
+
+Floats = NDArray[np.float64]
+
+BATCHES: Final = 10
+QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
+GROUP_QUANTILES: Final = (0.5, 0.95)
+_LATE_SHARE: Final = 0.05
+_LATE_S: Final = 0.1
+_START_UP_FACTOR: Final = 5.0
+
+
+def build_report(measured: Measured) -> QoSReport:
+    """The figures of a run. OverloadError where it was over before there was anything to count."""
+    plan = measured.plan
+    begin_s, end_s = window_of(measured)
+    if end_s <= begin_s or not (measured.published_at > 0).any():
+        raise OverloadError("the run was over before anything was measured; let it go on for longer")
+    builder = ReportBuilder(
+        plan.system.name,
+        "measured",
+        seed=plan.seed,
+        notes=plan.system.notes,
+        parameters={
+            "time_scale": plan.scale,
+            "duration_s": end_s - begin_s,
+            "warm_up_s": begin_s,
+            "patience_s": plan.patience_s,
+            "replicas": plan.group.replicas,
+            "interrupted": measured.is_interrupted,
+        },
+    )
+    figures = _Figures(builder, measured)
+    for index in range(len(plan.system.subscribers)):
+        figures.subscriber(index)
+    figures.system()
+    figures.broker()
+    _add_remarks(builder, measured, figures.outcomes)
+    report = builder.build()
+    wrong = check_books(report)
+    if wrong:
+        raise AssertionError(f"the books of the run do not balance: {wrong[0]}")
+    return report
+
+
+class _Figures:
+    def __init__(self, builder: ReportBuilder, measured: Measured):
+        self.builder, self.measured, self.plan = builder, measured, measured.plan
+        self.begin_s, self.end_s = window_of(measured)
+        self.outcomes: list[Outcomes] = []
+        self.out_of_order = count_out_of_order(measured)
+        edges = np.linspace(self.begin_s, self.end_s, BATCHES + 1)
+        self.edges, self.lengths = edges, np.diff(edges)
+
+    def _ratio(
+        self,
+        scope: str,
+        name: str,
+        metric: str,
+        over: Floats,
+        under: Floats,
+        variant: str,
+        largest: float = math.inf,
+        value: float | None = None,
+    ) -> None:
+        """A ratio of sums over batches, or a value of its own, with the interval that the batches give."""
+        if not under.sum() > 0:
+            return
+        pooled, half = (float(part[0]) for part in ratio_estimate(over[:, None], under[:, None]))
+        value = pooled if value is None else value
+        known = not math.isnan(half)
+        self.builder.add(
+            scope,
+            name,
+            metric,
+            min(value, largest),
+            how="measured",
+            variant=variant,
+            low=max(0.0, value - half) if known else None,
+            high=min(largest, value + half) if known else None,
+            samples=None if under is self.lengths else int(under.sum()),
+        )
+
+    def _batches(self, found: Outcomes, values: NDArray[np.bool_] | Floats) -> Floats:
+        """Sums of a value over the events of each batch."""
+        where = np.clip(np.searchsorted(self.edges, found.published_s, side="right") - 1, 0, BATCHES - 1)
+        return _sums(where, np.nan_to_num(np.asarray(values, dtype=np.float64)))
+
+    def subscriber(self, index: int) -> None:
+        """All figures of one subscriber; one whom nobody publishes to has none."""
+        who = self.plan.system.subscribers[index]
+        found = outcomes_of(self.measured, index)
+        self.outcomes.append(found)
+        if not len(found.published_s):
+            return
+        variant = self.plan.variant(who)
+        ratio = partial(self._ratio, "subscriber", who.name, variant=variant)
+        published, arrived = self._batches(found, np.ones(len(found.reason))), self._batches(found, found.arrived)
+        if who.name in self.plan.mechanisms:
+            ratio("success_share", arrived, published, largest=1.0)
+            self._coming(index, found, variant)
+        else:
+            ratio("reliability", self._batches(found, found.on_time), published, largest=1.0)
+        ratio("delay_mean_s", self._batches(found, found.delay_s), arrived)
+        ratio("response_mean_s", self._batches(found, found.response_s), arrived)
+        ratio("throughput_per_s", arrived, self.lengths)
+        ratio("rate_in_per_s", published, self.lengths)
+        ratio("queue_length_mean", self._batches(found, found.sojourn_s), self.lengths)
+        self._counts(index, found, variant)
+        for metric, values in (("delay_quantile_s", found.delay_s), ("response_quantile_s", found.response_s)):
+            self._quantiles("subscriber", who.name, metric, values[found.arrived], QUANTILES, variant)
+
+    def _quantiles(
+        self, scope: str, name: str, metric: str, values: Floats, quantiles: Sequence[float], variant: str
+    ) -> None:
+        for q in quantiles if len(values) else ():
+            value, detail = float(np.quantile(values, q)), f"p{100 * q:.10g}"
+            self.builder.add(
+                scope,
+                name,
+                metric,
+                max(0.0, value),
+                how="measured",
+                detail=detail,
+                variant=variant,
+                samples=len(values),
+            )
+
+    def _counts(self, index: int, found: Outcomes, variant: str) -> None:
+        """The books of a subscriber: everything published to it is on time, late, dropped for a reason, or queued."""
+        who = self.plan.system.subscribers[index]
+        add = partial(self.builder.add, "subscriber", who.name, how="measured", variant=variant)
+        total = len(found.reason)
+        parts = {
+            ("on_time", ""): int(found.on_time.sum()),
+            ("late", ""): int((found.arrived & ~found.on_time).sum()),
+            ("queued", ""): int(found.queued.sum()),
+            ("dropped", ""): int(found.dropped.sum()),
+        }
+        expected = self._reasons(who.name)
+        for reason in dict.fromkeys([*expected, *filter(None, found.reason)]):
+            parts["dropped", reason] = int(found.dropped_for(reason).sum())
+        add("count_published", total)
+        for (what, detail), number in parts.items():
+            add(f"share_{what}", number / total, detail=detail, samples=total)
+            add(f"count_{what}", number, detail=detail)
+        add("count_duplicate", self.measured.receivers[index].duplicates)
+        add("count_out_of_order", self.out_of_order[index])
+
+    def _reasons(self, name: str) -> list[str]:
+        """Why events may be dropped for a subscriber; what never happened counts as 0."""
+        mechanism = self.plan.mechanisms.get(name)
+        found = [NOT_TAKEN, LOST]
+        if mechanism is None:
+            return [*found, "expired"]
+        found += ["rejected while disconnected"] if mechanism.join_probability < 1.0 else []
+        states = ("disconnected", "connected")
+        found += [f"buffer full while {state}" for state in states] if mechanism.buffer_size is not None else []
+        return found + ([f"expired while {state}" for state in states] if mechanism.expires else [])
+
+    def _coming(self, index: int, found: Outcomes, variant: str) -> None:
+        """What only subscribers that come and go have: who joined, how long they were there, their parameters."""
+        who = self.plan.system.subscribers[index]
+        mechanism = self.plan.mechanisms.get(who.name, Mechanism())
+        ratio = partial(self._ratio, "subscriber", who.name, variant=variant)
+        taken = ~found.dropped_for(NOT_TAKEN)
+        turned = found.dropped_for("rejected while disconnected") | found.dropped_for("buffer full while disconnected")
+        away = taken & (~found.met_on | turned)
+        ratio("join_probability", self._batches(found, away & ~turned), self._batches(found, away), largest=1.0)
+        there = taken & ~away
+        failed = self._batches(found, there & found.dropped)
+        ratio("failed_connected_share", failed, self._batches(found, there), largest=1.0)
+        ratio("availability", self._connected(index), self.lengths, largest=1.0)
+        add = partial(self.builder.add, "subscriber", who.name, how="measured", variant=variant)
+        if mechanism.buffer_size is not None:
+            add("buffer_size", mechanism.buffer_size)
+        if mechanism.expires:
+            add("event_lifetime_s", mechanism.lifetime_s)
+        if who.response_target_s is not None and found.arrived.any():
+            add("targets_met_share", float(np.nanmean(found.delay_s) <= who.response_target_s))
+
+    def _connected(self, index: int) -> Floats:
+        """How long a subscriber was connected in each batch, by the broker's log."""
+        measured = self.measured
+        changes = measured.ledger.changes.get(measured.receivers[index].client_id, [])
+        points = [((at - measured.began) * self.plan.scale, is_on) for at, is_on in changes]
+        ends = [at for at, _ in points[1:]] + [math.inf]
+        total = np.zeros(BATCHES)
+        for (start, is_on), end in zip(points, ends, strict=True):
+            if is_on:
+                total += np.maximum(0.0, np.minimum(self.edges[1:], end) - np.maximum(self.edges[:-1], start))
+        return total
+
+    def system(self) -> None:
+        """Means over the subscribers of each variant: of shares as they stand, of times over what arrived."""
+        groups: dict[str, list[Outcomes]] = {}
+        for who, found in zip(self.plan.system.subscribers, self.outcomes, strict=True):
+            if len(found.reason):
+                groups.setdefault(self.plan.variant(who), []).append(found)
+        for variant, members in groups.items():
+            ratio = partial(self._ratio, "system", "", variant=variant)
+            metric = "reliability" if variant == self.plan.scheme else "success_share"
+            good = [found.on_time if metric == "reliability" else found.arrived for found in members]
+            published = [self._batches(found, np.ones(len(found.reason))) for found in members]
+            shares = [self._batches(f, g) / np.maximum(p, 1) for f, g, p in zip(members, good, published, strict=True)]
+            there = np.sum([p > 0 for p in published], axis=0).astype(np.float64)
+            mean = float(np.mean([g.mean() for g in good]))
+            ratio(metric, np.sum(shares, axis=0), there, largest=1.0, value=mean)
+            arrived = np.sum([self._batches(found, found.arrived) for found in members], axis=0)
+            for name in ("delay", "response"):
+                total = np.sum([self._batches(found, getattr(found, f"{name}_s")) for found in members], axis=0)
+                ratio(f"{name}_mean_s", total, arrived)
+            ratio("throughput_per_s", arrived, self.lengths)
+            self._targets(variant)
+
+    def _targets(self, variant: str) -> None:
+        met = []
+        for who, found in zip(self.plan.system.subscribers, self.outcomes, strict=True):
+            if self.plan.variant(who) != variant or not len(found.reason):
+                continue
+            if who.name in self.plan.mechanisms and who.response_target_s is not None and found.arrived.any():
+                met.append(float(np.nanmean(found.delay_s) <= who.response_target_s))
+            elif who.name not in self.plan.mechanisms and who.reliability_target is not None:
+                met.append(float(found.on_time.mean() >= who.reliability_target))
+        if met:
+            share = sum(met) / len(met)
+            self.builder.add("system", "", "targets_met_share", share, how="measured", variant=variant)
+
+    def broker(self) -> None:
+        """What the broker took, how soon it acknowledged, and when it did not."""
+        measured, plan = self.measured, self.plan
+        name, variant = plan.system.overlay.brokers[0].name, plan.broker_variant
+        events = plan.events.time_s
+        inside = (events >= self.begin_s) & (events < self.end_s) & (measured.published_at > 0)
+        taken = inside & (measured.acknowledged_at > 0)
+        where = np.clip(np.searchsorted(self.edges, events, side="right") - 1, 0, BATCHES - 1)
+        counts = np.bincount(where[taken], minlength=BATCHES).astype(np.float64)
+        self._ratio("broker", name, "throughput_per_s", counts, self.lengths, variant)
+        offered = np.bincount(where[inside], minlength=BATCHES).astype(np.float64)
+        for policy in dict.fromkeys(plan.variant(s) for s in plan.system.subscribers):
+            self._ratio("broker", name, "rate_in_per_s", offered, self.lengths, policy)
+        waits = (measured.acknowledged_at - measured.sent_at)[taken]
+        sums = _sums(where[taken], waits)
+        self._ratio("broker", name, "acknowledgement_mean_s", sums, counts, variant)
+        self._quantiles("broker", name, "acknowledgement_quantile_s", waits, GROUP_QUANTILES, variant)
+        self._outages(name, variant)
+
+    def _outages(self, name: str, variant: str) -> None:
+        measured, scale = self.measured, self.plan.scale
+        begin, end = (measured.began + at / scale for at in (self.begin_s, self.end_s))
+        found = find_outages(measured.acknowledgements, measured.crashes, begin, end)
+        add = partial(self.builder.add, "broker", name, how="measured", variant=variant)
+        down = np.array([outage.length_s for outage in found]) * scale
+        total = (end - begin) * scale
+        add("availability", max(0.0, 1.0 - float(down.sum()) / total))
+        ended = down[: len(down) - sum(outage.end >= end for outage in found)]
+        if len(found):
+            add("mtbf_s", (total - float(down.sum())) / len(found), samples=len(found))
+        if len(ended):
+            add("mttr_s", float(ended.mean()), samples=len(ended))
+            self._quantiles("broker", name, "outage_quantile_s", ended, GROUP_QUANTILES, variant)
+        failovers = [outage.length_s for outage in found if outage.failover]
+        if failovers:
+            add("failover_mean_s", float(np.mean(failovers)), samples=len(failovers))
+
+
+def _sums(where: NDArray[np.intp], values: Floats) -> Floats:
+    return np.bincount(where, weights=values, minlength=BATCHES).astype(np.float64)
+
+
+def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+    plan, scale = measured.plan, measured.plan.scale
+    begin_s, end_s = window_of(measured)
+    if scale != 1.0:
+        builder.note(
+            f"time scale {scale:g}: rates, times of failure and repair, connected periods, transmission times and "
+            f"lifetimes of events run {scale:g} times as fast, and are reported in the scenario's time; the machine's "
+            f"own times count {scale:g}-fold in delays and outages, and acknowledgement and fail-over times are real"
+        )
+    builder.note(
+        "acknowledgement times are those of publishers on the machine of the broker, from sending to PUBACK; an outage "
+        f"is a time of more than {OUTAGE_LEAST_S:g} s without any acknowledgement"
+    )
+    if plan.scheme != plan.system.delivery.fault_tolerance.scheme and len(plan.mechanisms) < len(outcomes):
+        builder.note(
+            f"the broker keeps subscriptions and events over a crash, and no entry has to be refreshed: its figures "
+            f"stand under {plan.scheme}"
+        )
+    builder.note(
+        "an event published while no broker answers is lost"
+        if not plan.patience_s
+        else f"publishers send an event again for up to {plan.patience_s:g} s of real time until it is acknowledged"
+    )
+    builder.note(f"intervals come from {BATCHES} parts of the run, taken as independent")
+    builder.note(
+        f"{len(measured.crashes)} crashes, {int((measured.acknowledged_at > 0).sum())} events acknowledged; the "
+        f"broker's books of {len(measured.books)} sessions were checked"
+    )
+    _warn(builder, measured, outcomes)
+    if measured.is_interrupted:
+        builder.warn(f"interrupted: {end_s - begin_s:.4g} s of {plan.duration_s:.4g} s were measured")
+
+
+def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+    plan = measured.plan
+    broker = plan.system.overlay.brokers[0]
+    if broker.notification_service is not None or broker.matching is not None:
+        builder.warn(f"broker {broker.name}: the service times of the scenario are not run: the broker takes its own")
+    if plan.group.replicas > 1 and plan.group.entry == "leader":
+        builder.note("publishers are connected to the replica that leads, and follow when another does")
+    _warn_of_start_up(builder, measured)
+    _warn_of_expiry(builder, measured, outcomes)
+    lost = sum(int(found.dropped_for(LOST).sum()) for found in outcomes)
+    if lost:
+        builder.warn(f"{lost} acknowledged events were lost: neither delivered, dropped, expired nor queued")
+    for session in measured.books:
+        books = session["books"]
+        if books["queued"] != session["inflight"] + session["waiting"]:
+            builder.warn(f"the broker's books of {session['client']} do not balance: {books}")
+    for problem in measured.problems:
+        builder.warn(f"the broker's books could not be read: {problem}")
+    if measured.ledger.missing_records:
+        builder.warn(f"{measured.ledger.missing_records} records of the event log could not be written")
+    sent = measured.sent_at > 0
+    behind_s = (measured.sent_at - measured.published_at)[sent]
+    if len(behind_s) and (worst := float(np.quantile(behind_s, 0.99)) * plan.scale) > _allowed_s(measured):
+        builder.warn(
+            f"the clients fell behind: one event in a hundred was sent {worst:.3g} s late or more, in the scenario's "
+            "time; use a lower time scale or rate"
+        )
+
+
+def _warn_of_start_up(builder: ReportBuilder, measured: Measured) -> None:
+    """Processes that take longer to start than repairs take are down for too long."""
+    plan, failures = measured.plan, measured.plan.group.failures
+    least_s = measured.start_up_s * plan.scale
+    if failures is not None and failures.mttr_s < _START_UP_FACTOR * least_s:
+        builder.warn(
+            f"a process takes {measured.start_up_s:.2g} s to start, {least_s:.3g} s of the scenario's time, and "
+            f"repairs take {failures.mttr_s:.4g} s: down times are longer than they should be; use a time scale of "
+            f"{failures.mttr_s / measured.start_up_s / _START_UP_FACTOR:.2g} or less"
+        )
+
+
+def _warn_of_expiry(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+    """The lifetime of events is meant for subscribers that come and go, and holds for the others as well."""
+    too = measured.plan.expiring_too
+    if too:
+        subscribers = measured.plan.system.subscribers
+        expired = sum(int(outcomes[i].dropped_for("expired").sum()) for i in too)
+        names = ", ".join(subscribers[i].name for i in too[:3])
+        builder.warn(
+            f"the lifetime of events holds for {names}{' and others' if len(too) > 3 else ''} too, always connected: "
+            "the expiry of an MQTT message is the same for all subscribers, and what waits for longer expires for "
+            f"them; {expired} of their events did"
+        )
+
+
+def _allowed_s(measured: Measured) -> float:
+    """How much later than it was due an event may be sent, in the scenario's time, before it matters."""
+    system = measured.plan.system
+    periods = [s.connectivity for s in system.subscribers if s.connectivity is not None]
+    times = [law.mean_s for period in periods for law in (period.on, period.off)]
+    times += [p.deadline_s for p in system.publishers if p.deadline_s < math.inf]
+    return _LATE_SHARE * min(times) if times else _LATE_S * measured.plan.scale

@@ -1,0 +1,397 @@
+"""What a run does and when: the scenario's times and rates, scaled, and its mechanisms as limits of a broker.
+
+Everything random is drawn before the run begins, from the streams that the simulation of dropping draws its first run
+from: the same publications and the same connected periods, whatever becomes of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.prediction import find_mechanisms
+from surecast.scenario.group import Group, group_of, is_replicated
+from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.streams import Streams
+from surecast.scenario.system import Publisher, Subscriber, System
+from surecast.scenario.units import format_duration
+from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches
+from surecast.simulation.reliability.compiled.traces import draw_trace
+
+__all__ = ["EVENT_RATE_MAX", "Events", "RunPlan", "make_plan", "topic_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+EVENT_RATE_MAX: Final = 2_000.0
+"""Deliveries and publications per second of real time that the clients of one process keep up with."""
+EVENTS_MAX: Final = 2_000_000
+CLIENTS_MAX: Final = 2_000
+LINKS_MAX: Final = 200
+QUEUE_MAX: Final = 1_000_000
+GROUP_PATIENCE_S: Final = 5.0
+LINK_DELAY_LEAST_S: Final = 1e-3
+KEPT_SCHEMES: Final = ("buffering", "bypass", "bypass-buffering")
+
+
+@dataclass(frozen=True)
+class Events:
+    """All publications of a run, in order: when (scenario time), by whom, on which topic, and how long each lives."""
+
+    time_s: Floats
+    publisher: Ints
+    topic: Ints
+    lifetime_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run, decided: times are the scenario's, `scale` of them pass in a second of real time.
+
+    `patience_s` is real time. `mechanisms` are those of the subscribers that come and go, by name. `traces` are the
+    times at which each process fails and is repaired, in turn, beginning up; `leader_kills_s` are further times at
+    which whoever leads is killed, and started again at once.
+    """
+
+    system: System
+    group: Group
+    scale: float
+    duration_s: float
+    warm_up_s: float
+    seed: int
+    patience_s: float
+    events: Events
+    switches: tuple[Switches, ...]
+    mechanisms: Mapping[str, Mechanism]
+    traces: tuple[Floats, ...]
+    leader_kills_s: tuple[float, ...] = ()
+
+    @property
+    def end_s(self) -> float:
+        """When it ends, in the scenario's time."""
+        return self.warm_up_s + self.duration_s
+
+    @property
+    def real_s(self) -> float:
+        """How long it takes."""
+        return self.end_s / self.scale
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of fault tolerance that a broker with durable sessions is comparable with."""
+        told = self.system.delivery.fault_tolerance.scheme
+        return told if told in KEPT_SCHEMES else "buffering"
+
+    def variant(self, subscriber: Subscriber) -> str:
+        """Under which variant the figures of a subscriber are reported, as predictions name it."""
+        if subscriber.name not in self.mechanisms:
+            return self.scheme
+        policy = self.system.delivery.dropping.policy
+        alone = all(s.name in self.mechanisms for s in self.system.subscribers)
+        return "no dropping" if policy == "none" and not alone else policy
+
+    @property
+    def expiring_too(self) -> tuple[int, ...]:
+        """Places of the subscribers whose events expire only because others' do: an MQTT message has one expiry."""
+        if not any(mechanism.expires for mechanism in self.mechanisms.values()):
+            return ()
+        return tuple(i for i, s in enumerate(self.system.subscribers) if s.name not in self.mechanisms)
+
+    @property
+    def broker_variant(self) -> str:
+        """Under which variant the figures of the broker as a group are reported."""
+        if is_replicated(self.system):
+            return self.group.label
+        variants = [self.variant(subscriber) for subscriber in self.system.subscribers]
+        return self.scheme if self.scheme in variants else variants[0]
+
+    def limits(self) -> dict[str, Any]:
+        """The limits and the rules for clients of a broker's or a group's file."""
+        rules = []
+        for subscriber in self.system.subscribers:
+            mechanism = self.mechanisms.get(subscriber.name, Mechanism())
+            told: dict[str, Any] = {}
+            if mechanism.buffer_size is not None:
+                told |= {"queue_messages": mechanism.buffer_size, "overflow": "drop-new"}
+            if mechanism.join_probability < 1.0:
+                told["join_probability"] = mechanism.join_probability
+            if told:
+                rules.append({"client": client_of("subscriber", subscriber.name), "limits": told})
+        limits = {"queue_messages": QUEUE_MAX, "queue_size": "1GB", "overflow": "drop-new"}
+        return {"limits": limits, "clients": rules}
+
+    def group_options(self) -> dict[str, Any]:
+        """What the file of a group says beside its replicas."""
+        told = self.system.delivery.replication
+        return {
+            "name": self.system.overlay.brokers[0].name,
+            **self.common_options(),
+            "sync": "majority" if told.durable else "none",
+            "link_delay": format_duration(told.delay if told.delay >= LINK_DELAY_LEAST_S else 0.0),
+            "paxos": {
+                "variant": told.variant,
+                "alpha": told.window,
+                "suspect": format_duration(told.suspect),
+                "heartbeat": format_duration(self.group.heartbeat_s),
+            },
+        }
+
+    def common_options(self) -> dict[str, Any]:
+        """What the files of a broker and of a group both say."""
+        return {
+            **self.limits(),
+            "event_log": {"folder": "events", "alive_interval": "1s"},
+            "log": {"level": "warning"},
+            "system_interval": "0s",
+            "drain": "500ms",
+        }
+
+
+def client_of(kind: str, name: str) -> str:
+    """The client identifier of a publisher or subscriber; a star would be a pattern in the broker's rules."""
+    return f"{kind} {name.replace('*', '_')}"
+
+
+def topic_of(name: str) -> str:
+    """The MQTT topic of a topic; characters that mean something else there are escaped.
+
+    >>> topic_of("plant/7"), topic_of("a+b"), topic_of("$x")
+    ('plant/7', 'a%2Bb', '%24x')
+    """
+    escaped = name.replace("%", "%25").replace("+", "%2B").replace("#", "%23")
+    return "%24" + escaped[1:] if escaped.startswith("$") else escaped
+
+
+def make_plan(
+    system: System,
+    *,
+    scale: float = 1.0,
+    duration_s: float | None = None,
+    warm_up_s: float | None = None,
+    seed: int | None = None,
+    patience_s: float | None = None,
+    leader_kills_s: Sequence[float] = (),
+) -> RunPlan:
+    """Decides a run, or refuses it with the reason: a field that a real broker has nothing for, or too much of it.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]}}
+    ... '''))
+    >>> make_plan(system)
+    Traceback (most recent call last):
+    ...
+    surecast.errors.AssumptionError: overlay.brokers: a run starts one broker, replicated or not, and two has 2; \
+overlays of several running brokers are not there yet: predict or simulate it
+    """
+    told = system.experiment
+    whole = told.duration if duration_s is None else duration_s
+    early = (told.warm_up if duration_s is None else min(told.warm_up, whole)) if warm_up_s is None else warm_up_s
+    for name, value, least in (("time scale", scale, 0.0), ("duration", whole, 0.0)):
+        if not least < value < math.inf:
+            raise ConfigurationError(f"the {name} is {value:g}; it must be above 0 and finite")
+    if not 0 <= early < math.inf:
+        raise ConfigurationError(f"the warm-up is {early:g} s; it must be 0 or more, and finite")
+    if patience_s is not None and not 0 <= patience_s < math.inf:
+        raise ConfigurationError(f"the patience is {patience_s:g} s; it must be 0 or more, and finite")
+    for at in leader_kills_s:
+        if not 0 <= at < early + whole:
+            raise ConfigurationError(f"the leader is to be killed at {at:g} s; the run has {early + whole:g} s")
+    _check(system)
+    group = group_of(system, 0)
+    own = system.seed if seed is None else seed
+    streams, end_s = Streams(own), early + whole
+    mechanisms = _mechanisms(system)
+    _check_load(system, scale, end_s)
+    return RunPlan(
+        system,
+        group,
+        float(scale),
+        float(whole),
+        float(early),
+        own,
+        (GROUP_PATIENCE_S if group.replicas > 1 else 0.0) if patience_s is None else patience_s,
+        _events(system, mechanisms, streams, end_s),
+        tuple(draw_switches(s.connectivity, streams, 0, s.name, end_s) for s in system.subscribers),
+        mechanisms,
+        _traces(group, streams, system.overlay.brokers[0].name, end_s),
+        tuple(leader_kills_s),
+    )
+
+
+def _check(system: System) -> None:
+    """Refuses what a run cannot do, naming the field."""
+    delivery, name = system.delivery, system.name
+    if len(system.overlay.brokers) > 1:
+        raise AssumptionError(
+            f"overlay.brokers: a run starts one broker, replicated or not, and {name} has "
+            f"{len(system.overlay.brokers)}; overlays of several running brokers are not there yet: predict or "
+            "simulate it"
+        )
+    if delivery.coding is not None:
+        raise AssumptionError("delivery.coding: packets travel coded between brokers, and a run has one broker")
+    if system.class_workload is not None:
+        _check_classes(system)
+        return
+    if not system.publishers or not system.subscribers:
+        missing = "publishers" if not system.publishers else "subscribers"
+        raise AssumptionError(f"workload.{missing}: {name} has none; there is nothing to run")
+    if system.client_failures is not None:
+        raise AssumptionError(
+            "availability.clients: links of clients that fail are not run; give workload.subscribers a connectivity"
+        )
+    if len(system.publishers) + len(system.subscribers) > CLIENTS_MAX:
+        raise AssumptionError(
+            f"workload: {len(system.publishers) + len(system.subscribers)} publishers and subscribers; a run has "
+            f"{CLIENTS_MAX} at most: lower the counts"
+        )
+
+
+def _check_classes(system: System) -> None:
+    """Refuses what a run with filter classes cannot do, naming the field."""
+    workload = system.class_workload
+    assert workload is not None
+    if system.publishers or system.subscribers:
+        raise AssumptionError(
+            "workload.classes: a run has either filter classes, or publishers and subscribers; leave out one of them"
+        )
+    if workload.periods:
+        raise AssumptionError("workload.periods: a run has the same rates all the time; leave the periods out")
+    if system.overlay.brokers[0].failures is not None:
+        raise AssumptionError(
+            "availability.brokers: brokers do not fail in a run with filter classes; leave the entry out"
+        )
+    if len(workload.clients) > CLIENTS_MAX:
+        raise AssumptionError(f"workload.clients: {len(workload.clients)}; a run has {CLIENTS_MAX} at most")
+
+
+def _check_load(system: System, scale: float, end_s: float) -> None:
+    """Refuses more events than the clients of one process send and take."""
+    rate = sum(p.rate_per_s for p in system.publishers)
+    taken = sum(_rate_for(system, s) for s in system.subscribers)
+    if system.class_workload is not None:
+        # An event goes to each client once at most; how many want it depends on the filters.
+        rate = float(system.class_workload.publication_rate_per_s.sum())
+        taken = 2.0 * float(system.class_workload.subscription_rate_per_s.sum())
+    if (rate + taken) * scale > EVENT_RATE_MAX:
+        fits = EVENT_RATE_MAX / (rate + taken)
+        raise AssumptionError(
+            f"workload: {rate:.6g} events/s, {taken:.6g} deliveries/s and a time scale of {scale:g} make "
+            f"{(rate + taken) * scale:.6g} messages per second; the clients of a run keep up with {EVENT_RATE_MAX:g}: "
+            + (f"use a time scale of {fits:.3g} or less" if fits >= 1 else "lower the rates")
+        )
+    if rate * end_s > EVENTS_MAX:
+        raise AssumptionError(
+            f"experiment.duration: {rate * end_s:.3g} events; a run has {EVENTS_MAX:,} at most: make it shorter"
+        )
+
+
+def _rate_for(system: System, subscriber: Subscriber) -> float:
+    wanted = set(subscriber.topics)
+    return sum(
+        p.rate_per_s * len(wanted.intersection(p.topics)) / len(p.topics) for p in system.publishers_of(subscriber)
+    )
+
+
+def _mechanisms(system: System) -> dict[str, Mechanism]:
+    """What the broker does for each subscriber that comes and goes, checked to be something a broker can do."""
+    coming = tuple(s for s in system.subscribers if s.connectivity is not None and system.publishers_of(s))
+    if not coming:
+        return {}
+    dropping = system.delivery.dropping
+    if dropping.policy == "optimal":
+        raise AssumptionError(
+            "delivery.dropping.policy: the optimal policy lets events join by the length of the queue, and a broker "
+            "has no limit for that; write probabilistic, expiry, finite-buffer or none"
+        )
+    # The formulas know how a queue that is stable behaves; a run takes any, so that `none` needs no answer of theirs.
+    if dropping.policy == "none":
+        return {s.name: Mechanism() for s in coming}
+    found = dict(find_mechanisms(replace(system, subscribers=coming)))
+    lifetimes = {m.lifetime_s for m in found.values()}
+    if len(lifetimes) > 1:
+        raise AssumptionError(
+            "delivery.dropping.lifetime: auto gives the subscribers different lifetimes, and the expiry of an MQTT "
+            f"message is the same for all: write one, such as {min(lifetimes):.4g}s"
+        )
+    return found
+
+
+def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Streams, end_s: float) -> Events:
+    """Poisson events of all publishers; each goes to one of its publisher's topics at random."""
+    index = {topic.name: i for i, topic in enumerate(system.topics)}
+    expiring = next((m for m in mechanisms.values() if m.expires), None)
+    times, publishers, topics, lifetimes = [], [], [], []
+    for i, who in enumerate(system.publishers):
+        points = draw_events(streams.generator("run 0/publications", who.name), who.rate_per_s * end_s)
+        size = len(points)
+        own = np.array([index[topic] for topic in who.topics], dtype=np.int64)
+        drawn = streams.generator("run 0/topic", who.name).random(size) if len(own) > 1 else np.zeros(size)
+        times.append(points / who.rate_per_s)
+        publishers.append(np.full(size, i, dtype=np.int64))
+        topics.append(own[(drawn * len(own)).astype(np.intp)])
+        lifetimes.append(_lifetimes(who, expiring, bool(mechanisms), streams, size))
+    if not times:
+        none = np.zeros(0, dtype=np.int64)
+        return Events(np.zeros(0), none, none, np.zeros(0))
+    joined = np.concatenate(times)
+    order = np.argsort(joined, kind="stable")
+    return Events(
+        joined[order],
+        np.concatenate(publishers)[order],
+        np.concatenate(topics)[order],
+        np.concatenate(lifetimes)[order],
+    )
+
+
+def _lifetimes(who: Publisher, expiring: Mechanism | None, dropping: bool, streams: Streams, size: int) -> Floats:
+    """When the broker is to drop an event as expired: by its policy; else with its deadline, where none of the
+    subscribers that come and go would miss it, as late events count as delivered for them."""
+    if expiring is None:
+        return np.full(size, math.inf if dropping else who.deadline_s)
+    if expiring.lifetime_distribution == "deterministic":
+        return np.full(size, expiring.lifetime_s)
+    return expiring.lifetime_s * streams.generator("run 0/lifetime", who.name).standard_exponential(size)
+
+
+def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Floats, ...]:
+    """When each process fails and is up again, in turn. Who is down at the start fails at time 0."""
+    found = []
+    for replica in range(1, group.replicas + 1):
+        starts, ends = draw_trace(group.failures, streams, "run 0/process", f"{name}/{replica}", end_s)
+        edges = np.stack([starts, ends], axis=1).ravel()
+        edges = edges[1:] if len(edges) and edges[0] == 0.0 else np.concatenate([[0.0], edges])
+        found.append(np.asarray(edges[np.isfinite(edges)], dtype=np.float64))
+    return _one_at_a_time(found) if group.repair == "single" else tuple(found)
+
+
+def _one_at_a_time(traces: Sequence[Floats]) -> tuple[Floats, ...]:
+    """The same times up and down, with repairs that wait until the one before is done.
+
+    >>> [t.tolist() for t in _one_at_a_time([np.array([1.0, 5.0, 20.0]), np.array([2.0, 4.0, 6.0])])]
+    [[1.0, 5.0, 20.0], [2.0, 7.0, 9.0]]
+    """
+    lengths = [np.diff(trace, prepend=0.0).tolist() for trace in traces]
+    failing = [(each[0], i, 0) for i, each in enumerate(lengths) if each]
+    found: list[list[float]] = [[] for _ in traces]
+    free_at = 0.0
+    heapify(failing)
+    while failing:
+        at, i, step = heappop(failing)
+        found[i].append(at)
+        if step + 1 < len(lengths[i]):
+            free_at = max(free_at, at) + lengths[i][step + 1]
+            found[i].append(free_at)
+            if step + 2 < len(lengths[i]):
+                heappush(failing, (free_at + lengths[i][step + 2], i, step + 2))
+    return tuple(np.array(each) for each in found)

@@ -1,0 +1,223 @@
+"""The processes of a run: one broker, or the replicas of a group, each killed and started on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from surecast.broker.admin_client import AdminError, ask
+from surecast.broker.cluster import LocalGroup, write_group
+from surecast.broker.config import default_admin_socket
+from surecast.broker.private import make_private, open_file, write_private
+from surecast.broker.replica.administer import ask_status
+from surecast.errors import ConfigurationError, OverloadError
+from surecast.measurement.plan import RunPlan
+
+__all__ = ["BrokerProcesses", "GroupProcesses", "Processes", "start_processes"]
+
+_POLL_S: Final = 0.01
+_READY_S: Final = 60.0
+_STOP_S: Final = 5.0
+_TRIES: Final = 3
+_LEADER_S: Final = 0.5
+_SESSIONS_MAX: Final = 10_000
+
+
+class Processes(ABC):
+    """What the rest of a run sees of its processes, numbered from 1."""
+
+    addresses: list[str]
+    logs: Path
+    log_folders: list[Path]
+    _states: list[Path]
+
+    def __init__(self, count: int):
+        self.numbers = list(range(1, count + 1))
+
+    @abstractmethod
+    def begin(self, number: int) -> None:
+        """Starts a process that does not run, and does not wait for it."""
+
+    @abstractmethod
+    def kill(self, number: int) -> None:
+        """Ends a process at once, as a crash would."""
+
+    @abstractmethod
+    def died(self, number: int) -> str | None:
+        """What a process said last, where it has ended by itself; None while it runs."""
+
+    async def leader(self) -> int:
+        """The number of the process that leads; 0 where none does."""
+        return 1
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stops all."""
+
+    def takes_clients(self, number: int) -> bool:
+        """Whether a process listens."""
+        host, _, port = self.addresses[number - 1].rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+    def books(self, number: int) -> list[dict[str, Any]]:
+        """The sessions of a broker with their books; OverloadError where it does not answer."""
+        path = default_admin_socket(self._states[number - 1], 0)
+        try:
+            found = ask(path, "/sessions", {"limit": _SESSIONS_MAX})
+        except AdminError as error:
+            raise OverloadError(f"process {number}: {error}") from None
+        sessions: list[dict[str, Any]] = found["sessions"]
+        return sessions
+
+    async def wait_ready(self, number: int, timeout_s: float = _READY_S) -> float:
+        """Waits until a process takes clients; how long that took. ConfigurationError says why it does not."""
+        begun = time.monotonic()
+        while not await asyncio.to_thread(self.takes_clients, number):
+            words = self.died(number)
+            if words is not None:
+                raise ConfigurationError(f"broker process {number} ended: {words}")
+            if time.monotonic() - begun > timeout_s:
+                raise OverloadError(f"broker process {number} took no clients within {timeout_s:g} s")
+            await asyncio.sleep(_POLL_S)
+        return time.monotonic() - begun
+
+
+class BrokerProcesses(Processes):
+    """One broker with durable state."""
+
+    def __init__(self, plan: RunPlan, folder: Path):
+        super().__init__(1)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.addresses = [f"127.0.0.1:{port}"]
+        self.logs = folder / "events"
+        self.log_folders = [self.logs]
+        self._states = [folder / "state"]
+        durable = plan.system.delivery.replication.durable
+        config = {
+            "name": plan.system.overlay.brokers[0].name,
+            "listeners": [{"name": "mqtt", "port": port}],
+            "state": {"folder": "state", "durability": "full" if durable else "os"},
+            **plan.common_options(),
+        }
+        self._file, self._log = folder / "broker.yaml", folder / "broker.log"
+        write_private(self._file, yaml.safe_dump(config, sort_keys=False))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, number: int) -> None:
+        """Starts the broker, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        with open_file(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "surecast", "broker", "--config", str(self._file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C at the terminal is for the run, which then stops it
+            )
+
+    def kill(self, number: int) -> None:
+        """Kills the broker."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def died(self, number: int) -> str | None:
+        """What it said last, where it has ended."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> None:
+        """Stops the broker."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class GroupProcesses(Processes):
+    """The replicas of a group."""
+
+    def __init__(self, plan: RunPlan, folder: Path):
+        super().__init__(plan.group.replicas)
+        self._group = LocalGroup(write_group(folder, plan.group.replicas, options=plan.group_options()))
+        self.addresses = self._group.addresses
+        self.logs = folder / "events"
+        self.log_folders = [self.logs / str(number) for number in self.numbers]
+        self._states = [self._group.spec.folder(number) for number in self.numbers]
+
+    def begin(self, number: int) -> None:
+        """Starts a replica."""
+        self._group.start(number)
+
+    def kill(self, number: int) -> None:
+        """Kills a replica."""
+        self._group.kill(number)
+
+    def died(self, number: int) -> str | None:
+        """What a replica said last, where it has ended."""
+        return self._group.last_words(number) if number in self._group.ended() else None
+
+    async def leader(self) -> int:
+        """The replica that leads."""
+        try:
+            async with asyncio.timeout(_LEADER_S):
+                found = await ask_status(self._group.spec)
+        except TimeoutError:
+            return 0
+        return next((int(one["replica"]) for one in found if one.get("leads")), 0)
+
+    def close(self) -> None:
+        """Stops all replicas."""
+        self._group.close(_STOP_S)
+
+
+async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float]:
+    """All processes of a run, up and ready, and how long one takes to start.
+
+    A port that is free may be another's a moment later; then others are tried.
+    """
+    kind = GroupProcesses if plan.group.replicas > 1 else BrokerProcesses
+    for number in range(_TRIES):
+        place = folder / str(number)
+        make_private(place)
+        processes = kind(plan, place)
+        try:
+            for one in processes.numbers:
+                processes.begin(one)
+            took_s = max([await processes.wait_ready(one) for one in processes.numbers])
+            begun = time.monotonic()
+            while not await processes.leader():
+                if time.monotonic() - begun > _READY_S:
+                    raise OverloadError(f"the group elected no leader within {_READY_S:g} s")
+                await asyncio.sleep(_POLL_S)
+            return processes, took_s
+        except ConfigurationError as error:
+            processes.close()
+            if number == _TRIES - 1 or "in use" not in str(error):
+                raise
+        except BaseException:
+            processes.close()
+            raise
+    raise AssertionError("one of the tries returns or raises")

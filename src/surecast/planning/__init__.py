@@ -1,0 +1,21 @@
+"""Search for the best system: admission, home brokers, deployment, improvement and choice of scheme by reliability."""
+
+from surecast.planning.admission import Promise, admit
+from surecast.planning.deploy import Addition, Deployment, plan_deployment
+from surecast.planning.homes import HomeChoice, choose_homes
+from surecast.planning.improve import Improvement, improvements
+from surecast.planning.scheme import SchemeChoice, compare_schemes
+
+__all__ = [
+    "Addition",
+    "Deployment",
+    "HomeChoice",
+    "Improvement",
+    "Promise",
+    "SchemeChoice",
+    "admit",
+    "choose_homes",
+    "compare_schemes",
+    "improvements",
+    "plan_deployment",
+]

@@ -1,0 +1,36 @@
+"""Search for the best placement of brokers for content-based routing."""
+
+from surecast.planning.placement.evaluate import Evaluation, evaluate
+from surecast.planning.placement.exhaustive import CASES_MAX, count_placements, plan_placement
+from surecast.planning.placement.goals import OBJECTIVES, Constraints, pareto_front
+from surecast.planning.placement.local import search_placement
+from surecast.planning.placement.nothing_fits import Miss, misses
+from surecast.planning.placement.pieces import kept_placements
+from surecast.planning.placement.place import placed_scenario
+from surecast.planning.placement.plan import FRONT, PlacementCase, PlacementPlan, SearchEnd, short_names
+from surecast.planning.placement.problem import PlacementProblem, placement_problem
+from surecast.planning.placement.reliability import PlacementReliability
+
+__all__ = [
+    "CASES_MAX",
+    "FRONT",
+    "OBJECTIVES",
+    "Constraints",
+    "Evaluation",
+    "Miss",
+    "PlacementCase",
+    "PlacementPlan",
+    "PlacementProblem",
+    "PlacementReliability",
+    "SearchEnd",
+    "count_placements",
+    "evaluate",
+    "kept_placements",
+    "misses",
+    "pareto_front",
+    "placed_scenario",
+    "placement_problem",
+    "plan_placement",
+    "search_placement",
+    "short_names",
+]

@@ -1,0 +1,38 @@
+"""Answer by formula."""
+
+from surecast.prediction.capacity import ALGORITHMS, predict_capacity, predict_periods
+from surecast.prediction.coding import CODING_SCHEMES, choose_coding, predict_coding
+from surecast.prediction.dropping import POLICIES, find_mechanisms, predict_dropping
+from surecast.prediction.models import MODELS, Model, register_model, unregister_model
+from surecast.prediction.reliability import (
+    SCHEMES,
+    PhaseTypeDelay,
+    connection_probability,
+    disjoint_path_bound,
+    fit_phase_type,
+    predict_reliability,
+    route_delay,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "CODING_SCHEMES",
+    "MODELS",
+    "POLICIES",
+    "SCHEMES",
+    "Model",
+    "PhaseTypeDelay",
+    "choose_coding",
+    "connection_probability",
+    "disjoint_path_bound",
+    "find_mechanisms",
+    "fit_phase_type",
+    "predict_capacity",
+    "predict_coding",
+    "predict_dropping",
+    "predict_periods",
+    "predict_reliability",
+    "register_model",
+    "route_delay",
+    "unregister_model",
+]

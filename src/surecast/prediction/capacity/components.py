@@ -1,0 +1,123 @@
+"""Figures of brokers, overlay links, routers and physical links in the capacity report."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.prediction.capacity.averaging import Averaged
+from surecast.prediction.capacity.delays import Delays
+from surecast.prediction.capacity.model import CapacityModel, Loads
+from surecast.report import ReportBuilder
+from surecast.scenario.system import System
+
+__all__ = ["KINDS", "add_brokers", "add_overlay_links", "add_physical", "add_waiting", "queue_name"]
+
+Array = NDArray[np.float64]
+
+KINDS = ("notification", "control")
+"""The kinds of message, in the order of the planes of `Loads`."""
+
+
+def add_brokers(
+    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
+) -> None:
+    """Tables, rates, utilisation and waiting times of brokers."""
+    tree, names = model.tree, tuple(broker.name for broker in system.overlay.brokers)
+    # capacity Eqs. 1, 3, 5
+    local = model.lifetime_s * (model.subscriptions @ model.count)
+    remote = np.zeros(tree.brokers)
+    np.add.at(remote, tree.tail, model.remote_entries(algorithm) @ model.count)
+
+    def add(metric: str, values: Array, detail: str = "", how: str = "exact", where: object = True) -> None:
+        mask = np.broadcast_to(np.asarray(where, dtype=np.bool_), values.shape)
+        builder.add_many("broker", names, metric, values, how=how, detail=detail, variant=algorithm, where=mask)
+
+    for detail, values in (("", local + remote), ("local", local), ("remote", remote)):
+        add("table_entries", values, detail)
+    rates = loads.broker_rates[:, :, 0]
+    for detail, values in zip(("", *KINDS), (rates.sum(axis=0), *rates), strict=True):
+        add("rate_in_per_s", values, detail)
+    add("utilisation", loads.utilisation[: tree.brokers], where=model.serves)
+    if delays is not None:
+        add("waiting_mean_s", delays.waiting_s[: tree.brokers], how="approximation", where=model.serves)
+
+
+def add_waiting(
+    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, averaged: Averaged
+) -> None:
+    """Waiting times over the sets of active subscriptions, where these do not overload the broker."""
+    names = tuple(broker.name for broker in system.overlay.brokers)
+    exists = model.serves & np.isfinite(averaged.waiting_s)
+    builder.add_many(
+        "broker",
+        names,
+        "waiting_averaged_s",
+        np.where(exists, averaged.waiting_s, 0.0),
+        how="approximation",
+        variant=algorithm,
+        where=exists,
+    )
+
+
+def add_overlay_links(
+    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
+) -> None:
+    """Traffic and delays of overlay links."""
+    links = model.tree.links
+    names = tuple(link.name for link in system.overlay.links)
+    passing = loads.link_rates[:, :, 0].sum(axis=0)
+    forward, backward = passing[:links], passing[links:]
+    both = forward + backward
+    for detail, values in (("", both), ("forward", forward), ("backward", backward)):
+        builder.add_many("overlay_link", names, "traffic_per_s", values, how="exact", detail=detail, variant=algorithm)
+    if delays is not None:
+        ways = delays.link_s[:links] * forward + delays.link_s[links:] * backward
+        mean = np.divide(ways, both, out=delays.link_s[:links].copy(), where=both > 0)
+        builder.add_many(
+            "overlay_link", names, "delay_mean_s", mean, how="approximation", variant=algorithm, where=both > 0
+        )
+
+
+def add_physical(
+    builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
+) -> None:
+    """Routers and physical links that carry traffic; those without a service time have no utilisation."""
+    network, servers = system.network, model.servers
+    if network is None:
+        return
+    utilisation = loads.utilisation[model.tree.brokers :]
+    directed = bool(servers.backward.any())
+    for scope, chosen, known in (
+        ("router", servers.is_router, [router.name for router in network.routers]),
+        ("physical_link", ~servers.is_router, [link.name for link in network.links]),
+    ):
+        rates = np.bincount(servers.component[chosen], loads.server_rates[chosen, 0], minlength=len(known))
+        carries = np.flatnonzero(rates > 0)
+        names = tuple(known[i] for i in carries)
+        builder.add_many(scope, names, "traffic_per_s", rates[carries], how="exact", variant=algorithm)
+        busy = np.flatnonzero(chosen & (loads.server_rates[:, 0] > 0) & (servers.moments[:, 0] > 0))
+        by_queue = [known[i] for i in servers.component[busy]]
+        details: str | list[str] = ""
+        if scope == "physical_link" and directed:
+            details = ["backward" if turned else "forward" for turned in servers.backward[busy]]
+        builder.add_many(
+            scope, by_queue, "utilisation", utilisation[busy], how="exact", detail=details, variant=algorithm
+        )
+        if delays is not None:
+            waiting = delays.waiting_s[model.tree.brokers :][busy]
+            builder.add_many(
+                scope, by_queue, "waiting_mean_s", waiting, how="approximation", detail=details, variant=algorithm
+            )
+
+
+def queue_name(system: System, model: CapacityModel, queue: int) -> str:
+    """A queue as texts name it; brokers come first, then the physical queues."""
+    network, servers, at = system.network, model.servers, queue - model.tree.brokers
+    if network is None or at < 0:
+        return f"broker {system.overlay.brokers[queue].name}"
+    component = int(servers.component[at])
+    if servers.is_router[at]:
+        return f"router {network.routers[component].name}"
+    way = " (backward)" if servers.backward[at] else ""
+    return f"physical link {network.links[component].name}{way}"

@@ -1,0 +1,48 @@
+"""Coded delivery by formula: decoding, losses along paths, recovery by gossip, and what to spend on each."""
+
+from surecast.prediction.coding.answer import messages_minimum, predict_coding
+from surecast.prediction.coding.budget import Budget, Choice, choose_coding
+from surecast.prediction.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
+from surecast.prediction.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
+from surecast.prediction.coding.groups import Group, GroupAnswer, PathStory, Peers, gossip_draws
+from surecast.prediction.coding.network import Audience, Channel, audiences_of
+from surecast.prediction.coding.ranks import (
+    decode_probability,
+    packets_for,
+    packets_needed_mean,
+    rank_distribution,
+    systematic_decode_probability,
+)
+from surecast.prediction.coding.schemes import CODING_SCHEMES, Alternative, Forecaster, alternatives
+
+__all__ = [
+    "CODING_SCHEMES",
+    "Alternative",
+    "Audience",
+    "Budget",
+    "Channel",
+    "Choice",
+    "Forecaster",
+    "GilbertElliott",
+    "Group",
+    "GroupAnswer",
+    "LossyPath",
+    "PathStory",
+    "Peers",
+    "alternatives",
+    "audiences_of",
+    "bursty_delivery_probability",
+    "bursty_received",
+    "choose_coding",
+    "decode_probability",
+    "end_ranks",
+    "gossip_draws",
+    "messages_minimum",
+    "on_paths_probability",
+    "packets_for",
+    "packets_needed_mean",
+    "predict_coding",
+    "rank_distribution",
+    "redundancy_for",
+    "systematic_decode_probability",
+]

@@ -1,0 +1,259 @@
+"""What is left of an event's packets at the end of paths whose links lose some.
+
+Without recoding a packet arrives if no link loses it. With recoding every broker sends as many packets as its share,
+made of what it has, so that ranks form a Markov chain from hop to hop: losses are made up for hop by hop, as long as
+the rank itself does not fall.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.prediction.coding.links import binomial, passing, passing_up_to
+from surecast.prediction.coding.ranks import check_target, field_size, full_rank_probability
+
+__all__ = [
+    "SENT_MAX",
+    "LossyPath",
+    "arriving_ranks",
+    "decodes",
+    "end_ranks",
+    "hop_matrix",
+    "on_paths_probability",
+    "redundancy_for",
+    "spread",
+]
+
+Array = NDArray[np.float64]
+
+REDUNDANCY_MAX: Final = 10.0
+"""As in a scenario."""
+SENT_MAX: Final = 512
+"""Most packets of an event whose ranks are followed in a finite field: the work grows with the third power."""
+_SURE_BITS: Final = 60
+"""Failures below 2 to the minus this are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossyPath:
+    """A path: the loss on each of its links, and its part of the flow.
+
+    `bursts` are the mean numbers of packets in a row that its links lose, None for links that lose each on its own;
+    left out, all do.
+    """
+
+    losses: tuple[float, ...]
+    weight: float = 1.0
+    bursts: tuple[float | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        for loss in self.losses:
+            if not 0.0 <= loss < 1.0:
+                raise ConfigurationError(f"path: a link loses {loss} of its packets; write a share from 0 to below 1")
+        if not self.weight > 0.0:
+            raise ConfigurationError(f"path: its part of the flow is {self.weight}; it must be above 0")
+        if self.bursts and len(self.bursts) != len(self.losses):
+            raise ConfigurationError(f"path: bursts of {len(self.bursts)} links, and it has {len(self.losses)}")
+
+    @property
+    def links(self) -> tuple[tuple[float, float | None], ...]:
+        """Loss of each link, and its bursts."""
+        return tuple(zip(self.losses, self.bursts or (None,) * len(self.losses), strict=True))
+
+    @property
+    def is_bursty(self) -> bool:
+        return any(loss > 0.0 and burst is not None for loss, burst in self.links)
+
+    @property
+    def success(self) -> float:
+        """Probability that a packet passes all links."""
+        return math.prod(1.0 - loss for loss in self.losses)
+
+
+@lru_cache(maxsize=256)
+def hop_matrix(sent: int, loss: float, field_bits: int, fresh: bool = False) -> Array:
+    """P[rank behind a link | rank before it] for a broker that sends so many packets whatever it has.
+
+    Row R: it sends R independent packets on as they are and makes `sent` - R fresh combinations of them; with `fresh`
+    all are combinations. Of the first A arrive, B of the others, and the rank is A plus that of B uniform vectors in a
+    space of R - A dimensions. A broker that has nothing sends nothing.
+
+    >>> bool(np.allclose(hop_matrix(1, 0.1, 8), [[1.0, 0.0], [0.1, 0.9]]))
+    True
+    """
+    if sent > SENT_MAX:
+        raise AssumptionError(f"a chain of ranks of {sent} packets is too long to follow; the limit is {SENT_MAX}")
+    matrix = np.zeros((sent + 1, sent + 1))
+    matrix[0, 0] = 1.0
+    for vectors, ranks in enumerate(arriving_ranks(sent, sent, 1.0 - loss, field_bits)):
+        if fresh and vectors == sent:
+            matrix[1:] = ranks[1:]
+        elif not fresh and vectors < sent:
+            rank = sent - vectors
+            for direct, weight in enumerate(binomial(rank, 1.0 - loss)):
+                matrix[rank, direct : rank + 1] += weight * ranks[rank - direct, : rank - direct + 1]
+    matrix.setflags(write=False)
+    return matrix
+
+
+def arriving_ranks(dimension: int, vectors: int, success: float, field_bits: int) -> Iterator[Array]:
+    """For 0, 1 and so on up to `vectors` uniform vectors, each of which arrives with a probability: P[rank = j]
+    (columns) in spaces of 0 to `dimension` dimensions (rows).
+
+    >>> [float(ranks[1, 1]) for ranks in arriving_ranks(1, 2, 0.5, 1)]
+    [0.0, 0.25, 0.4375]
+    """
+    q = float(field_size(field_bits))
+    dims = np.arange(dimension + 1, dtype=np.float64)
+    # A vector fails to raise a rank of j in a space of d dimensions if it is lost or lies inside.
+    stays = 1.0 - success + success * q ** np.minimum(dims[None, :] - dims[:, None], 0.0)
+    ranks = np.zeros((dimension + 1, dimension + 1))
+    ranks[:, 0] = 1.0
+    yield ranks
+    for _ in range(vectors):
+        raised = ranks * (1.0 - stays)
+        ranks = ranks * stays
+        ranks[:, 1:] += raised[:, :-1]
+        yield ranks
+
+
+def end_ranks(share: int, path: LossyPath, field_bits: int, recode: bool = True) -> Array:
+    """P[j independent packets of its share reach the end of a path], j = 0 to `share`.
+
+    Of more than `SENT_MAX` packets with recoding, and over bursty links, as in a field without limit: brokers send
+    their share whatever they lost themselves, so that the least number which passes a link is what is left.
+
+    >>> one_hop = end_ranks(10, LossyPath((0.1,)), 8)
+    >>> bool(np.allclose(one_hop, binomial(10, 0.9)))
+    True
+    """
+    if path.is_bursty and not recode:
+        found = np.zeros(share + 1)
+        found[share] = 1.0
+        for loss, burst in path.links:
+            found = found @ passing_up_to(share, loss, burst)
+        return found
+    if not recode or (len(path.losses) <= 1 and not path.is_bursty):
+        return binomial(share, path.success)
+    if share > SENT_MAX or path.is_bursty:
+        return _least(share, path)
+    found = binomial(share, 1.0 - path.losses[0])
+    for loss in path.losses[1:]:
+        found = found @ hop_matrix(share, loss, field_bits)
+    return np.asarray(found, dtype=np.float64)
+
+
+def spread(parts: Sequence[Array]) -> Array:
+    """The distribution of a sum of independent numbers."""
+    total = np.ones(1)
+    for part in parts:
+        total = np.convolve(total, part)
+    return total
+
+
+@lru_cache(maxsize=1024)
+def decodes(packets: int, coded: int, field_bits: int) -> Array:
+    """P[an event decodes | j independent ones of its packets + coded sent packets, or combinations of them, are here].
+
+    The j are any of the sent ones, so that the plain among them have a hypergeometric distribution: exact for packets
+    that nobody recoded.
+
+    >>> [round(float(p), 3) for p in decodes(2, 1, 1)]
+    [0.0, 0.0, 0.667, 1.0]
+    """
+    sent = packets + coded
+    found = np.zeros(sent + 1)
+    for excess in range(coded + 1):
+        here = packets + excess
+        of_coded = np.arange(excess, min(coded, here) + 1)
+        logs = _log_choose(coded, of_coded) + _log_choose(packets, here - of_coded)
+        weights = np.exp(logs - logs.max())
+        # With b coded packets, b - excess dimensions are to be spanned: the product of 1 - q^-i, i = excess + 1 to b.
+        chances = [full_rank_probability(int(b), int(b) - excess, field_bits) for b in of_coded]
+        found[here] = float(weights @ chances) / float(weights.sum())
+        if excess * field_bits > _SURE_BITS:
+            found[here:] = 1.0
+            break
+    found.setflags(write=False)
+    return found
+
+
+def on_paths_probability(
+    packets: int, coded: int, paths: Sequence[LossyPath], field_bits: int, recode: bool = True
+) -> float:
+    """Probability that an event arrives over paths without a common link, its packets divided by flow.
+
+    Exact without recoding. With it, that packets which came too many are of no more use than fresh ones is an
+    approximation, which shows only in small fields.
+
+    >>> paths = [LossyPath((0.1, 0.1))]
+    >>> [round(on_paths_probability(32, 8, paths, 8, recode=recode), 3) for recode in (False, True)]
+    [0.654, 0.969]
+    """
+    if not paths:
+        raise AssumptionError("paths: there is none to the subscriber, so nothing arrives")
+    shares = _divide(packets + coded, [path.weight for path in paths])
+    parts = [end_ranks(share, path, field_bits, recode) for share, path in zip(shares, paths, strict=True)]
+    return float(spread(parts) @ decodes(packets, coded, field_bits))
+
+
+def redundancy_for(
+    target: float, packets: int, paths: Sequence[LossyPath], field_bits: int, recode: bool = True
+) -> int:
+    """The fewest coded packets with which an event arrives over some paths with at least a probability.
+
+    >>> redundancy_for(0.999, 32, [LossyPath((0.1,))], 8), redundancy_for(0.999, 32, [LossyPath((0.1,))], 1)
+    (11, 17)
+    """
+    check_target(target)
+    most = math.ceil(REDUNDANCY_MAX * packets)
+
+    def enough(coded: int) -> bool:
+        return on_paths_probability(packets, coded, paths, field_bits, recode) >= target
+
+    high = 1
+    while high < most and not enough(high):
+        high = min(2 * high, most)
+    if not enough(high):
+        raise AssumptionError(
+            f"redundancy: even {most} coded packets for {packets} plain ones do not reach {target}; "
+            "use more paths, shorter ones, or gossip"
+        )
+    low = -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _least(share: int, path: LossyPath) -> Array:
+    """The rank behind all hops in a field without limit: the least number that got through one of them."""
+    above = np.ones(share + 1)
+    for loss, burst in path.links:
+        above *= np.cumsum(passing(share, loss, burst)[::-1])[::-1]
+    return np.asarray(above - np.append(above[1:], 0.0), dtype=np.float64)
+
+
+def _log_choose(count: int, chosen: NDArray[np.intp]) -> Array:
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1), dtype=np.float64)
+
+
+def _divide(total: int, weights: Sequence[float]) -> list[int]:
+    """Whole numbers in proportion to weights: largest remainders, the first among equals."""
+    whole = math.fsum(weights)
+    exact = [total * weight / whole for weight in weights]
+    parts = [math.floor(share) for share in exact]
+    order = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
+    for i in order[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

@@ -1,0 +1,332 @@
+"""Compiled gossip of one event in a group: who tells whom, who asks whom, and how many packets come of it.
+
+What is drawn is no packet: only how many of an answer get through, and of these how many are of use.
+"""
+# The kernels take many arrays and are typed by Numba.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from surecast.prediction.coding.kernel_parts import (
+    UNMET,
+    Queue,
+    among,
+    new,
+    new_queue,
+    pop,
+    push,
+    some_of,
+    through,
+    unit,
+)
+
+__all__ = [
+    "DIGEST",
+    "PULL",
+    "PUSH",
+    "PUSH_PULL",
+    "REPLY",
+    "REQUEST",
+    "Arrival",
+    "Laws",
+    "Ways",
+    "follow_groups",
+    "new_state",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PUSH, PUSH_PULL, PULL = 1, 2, 3
+DIGEST, REQUEST, REPLY = 0, 1, 2
+"""Places of messages in the counts; pushed packets stand where answers do."""
+_ROUND, _HEARD, _ASK, _COME, _PATHS = 0, 1, 2, 3, 4
+_ANSWERS = 2
+_GIVERS_MAX = 256
+"""Peers of which one member remembers that they have the event."""
+
+
+class Laws(NamedTuple):
+    """How a group gossips. The publisher, where it gossips too, is its last member and has the event from the start.
+
+    `waste` is one over the size of the field: who misses d packets learns nothing from a combination with chance
+    waste^d. An event is kept for others for `kept_s`.
+    """
+
+    mode: int
+    members: int
+    has_publisher: bool
+    packets: int
+    coded: bool
+    waste: float
+    fan_out: int
+    view_size: int
+    rounds: int
+    interval_s: float
+    patience_s: float
+    pushed: int
+    kept_s: float
+    deadline_s: float
+
+
+class Ways(NamedTuple):
+    """What separates the places of members: the place of each, and between each two the chance and the time of a
+    message. Where links lose in bursts also the links on the way, one after the other from `first` on, and of each link
+    the loss and the chances to become bad and good again; `beside` is the chance to get through what else may lose."""
+
+    place: Ints
+    success: Floats
+    latency_s: Floats
+    first: Ints
+    way: Ints
+    loss: Floats
+    to_bad: Floats
+    to_good: Floats
+    beside: float
+
+
+class Arrival(NamedTuple):
+    """What paths bring to places (columns): the time of the first packet, that of the last, and that at which relays
+    have made up for losses; and in draws (rows) how many packets are missed at the second and from the third on."""
+
+    first_s: Floats
+    last_s: Floats
+    again_s: Floats
+    missed: Ints
+    missed_again: Ints
+
+
+class State(NamedTuple):
+    """An event under way: what happens next, and what each member has, asks, knows and tells."""
+
+    queue: Queue
+    now: Floats
+    gained: Ints
+    tries: Ints
+    ask_s: Floats
+    known: Ints
+    givers: Ints
+    given: Ints
+    is_source: NDArray[np.bool_]
+    since_s: Floats
+    rounds: Ints
+    order: Ints
+    views: Ints
+    view_of: Ints
+    links: Ints
+
+
+def new_state(laws: Laws, ways: Ways, capacity: int) -> State:
+    """Room for a group, and for so many things that may happen next."""
+    members, everyone = laws.members, laws.members + laws.has_publisher
+    return State(
+        new_queue(capacity),
+        np.zeros(1),
+        np.empty(members, dtype=np.int64),
+        np.empty(members, dtype=np.int64),
+        np.empty(members),
+        np.empty(members, dtype=np.int64),
+        np.empty((members, _GIVERS_MAX), dtype=np.int64),
+        np.empty((members, _GIVERS_MAX), dtype=np.int64),
+        np.empty((members, _GIVERS_MAX), dtype=np.bool_),
+        np.empty(everyone),
+        np.empty(everyone, dtype=np.int64),
+        np.arange(members),
+        np.empty((everyone, min(laws.view_size, members)), dtype=np.int64),
+        np.empty(everyone, dtype=np.int64),
+        np.empty(len(ways.loss), dtype=np.int64),
+    )
+
+
+@njit(cache=True)
+def follow_groups(words, laws, ways, arrival, s, by_place, start, done_s, helped, counts):
+    """Follows an event in each draw from `start` on. Writes when each member (columns) is complete, infinite if not in
+    time, and whether a peer completed it; and adds to the counts of messages. Returns the first draw that was not
+    followed, for want of room.
+
+    `by_place`: members of one place miss the same packets, so that draws of what they miss are by place.
+    """
+    mine = np.zeros(3, np.int64)
+    for draw in range(start, len(done_s)):
+        done_s[draw] = np.inf
+        helped[draw] = False
+        mine[:] = 0
+        _begin(words, laws, ways, arrival, s, draw, by_place)
+        times_s, things, numbers = s.queue
+        while numbers[0] > 0 and times_s[0] < laws.deadline_s and numbers[2] == 0:
+            s.now[0] = times_s[0]
+            kind, i, a, b = things[0, 0], things[0, 1], things[0, 2], things[0, 3]
+            pop(s.queue)
+            if kind == _ROUND:
+                _hold_round(words, laws, ways, s, i, mine)
+                continue
+            if s.since_s[i] < np.inf:
+                continue
+            if kind == _HEARD:
+                _hear(laws, s, i, a)
+                continue
+            place = ways.place[i]
+            column = place if by_place else i
+            missing = _missing(laws, arrival, draw, column, place, s.now[0]) - s.gained[i]
+            if kind == _ASK:
+                if s.ask_s[i] == s.now[0]:
+                    _ask(words, laws, ways, s, i, missing, mine)
+                continue
+            if kind == _COME:
+                # Of the packets that were missed then, so many came; some have come otherwise since.
+                useful = new(words, laws.waste, missing, b) if laws.coded else among(words, a, missing, b)
+                missing -= useful
+                s.gained[i] += useful
+                if missing > 0 and useful > 0:
+                    due_s = _paths_s(laws, arrival, draw, column, place, s.gained[i])
+                    push(s.queue, max(due_s, s.now[0]), _PATHS, i, 0, 0)
+                helped[draw, i] = missing <= 0
+            if missing <= 0:
+                done_s[draw, i] = s.now[0]
+                _complete(words, laws, s, i)
+        if numbers[2] != 0:
+            return draw
+        counts += mine
+    return len(done_s)
+
+
+@njit(cache=True)
+def _begin(words, laws, ways, arrival, s, draw, by_place):
+    """Packets set out; a publisher that gossips has the event."""
+    s.queue.numbers[:] = 0
+    s.now[0] = 0.0
+    s.gained[:] = 0
+    s.tries[:] = -1
+    s.ask_s[:] = np.inf
+    s.known[:] = 0
+    s.since_s[:] = np.inf
+    s.view_of[:] = -1
+    s.links[:] = UNMET
+    for i in range(laws.members):
+        place = ways.place[i]
+        push(s.queue, _paths_s(laws, arrival, draw, place if by_place else i, place, 0), _PATHS, i, 0, 0)
+    if laws.has_publisher:
+        _complete(words, laws, s, laws.members)
+
+
+@njit(cache=True)
+def _complete(words, laws, s, i):
+    """From now on a member tells others."""
+    s.since_s[i] = s.now[0]
+    s.rounds[i] = laws.rounds
+    push(s.queue, s.now[0] + (laws.interval_s * unit(words) if laws.mode == PULL else 0.0), _ROUND, i, 0, 0)
+
+
+@njit(cache=True)
+def _hold_round(words, laws, ways, s, i, counts):
+    """Tells some peers of the event, or sends them packets."""
+    if s.rounds[i] == 0 or s.now[0] - s.since_s[i] >= laws.kept_s:
+        return
+    s.rounds[i] -= 1
+    push(s.queue, s.now[0] + laws.interval_s, _ROUND, i, 0, 0)
+    if s.view_of[i] < 0:
+        s.view_of[i] = some_of(words, s.order, s.views[i], i)
+    view, peers = s.views[i], s.view_of[i]
+    here = ways.place[i]
+    is_bursty = len(ways.first) > 1
+    for k in range(min(laws.fan_out, peers)):
+        j = k + int(unit(words) * (peers - k))
+        view[k], view[j] = view[j], view[k]
+        peer = view[k]
+        there = ways.place[peer]
+        counts[REPLY if laws.mode == PUSH else DIGEST] += laws.pushed if laws.mode == PUSH else 1
+        # Where losses are one by one it does not matter what becomes of messages to those who are complete.
+        if s.since_s[peer] < np.inf and not is_bursty:
+            continue
+        came = through(words, ways, s.links, here, there, laws.pushed if laws.mode == PUSH else 1)
+        due_s = s.now[0] + ways.latency_s[here, there]
+        if came > 0 and laws.mode == PUSH:
+            push(s.queue, due_s, _COME, peer, laws.packets, came)
+        elif came > 0:
+            push(s.queue, due_s, _HEARD, peer, i, 0)
+
+
+@njit(cache=True)
+def _hear(laws, s, i, sender):
+    """A member that misses packets learns who has the event; the first to tell of it is asked."""
+    k = 0
+    while k < s.known[i] and s.givers[i, k] != sender:
+        k += 1
+    if k == _GIVERS_MAX:
+        return
+    if k == s.known[i]:
+        s.known[i] += 1
+        s.givers[i, k] = sender
+        s.given[i, k] = 0
+        s.is_source[i, k] = False
+    if s.tries[i] < 0:
+        s.is_source[i, : s.known[i]] = False
+        s.tries[i] = max(1, laws.rounds)
+        s.ask_s[i] = s.now[0] + laws.patience_s
+        push(s.queue, s.ask_s[i], _ASK, i, 0, 0)
+    s.is_source[i, k] = True
+
+
+@njit(cache=True)
+def _ask(words, laws, ways, s, i, missing, counts):
+    """Asks one of those who have told of the event; after the last try one that tells of it again starts it anew."""
+    if s.tries[i] == 0:
+        s.tries[i] = -1
+        return
+    s.tries[i] -= 1
+    s.ask_s[i] = s.now[0] + laws.interval_s
+    push(s.queue, s.ask_s[i], _ASK, i, 0, 0)
+    chosen, sources = 0, 0
+    for k in range(s.known[i]):
+        if s.is_source[i, k]:
+            sources += 1
+            if unit(words) * sources < 1.0:
+                chosen = k
+    counts[REQUEST] += 1
+    giver = s.givers[i, chosen]
+    here, there = ways.place[i], ways.place[giver]
+    asked_s = s.now[0] + ways.latency_s[here, there]
+    is_held = asked_s < laws.deadline_s and asked_s - s.since_s[giver] < laws.kept_s
+    if through(words, ways, s.links, here, there, 1) == 0 or not is_held:
+        return
+    sent = min(missing, _ANSWERS * laws.packets - s.given[i, chosen])
+    s.given[i, chosen] += sent
+    counts[REPLY] += sent
+    came = through(words, ways, s.links, there, here, sent)
+    if came > 0:
+        push(s.queue, asked_s + ways.latency_s[there, here], _COME, i, missing, came)
+
+
+@njit(cache=True)
+def _missing(laws, arrival, draw, column, place, now):
+    """Packets that paths have not brought by now."""
+    if now >= arrival.again_s[place]:
+        return arrival.missed_again[draw, column]
+    first_s, last_s = arrival.first_s[place], arrival.last_s[place]
+    if now < first_s:
+        return laws.packets
+    missed = arrival.missed[draw, column]
+    if now >= last_s:
+        return missed
+    # They come one after the other.
+    return laws.packets - int((laws.packets - missed) * (now - first_s) / (last_s - first_s) + 1e-9)
+
+
+@njit(cache=True)
+def _paths_s(laws, arrival, draw, column, place, gained):
+    """When paths have brought all but so many packets; infinite if never."""
+    missed = arrival.missed[draw, column]
+    first_s, last_s = arrival.first_s[place], arrival.last_s[place]
+    if missed <= gained:
+        needed = laws.packets - gained
+        part = needed / max(1, laws.packets - missed)
+        return first_s + part * (last_s - first_s)
+    if arrival.missed_again[draw, column] <= gained:
+        return arrival.again_s[place]
+    return np.inf

@@ -1,0 +1,334 @@
+"""One report that composes all models: what each subscriber gets in time, how late it is, and what is lost why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import AssumptionError, ConfigurationError
+from surecast.prediction.composed.laws import EventDelay, mixture_quantile_s
+from surecast.prediction.composed.model import ComposedModel, Outlook
+from surecast.prediction.composed.notes import add_assumptions
+from surecast.prediction.composed.parts import (
+    COMPOSED_SCHEMES,
+    COMPOSED_VARIANT,
+    parts_of,
+    without_failures,
+    without_outlets,
+    without_replication,
+)
+from surecast.prediction.dropping.choose import POLICIES
+from surecast.prediction.overload import refuse_overloaded_events
+from surecast.prediction.passages import Passage
+from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.system import Subscriber, System
+
+__all__ = ["composed_mechanisms", "predict_composed"]
+
+Array = NDArray[np.float64]
+_HOW = "approximation"
+_ROUNDING = 1e-13
+"""Shares of lost events below this are none."""
+
+
+@dataclass(frozen=True)
+class _Served:
+    """What one subscriber gets. Shares are of all events published to it."""
+
+    on_time: float
+    delivered: float
+    delay_mean_s: float
+    response_mean_s: float
+    dropped: Mapping[str, float]
+    quantiles_s: tuple[float, ...]
+    delivered_per_s: float
+    outlook: Outlook
+
+
+def predict_composed(
+    system: System,
+    scheme: str | None = None,
+    policy: str | None = None,
+    *,
+    quantiles: Sequence[float] = (0.5, 0.9, 0.95, 0.99),
+    factors: bool = True,
+) -> QoSReport:
+    """Reliability, delays and losses of each subscriber, with path failures, queues, groups and dropping together.
+
+    `scheme` and `policy` are those of the scenario where left out. With `factors` the report also has what each part
+    does alone, and what there would be without replication, as variants.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... surecast: 1
+    ... name: pair
+    ... overlay: {brokers: [{name: a, capacity: 20/s}, {name: b, capacity: 20/s}], links: [[a, b]]}
+    ... availability: {brokers: {availability: 0.9, period: 1000s}}
+    ... workload:
+    ...   topics: [t]
+    ...   deadline: 30s
+    ...   publishers: [{name: p, home: a, topics: [t], rate: 2/s}]
+    ...   subscribers: [{name: s, home: b, topics: [t], connectivity: {on: 20s, off: 10s}, service: 10/s}]
+    ... '''))
+    >>> report = predict_composed(system)
+    >>> round(report.value("reliability", name="s", variant="composed"), 3)
+    0.732
+    >>> round(report.value("reliability", name="s", variant="path failure alone"), 3)
+    0.758
+    """
+    scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
+    policy = system.delivery.dropping.policy if policy is None else policy
+    _check(scheme, policy, quantiles)
+    refuse_overloaded_events(system)
+    model = ComposedModel(system, scheme, policy)
+    parts = parts_of(system)
+    builder = ReportBuilder(
+        system.name,
+        "predicted",
+        seed=system.seed,
+        notes=system.notes,
+        parameters={"composed": list(parts), "scheme": scheme, "policy": policy},
+    )
+    refusals = _add_variant(builder, model, COMPOSED_VARIANT, quantiles)
+    _add_brokers(builder, model)
+    if factors:
+        for variant, alone in _factors(system, scheme, policy, parts):
+            _add_variant(builder, alone, variant, ())
+    for refusal in refusals:
+        builder.warn(f"composed: left out: {refusal}")
+    add_assumptions(builder, model, parts)
+    return builder.build()
+
+
+def composed_mechanisms(system: System, policy: str | None = None) -> Mapping[str, Mechanism]:
+    """The dropping mechanism of each subscriber that comes and goes, by name; who cannot be served is left out."""
+    chosen = system.delivery.dropping.policy if policy is None else policy
+    model = ComposedModel(system, "periodic-subscription", chosen)
+    found = {}
+    for subscriber in system.subscribers:
+        if subscriber.connectivity is None or not system.publishers_of(subscriber):
+            continue
+        try:
+            found[subscriber.name] = model.mechanism(subscriber)
+        except AssumptionError:
+            continue
+    return found
+
+
+def _check(scheme: str, policy: str, quantiles: Sequence[float]) -> None:
+    if scheme not in COMPOSED_SCHEMES:
+        raise AssumptionError(
+            f"delivery.fault_tolerance.scheme: {scheme} is not composed with queues and dropping, as its events leave "
+            f"their tree; write one of {', '.join(COMPOSED_SCHEMES)}, or predict the scheme alone"
+        )
+    if policy not in POLICIES:
+        raise ConfigurationError(f"unknown dropping policy {policy!r}; known are {', '.join(POLICIES)}")
+    for q in quantiles:
+        if not 0 < q < 1:
+            raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")
+
+
+def _factors(system: System, scheme: str, policy: str, parts: Sequence[str]) -> list[tuple[str, ComposedModel]]:
+    """Each part alone, and all of them without replication."""
+    found = []
+    if "path failure" in parts:
+        alone = ComposedModel(without_outlets(system), scheme, "none", waits=False)
+        found.append(("path failure alone", alone))
+    if "queueing" in parts or "replication" in parts:
+        found.append(("queueing alone", ComposedModel(without_outlets(without_failures(system)), scheme, "none")))
+    if "dropping" in parts:
+        found.append(("dropping alone", ComposedModel(without_failures(system), scheme, policy, waits=False)))
+    if "replication" in parts:
+        found.append(("composed without replication", ComposedModel(without_replication(system), scheme, policy)))
+    return found
+
+
+def _add_variant(
+    builder: ReportBuilder, model: ComposedModel, variant: str, quantiles: Sequence[float]
+) -> list[AssumptionError]:
+    """The figures of all subscribers; returns the refusals of those that cannot be served."""
+    served: dict[str, _Served] = {}
+    known: dict[tuple[object, ...], _Served | AssumptionError] = {}
+    refusals = []
+    for subscriber, interest in zip(model.system.subscribers, model.flows.interest_of.tolist(), strict=True):
+        flows = np.flatnonzero(model.flows.interest == interest)
+        if not len(flows):
+            continue
+        key = (interest, repr(subscriber.connectivity), repr(subscriber.service), subscriber.response_target_s)
+        if key not in known:
+            try:
+                known[key] = _serve(model, subscriber, flows, quantiles)
+            except AssumptionError as refusal:
+                known[key] = refusal
+        found = known[key]
+        if isinstance(found, AssumptionError):
+            refusals.append(found)
+        else:
+            served[subscriber.name] = found
+    if not served:
+        raise refusals[0]
+    for name, one in served.items():
+        _add_subscriber(builder, name, one, variant, quantiles)
+    _add_system(builder, model.system, served, variant)
+    return refusals
+
+
+def _serve(
+    model: ComposedModel, subscriber: Subscriber, flows: NDArray[np.intp], quantiles: Sequence[float]
+) -> _Served:
+    """Composes the parts for one subscriber: over its flows, with the weight of their rates (reliability Eq. 2)."""
+    outlook, clients = model.outlook(subscriber, flows), model.delivery.client_up
+    rates = model.flows.rate_per_s[flows]
+    weights = rates / rates.sum()
+    mechanism = None if outlook.outcome is None else outlook.outcome.mechanism
+    on_time = delivered = waiting = expired = input_expired = 0.0
+    mixture: dict[tuple[object, ...], tuple[float, EventDelay]] = {}
+    for weight, flow in zip(weights.tolist(), flows.tolist(), strict=True):
+        route, deadline = int(model.flows.route[flow]), float(model.delivery.flow_deadline_s[flow])
+        passage, waits = model.route_passages[route], model.waits_of(flow)
+        arrives = weight * clients**2 * float(model.answer.reliability[flow])
+        if arrives <= 0.0:
+            continue
+        # what waits for a repair and is late by the queues is dropped on the way, not delivered late
+        moving = waits.kept(partial(_in_time, passage, deadline))
+        kept = moving if mechanism is None or not mechanism.expires else moving.kept(partial(_survives, mechanism))
+        expired += arrives * (1.0 - moving.total / waits.total)
+        input_expired += arrives * (moving.total - kept.total) / waits.total
+        got = arrives * kept.total / waits.total * outlook.success_share
+        delivered += got
+        delay = EventDelay(kept, passage, outlook.response)
+        on_time += arrives * outlook.success_share * delay.within(deadline) / waits.total
+        same = math.isclose(kept.total, waits.total, rel_tol=1e-12)
+        waited = float(model.waited_s[flow]) if same else _mean(kept.times_s, kept.shares)
+        lives = outlook.outcome is not None and mechanism is not None and mechanism.expires
+        before = outlook.outcome.input_s if lives and outlook.outcome is not None else model.passing_s[route]
+        waiting += got * (waited + before)
+        key = (id(waits), passage, deadline)
+        known = mixture.get(key, (0.0, delay))
+        mixture[key] = (known[0] + arrives / waits.total, known[1])
+    times = tuple(mixture_quantile_s(list(mixture.values()), q) for q in quantiles) if delivered > 0 else ()
+    return _Served(
+        min(on_time, delivered),
+        delivered,
+        waiting / delivered + outlook.response_mean_s if delivered > 0 else math.nan,
+        outlook.response_mean_s,
+        _losses(model, flows, weights, outlook, (expired, input_expired)),
+        times,
+        float(rates.sum()) * delivered,
+        outlook,
+    )
+
+
+def _survives(mechanism: Mechanism, times_s: Array) -> Array:
+    """P[an event lives on through a wait for repairs]."""
+    if mechanism.lifetime_distribution == "exponential":
+        return np.asarray(np.exp(-times_s / mechanism.lifetime_s), dtype=np.float64)
+    return np.asarray(times_s < mechanism.lifetime_s, dtype=np.float64)
+
+
+def _mean(times_s: Array, shares: Array) -> float:
+    return float(times_s @ shares / shares.sum()) if shares.sum() > 0 else 0.0
+
+
+def _in_time(passage: Passage, deadline_s: float, times_s: Array) -> Array:
+    """P[the queues on the way leave an event that waited its chance of being in time]; 1 for who did not wait."""
+    if deadline_s == math.inf:
+        return np.ones(len(times_s))
+    return np.where(times_s > 0.0, passage.within(deadline_s - times_s), 1.0)
+
+
+def _losses(
+    model: ComposedModel,
+    flows: NDArray[np.intp],
+    weights: Array,
+    outlook: Outlook,
+    expired: tuple[float, float],
+) -> dict[str, float]:
+    """Shares lost, by reason: on the way as in the reliability model, then at the subscriber's queue.
+
+    `expired` are the shares that expire by the queues on the way: waiting for a repair, and by the drop policy.
+    """
+    clients, answer = model.delivery.client_up, model.answer
+    lost = {reason: float(clients * weights @ shares[flows]) for reason, shares in answer.dropped.items()}
+    reaching = float(clients**2 * weights @ answer.reliability[flows]) - sum(expired)
+    if clients < 1.0:
+        lost["client link down"] = float((1.0 - clients) * (1.0 + clients * weights @ answer.reliability[flows]))
+    for reason, share in zip(("expired", "expired in input queue"), expired, strict=True):
+        lost[reason] = lost.get(reason, 0.0) + share
+    for reason, share in outlook.dropped.items():
+        lost[reason] = lost.get(reason, 0.0) + reaching * share
+    return {reason: share for reason, share in lost.items() if share > _ROUNDING}
+
+
+def _add_subscriber(builder: ReportBuilder, name: str, one: _Served, variant: str, quantiles: Sequence[float]) -> None:
+    def add(metric: str, value: float, detail: str = "", how: str = _HOW) -> None:
+        builder.add("subscriber", name, metric, value, how=how, detail=detail, variant=variant)
+
+    def share(value: float) -> float:
+        return min(max(value, 0.0), 1.0)
+
+    add("reliability", share(one.on_time))
+    add("share_on_time", share(one.on_time))
+    add("share_late", share(one.delivered - one.on_time))
+    add("success_share", share(one.delivered))
+    for reason, lost in one.dropped.items():
+        add("share_dropped", share(lost), reason)
+    add("share_dropped", share(math.fsum(one.dropped.values())))
+    add("throughput_per_s", one.delivered_per_s)
+    if one.delivered <= 0.0:
+        return
+    add("delay_mean_s", one.delay_mean_s)
+    if one.outlook.response is not None:
+        add("response_mean_s", one.response_mean_s)
+    for q, time in zip(quantiles, one.quantiles_s, strict=False):
+        add("delay_quantile_s", time, f"p{100 * q:.10g}")
+
+
+def _add_system(builder: ReportBuilder, system: System, served: Mapping[str, _Served], variant: str) -> None:
+    """Means over the subscribers: of shares as they stand, of delays over the events delivered."""
+    count = len(served)
+    means = {
+        "reliability": math.fsum(one.on_time for one in served.values()) / count,
+        "success_share": math.fsum(one.delivered for one in served.values()) / count,
+    }
+    for metric, value in means.items():
+        builder.add("system", "", metric, min(value, 1.0), how=_HOW, variant=variant)
+    got = {name: one for name, one in served.items() if one.delivered > 0}
+    total = math.fsum(one.delivered_per_s for one in got.values())
+    if total > 0:
+        mean = math.fsum(one.delivered_per_s * one.delay_mean_s for one in got.values()) / total
+        builder.add("system", "", "delay_mean_s", mean, how=_HOW, variant=variant)
+    asked = [
+        (served[s.name].on_time >= s.reliability_target)
+        for s in system.subscribers
+        if s.name in served and s.reliability_target is not None
+    ]
+    asked += [
+        (served[s.name].delay_mean_s <= s.response_target_s)
+        for s in system.subscribers
+        if s.name in served and s.response_target_s is not None
+    ]
+    if asked:
+        builder.add("system", "", "targets_met_share", sum(asked) / len(asked), how=_HOW, variant=variant)
+
+
+def _add_brokers(builder: ReportBuilder, model: ComposedModel) -> None:
+    """Each broker's load, the time it takes, and how much of the time it serves."""
+    for i, broker in enumerate(model.system.overlay.brokers):
+
+        def add(metric: str, value: float, how: str = _HOW, name: str = broker.name) -> None:
+            builder.add("broker", name, metric, value, how=how, variant=COMPOSED_VARIANT)
+
+        add("availability", float(model.delivery.components.broker_up[i]))
+        if model.groups is not None:
+            add("utilisation", model.groups[i].utilisation)
+        elif broker.notification_service is not None:
+            add("utilisation", model.inputs[i].utilisation)
+        if model.passages[i].total_s > 0.0:
+            add("delay_mean_s", model.staying_s[i])

@@ -1,0 +1,82 @@
+"""Event dropping for subscribers that come and go: on/off queues, mechanisms, targets and the optimal policy."""
+
+from surecast.prediction.dropping.answer import predict_dropping
+from surecast.prediction.dropping.choose import (
+    POLICIES,
+    PolicyRule,
+    find_mechanisms,
+    register_policy,
+    unregister_policy,
+)
+from surecast.prediction.dropping.closed_law import (
+    join_probability_for_quantile,
+    probability_within,
+    response_quantile_s,
+    tail_terms,
+)
+from surecast.prediction.dropping.onoff import (
+    ArrivalAnswer,
+    JoinAnswer,
+    Verdict,
+    accepted_rate_per_s,
+    arrival_limit_per_s,
+    arrival_rate_for,
+    join_probability_for,
+    mean_number,
+    rate_matrix,
+    response_mean_s,
+    stationary,
+    success_share,
+)
+from surecast.prediction.dropping.optimal import OptimalPolicy, optimal_policy, program_bound, threshold_policy
+from surecast.prediction.dropping.phases import (
+    Phases,
+    alternating,
+    exponential_phases,
+    fitted_phases,
+    infinite_queue,
+    measured_phases,
+)
+from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
+from surecast.prediction.dropping.search import Found, Target, largest_parameter
+
+__all__ = [
+    "POLICIES",
+    "ArrivalAnswer",
+    "Found",
+    "JoinAnswer",
+    "OnOffQueue",
+    "OptimalPolicy",
+    "Phases",
+    "PolicyRule",
+    "QueueAnswer",
+    "Target",
+    "Verdict",
+    "accepted_rate_per_s",
+    "alternating",
+    "arrival_limit_per_s",
+    "arrival_rate_for",
+    "evaluate",
+    "exponential_phases",
+    "find_mechanisms",
+    "fitted_phases",
+    "infinite_queue",
+    "join_probability_for",
+    "join_probability_for_quantile",
+    "largest_parameter",
+    "mean_number",
+    "measured_phases",
+    "optimal_policy",
+    "predict_dropping",
+    "probability_within",
+    "program_bound",
+    "rate_matrix",
+    "register_policy",
+    "response_mean_s",
+    "response_quantile_s",
+    "stationary",
+    "success_share",
+    "tail_terms",
+    "threshold_policy",
+    "unregister_policy",
+]

@@ -1,0 +1,280 @@
+"""The availability of a group: a Markov chain of its replicas, failing and being repaired, and of its elections.
+
+The group serves while a majority is up and somebody leads. A replica that fails was the leader with a chance of one in
+those up; then, and whenever a majority is up again, nobody leads until an election is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import expm
+
+from surecast.errors import AssumptionError
+from surecast.prediction.reliability.phase_fit import fit_phase_type
+from surecast.scenario.distributions import Exponential, PhaseType
+from surecast.scenario.group import Group
+from surecast.scenario.system import Failures
+
+__all__ = ["GroupChain", "group_chain", "reversible_chain"]
+
+Array = NDArray[np.float64]
+Counts = tuple[int, ...]
+State = tuple[Counts, Counts, int, int]
+"""Replicas in each phase of an up time; in each phase of a repair; waiting for repair; stages left of an election."""
+
+STAGES_MAX = 3
+"""Stages of an Erlang fit of a replica's times, as for other components of the reliability model."""
+STATES_MAX = 1500
+"""States of a chain at most."""
+
+
+@dataclass(frozen=True)
+class GroupChain:
+    """A group as a chain: `generator` moves it between its states, in the first `up` of which it serves.
+
+    `is_exact` says whether the times of a replica were taken as they are, not fitted.
+    """
+
+    generator: Array
+    up: int
+    is_exact: bool
+
+    @cached_property
+    def stationary(self) -> Array:
+        """Long-run share of time in each state, by elimination without subtractions: small shares are as accurate."""
+        work = self.generator.copy()
+        np.fill_diagonal(work, 0.0)
+        n = len(work)
+        for last in range(n - 1, 0, -1):
+            work[:last, last] /= work[last, :last].sum()
+            work[:last, :last] += np.outer(work[:last, last], work[last, :last])
+        share = np.zeros(n)
+        share[0] = 1.0
+        for i in range(1, n):
+            share[i] = share[:i] @ work[:i, i]
+        return np.asarray(share / share.sum(), dtype=np.float64)
+
+    @property
+    def availability(self) -> float:
+        """Share of time in which the group serves."""
+        return 1.0 - self.unavailability
+
+    @property
+    def unavailability(self) -> float:
+        return float(self.stationary[self.up :].sum())
+
+    @property
+    def outages_per_s(self) -> float:
+        """How often the group stops serving."""
+        return float((self.stationary[: self.up] @ self.generator[: self.up, self.up :]).sum())
+
+    @property
+    def up_mean_s(self) -> float:
+        """Mean time from the end of an outage to the next."""
+        return self.availability / self.outages_per_s
+
+    @property
+    def down_mean_s(self) -> float:
+        """Mean length of an outage."""
+        return self.unavailability / self.outages_per_s
+
+    @cached_property
+    def down(self) -> tuple[Array, Array]:
+        """The length of an outage as a phase type: initial probabilities and sub-generator."""
+        entered = self.stationary[: self.up] @ self.generator[: self.up, self.up :]
+        return entered / entered.sum(), self.generator[self.up :, self.up :]
+
+    @cached_property
+    def up_time(self) -> tuple[Array, Array]:
+        """The time between outages as a phase type: initial probabilities and sub-generator."""
+        entered = self.stationary[self.up :] @ self.generator[self.up :, : self.up]
+        return entered / entered.sum(), self.generator[: self.up, : self.up]
+
+    def down_tail(self, time_s: float) -> float:
+        """P[an outage lasts longer]."""
+        initial, matrix = self.down
+        return float(np.clip(initial @ expm(matrix * time_s).sum(axis=1), 0.0, 1.0))
+
+    def down_quantile_s(self, share: float) -> float:
+        """The length that this share of the outages does not exceed."""
+        low, high = 0.0, self.down_mean_s
+        while self.down_tail(high) > 1.0 - share:
+            low, high = high, 2.0 * high
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if self.down_tail(middle) > 1.0 - share else (low, middle)
+        return high
+
+    def failures(self) -> Failures:
+        """Up and down times for whatever takes those of a broker: right in distribution, taken as independent."""
+        up, down = (_phase_type(*part) for part in (self.up_time, self.down))
+        return Failures(up, down)
+
+
+def group_chain(group: Group, gap_s: float = 0.0, stages: int = 1) -> GroupChain | None:
+    """The chain of a group with elections of `gap_s` on average, in `stages`; None if its replicas never fail.
+
+    With exponential times of failure and repair it is exact for such elections: exponential ones with one stage, less
+    variable ones with more. Other times of failure and repair are replaced
+    by their phases, as in the reliability model; the leader is then any replica alike, whatever its age.
+
+    >>> from surecast.scenario import Failures, parse_distribution
+    >>> failures = Failures(parse_distribution("90s"), parse_distribution("10s"))
+    >>> round(group_chain(Group(3, failures=failures)).availability, 12)  # 0.9**3 + 3 * 0.9**2 * 0.1
+    0.972
+    """
+    if group.failures is None:
+        return None
+    up, down = (fit_phase_type(law, STAGES_MAX) for law in (group.failures.up, group.failures.down))
+    step = _Step(group, up, down, stages if gap_s > 0 and group.replicas > 1 else 0, gap_s)
+    states: dict[State, int] = {}
+    moves: list[tuple[int, int, float]] = []
+    pending = [step.first]
+    states[step.first] = 0
+    while pending:
+        state = pending.pop()
+        for rate, after in step.moves(state):
+            if after not in states:
+                states[after] = len(states)
+                pending.append(after)
+                if len(states) > STATES_MAX:
+                    raise AssumptionError(
+                        f"a group of {group.replicas} replicas whose times have {len(up[0])} and {len(down[0])} phases "
+                        f"has more than {STATES_MAX} states; give availability.brokers times with fewer phases"
+                    )
+            moves.append((states[state], states[after], rate))
+    order = sorted(states, key=lambda state: (not step.serves(state), states[state]))
+    position = np.empty(len(states), dtype=np.intp)
+    for i, state in enumerate(order):
+        position[states[state]] = i
+    generator = np.zeros((len(states), len(states)))
+    for source, target, rate in moves:
+        generator[position[source], position[target]] += rate
+    np.fill_diagonal(generator, 0.0)
+    np.fill_diagonal(generator, -generator.sum(axis=1))
+    kept = (Exponential, PhaseType)
+    exact = isinstance(group.failures.up, kept) and isinstance(group.failures.down, kept)
+    return GroupChain(generator, sum(map(step.serves, order)), exact)
+
+
+def reversible_chain(group: Group, gap_s: float = 0.0) -> GroupChain | None:
+    """A small chain of a group with exponential times that looks the same backwards; None for other times.
+
+    Forwards and backwards alike, it has real eigenvalues and is solved as accurately as a symmetric matrix. For that,
+    an election begins and ends with the same replicas up, at the rate of failing leaders; one that follows the return
+    of a majority, short after a long outage, is left out.
+
+    >>> from surecast.scenario import Failures, parse_distribution
+    >>> failures = Failures(parse_distribution("30d"), parse_distribution("4h"))
+    >>> small, exact = (make(Group(3, failures=failures), 0.3) for make in (reversible_chain, group_chain))
+    >>> abs(small.unavailability / exact.unavailability - 1) < 1e-3, abs(small.up_mean_s / exact.up_mean_s - 1) < 1e-2
+    (True, True)
+    """
+    failures = group.failures
+    if failures is None or not all(isinstance(law, Exponential) for law in (failures.up, failures.down)):
+        return None
+    fails, mends = 1.0 / failures.mtbf_s, 1.0 / failures.mttr_s
+    n, elections = group.replicas, group.tolerated if gap_s > 0 else 0
+    # states: 0 to f replicas down; an election with 0 to f-1 down; f+1 to n down
+    place = [k if k <= group.tolerated else k + elections for k in range(n + 1)]
+    generator = np.zeros((n + 1 + elections, n + 1 + elections))
+    for k in range(n):
+        generator[place[k], place[k + 1]] = (n - k) * fails
+        generator[place[k + 1], place[k]] = mends if group.repair == "single" else (k + 1) * mends
+    for k in range(elections):
+        generator[place[k], group.majority + k] = fails
+        generator[group.majority + k, place[k]] = 1.0 / gap_s
+    np.fill_diagonal(generator, -generator.sum(axis=1))
+    return GroupChain(generator, group.majority, True)
+
+
+class _Step:
+    """What can happen next in each state."""
+
+    def __init__(self, group: Group, up: tuple[Array, Array], down: tuple[Array, Array], stages: int, gap_s: float):
+        self.majority = group.majority
+        self.single = group.repair == "single"
+        self.stages = stages
+        self.stage_per_s = stages / gap_s if stages else 0.0
+        self.up_initial, self.up = up
+        self.down_initial, self.down = down
+        self.fails = -self.up.sum(axis=1)
+        self.mends = -self.down.sum(axis=1)
+        fresh = int(np.argmax(self.up_initial > 0))
+        counts = [0] * len(self.up_initial)
+        counts[fresh] = group.replicas
+        self.first: State = (tuple(counts), (0,) * len(self.down_initial), 0, 0)
+
+    def serves(self, state: State) -> bool:
+        return sum(state[0]) >= self.majority and not state[3]
+
+    def _settled(self, up: Counts, down: Counts, waiting: int, electing: int) -> State:
+        """Without a majority an election cannot begin."""
+        return up, down, waiting, self.stages if sum(up) < self.majority else electing
+
+    def moves(self, state: State) -> Iterator[tuple[float, State]]:
+        up, down, waiting, electing = state
+        for i, count in enumerate(up):
+            if count:
+                for j in np.flatnonzero(self.up[i] > 0):
+                    yield count * self.up[i, j], (_moved(up, i, int(j)), down, waiting, electing)
+                yield from self._failures(state, i, count * self.fails[i])
+        for i, count in enumerate(down):
+            if count:
+                for j in np.flatnonzero(self.down[i] > 0):
+                    yield count * self.down[i, j], (up, _moved(down, i, int(j)), waiting, electing)
+                yield from self._repairs(state, i, count * self.mends[i])
+        if electing and sum(up) >= self.majority:
+            yield self.stage_per_s, (up, down, waiting, electing - 1)
+
+    def _failures(self, state: State, phase: int, rate: float) -> Iterator[tuple[float, State]]:
+        up, down, waiting, electing = state
+        left = _changed(up, phase, -1)
+        led = 0.0 if electing else 1.0 / sum(up)
+        for chance, broken, queue in self._taken(down, waiting):
+            for share, left_to_elect in ((led, self.stages), (1.0 - led, electing)):
+                if share > 0 and chance * rate > 0:
+                    yield rate * chance * share, self._settled(left, broken, queue, left_to_elect)
+
+    def _taken(self, down: Counts, waiting: int) -> Iterator[tuple[float, Counts, int]]:
+        """Where a replica goes that failed: to repair, or to wait for it."""
+        if self.single and any(down):
+            yield 1.0, down, waiting + 1
+            return
+        for j, chance in enumerate(self.down_initial):
+            if chance > 0:
+                yield float(chance), _changed(down, j, 1), waiting
+
+    def _repairs(self, state: State, phase: int, rate: float) -> Iterator[tuple[float, State]]:
+        up, down, waiting, electing = state
+        rest = _changed(down, phase, -1)
+        if self.single and waiting:
+            begun = list(self._taken(rest, waiting - 1))
+        else:
+            begun = [(1.0, rest, waiting)]
+        for chance, broken, queue in begun:
+            for j, start in enumerate(self.up_initial):
+                if start > 0 and rate > 0:
+                    yield rate * chance * start, self._settled(_changed(up, j, 1), broken, queue, electing)
+
+
+def _changed(counts: Counts, at: int, by: int) -> Counts:
+    return (*counts[:at], counts[at] + by, *counts[at + 1 :])
+
+
+def _moved(counts: Counts, source: int, target: int) -> Counts:
+    return _changed(_changed(counts, source, -1), target, 1)
+
+
+def _phase_type(initial: Array, matrix: Array) -> PhaseType:
+    rates = np.maximum(matrix - np.diag(np.diag(matrix)), 0.0)
+    return PhaseType(
+        initial=tuple((initial / initial.sum()).tolist()),
+        rates=tuple(tuple(row) for row in rates.tolist()),
+        exits=tuple(np.maximum(-matrix.sum(axis=1), 0.0).tolist()),
+    )

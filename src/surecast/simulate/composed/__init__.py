@@ -1,5 +1,0 @@
-"""One simulation of path failures, queues, replicated brokers and subscribers that come and go, all together."""
-
-from surecast.simulate.composed.answer import simulate_composed
-
-__all__ = ["simulate_composed"]

@@ -1,0 +1,387 @@
+"""One run: brokers that route by content, behind queues, in virtual time.
+
+Every queue is served in order, so the time at which a message leaves is known when it comes: after the one before it,
+and its own service. That is one step per queue and message, and none for the server.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from surecast.errors import OverloadError
+from surecast.protocol.filters import Event
+from surecast.protocol.routing import Effect, Message, RoutingBroker, Send
+from surecast.scenario import Streams
+from surecast.simulation.capacity.checks import Oracle, Subscription
+from surecast.simulation.capacity.clients import Client
+from surecast.simulation.capacity.draws import times
+from surecast.simulation.capacity.plan import RoutingPlan, Settings
+from surecast.simulation.capacity.tally import BINS, RunResult, Tally, bin_of
+from surecast.simulation.reliability.protocol.errors import SafetyError
+
+__all__ = ["simulate_run"]
+
+_NOTIFICATION: Final = 0
+_CONTROL: Final = 1
+_FROM_CLIENT: Final = -1
+_UNDER_WAY_MAX = 2_000_000
+"""So many messages may be under way; a saturated system has ever more of them."""
+
+_CHECK_EVERY = 1 << 16
+
+
+class _Cause:
+    """A publication, a subscription or an unsubscription, and how many messages it has under way."""
+
+    __slots__ = ("class_index", "factor", "kind", "last_s", "number", "removes", "start_s", "under_way")
+
+    def __init__(
+        self, kind: int, class_index: int, factor: float, start_s: float, number: int, *, removes: bool = False
+    ):
+        self.kind = kind
+        self.class_index = class_index
+        self.factor = factor
+        self.start_s = start_s
+        self.number = number
+        self.removes = removes
+        self.under_way = 0
+        self.last_s = -1.0
+
+
+class _Carried:
+    """A message on its way: over a directed link, or from a client to its home broker."""
+
+    __slots__ = ("cause", "content", "link", "sent_s")
+
+    def __init__(self, cause: _Cause, link: int, content: Message | Event | Subscription, sent_s: float):
+        self.cause = cause
+        self.link = link
+        self.content = content
+        self.sent_s = sent_s
+
+
+def simulate_run(plan: RoutingPlan, settings: Settings, algorithm: str, run: int) -> RunResult:
+    """Run number `run` under one algorithm: it depends on the seed and its number only.
+
+    Clients do the same under every algorithm. The run begins in the stationary state of the subscriptions, all of them
+    known wherever they have to be, and with empty queues.
+    """
+    world = _World(plan, settings, algorithm, run)
+    world.install()
+    world.advance(settings.warm_up_s)
+    world.begin()
+    world.advance(settings.warm_up_s + settings.duration_s)
+    return world.end()
+
+
+class _World:
+    def __init__(self, plan: RoutingPlan, settings: Settings, algorithm: str, run: int):
+        self.plan, self.settings, self.algorithm, self.run = plan, settings, algorithm, run
+        self.now = 0.0
+        self.steps = 0
+        self.oracle = Oracle() if settings.check else None
+        self._number = self._issued = self._made = self._handled = 0
+        self._heap: list[tuple[float, int, Callable[..., None], Any, int]] = []
+        self._brokers = _brokers(plan, algorithm)
+        self._link_to = [{plan.names[plan.head[k]]: k for k in plan.leaving(b)} for b in range(plan.brokers)]
+        self._sender = [plan.names[broker] for broker in plan.tail]
+        workload = plan.workload
+        self._names = workload.clients
+        self._client_of = {name: i for i, name in enumerate(workload.clients)}
+        self._factor = [each.service_factor for each in workload.classes]
+        streams = Streams(settings.seed)
+        self._clients = [Client(plan, i, streams, run) for i in range(len(workload.clients))]
+        self._serves = [q.notification is not None or q.control is not None for q in plan.queues]
+        self._draw = [_services(plan, q, streams, run) for q in range(len(plan.queues))]
+        self._free_s = [0.0] * len(plan.queues)
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts from now on."""
+        plan = self.plan
+        rows = len(self._names) + 2 + len(self._factor)
+        self._tally = Tally(2 * plan.links, plan.brokers, len(plan.queues), rows)
+        self._backlog_s = self._backlog()
+        self._changed_s = [self.now] * plan.brokers
+        self._entries = [(broker.local_entries, broker.remote_entries) for broker in self._brokers]
+
+    def install(self) -> None:
+        """Puts the subscriptions of the stationary state in place, and lets all clients begin."""
+        waiting: deque[tuple[int, list[Effect]]] = deque()
+        for client in self._clients:
+            home = self.plan.workload.client_home[client.index]
+            for one, left_s in client.first_subscriptions():
+                waiting.append((home, self._brokers[home].subscribe(self._subscriber(one), one.filter)))
+                while waiting:
+                    broker, effects = waiting.popleft()
+                    for effect in effects:
+                        assert isinstance(effect, Send)
+                        link = self._link_to[broker][effect.to]
+                        to = self.plan.head[link]
+                        waiting.append((to, self._brokers[to].handle(effect.message, self._sender[link])))
+                if self.oracle is not None:
+                    self.oracle.installed(one)
+                self._at(left_s, self._unsubscribe, one)
+        for client in self._clients:
+            self._next_subscription(0.0, client)
+            self._next_publication(0.0, client)
+
+    def advance(self, until_s: float) -> None:
+        """Lets time pass."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_s:
+            now, _, step, what, where = heappop(heap)
+            self.now = now
+            self.steps += 1
+            step(now, what, where)
+            if not self.steps % _CHECK_EVERY:
+                self._refuse_overload()
+        self.now = until_s
+
+    def end(self) -> RunResult:
+        """Closes the books: every message made was handled, or is still on its way."""
+        for broker in range(self.plan.brokers):
+            self._count_entries(self.now, broker)
+        on_the_way = sum(isinstance(entry[3], _Carried) for entry in self._heap)
+        if self._made != self._handled + on_the_way:
+            self._wrong(f"{self._made} messages, but {self._handled} were handled and {on_the_way} are on their way")
+        work, left = self._tally.work_s, self._backlog()
+        busy = [before + work[q] - left[q] for q, before in enumerate(self._backlog_s)]
+        checked = 0 if self.oracle is None else self.oracle.checked
+        return self._tally.result(self.settings.duration_s, busy, self.steps, checked)
+
+    def _at(self, time_s: float, step: Callable[..., None], what: object, where: int = 0) -> None:
+        self._number += 1
+        heappush(self._heap, (time_s, self._number, step, what, where))
+
+    def _backlog(self) -> list[float]:
+        """The work that is left in each queue. A server is busy as long as it has some."""
+        return [max(0.0, free_s - self.now) for free_s in self._free_s]
+
+    # What clients do
+
+    def _next_subscription(self, now: float, client: Client) -> None:
+        following = client.next_subscription()
+        if following is not None:
+            self._at(now + following[0], self._subscribe, client, following[1])
+
+    def _next_publication(self, now: float, client: Client) -> None:
+        following = client.next_publication()
+        if following is not None:
+            self._at(now + following[0], self._publish, client, following[1])
+
+    def _subscribe(self, now: float, client: Client, class_index: int) -> None:
+        one, lifetime_s = client.subscription(class_index)
+        number = 0 if self.oracle is None else self.oracle.changes(one, removed=False)
+        self._issue(now, _Cause(_CONTROL, class_index, self._factor[class_index], now, number), client.index, one)
+        self._at(now + lifetime_s, self._unsubscribe, one)
+        self._next_subscription(now, client)
+
+    def _unsubscribe(self, now: float, one: Subscription, _: int) -> None:
+        number = 0 if self.oracle is None else self.oracle.changes(one, removed=True)
+        cause = _Cause(_CONTROL, one.class_index, self._factor[one.class_index], now, number, removes=True)
+        self._issue(now, cause, one.client, one)
+
+    def _publish(self, now: float, client: Client, class_index: int) -> None:
+        event = client.event(class_index)
+        self._issued += 1
+        if self.oracle is not None:
+            self.oracle.published(self._issued, class_index, event)
+        self._issue(
+            now, _Cause(_NOTIFICATION, class_index, self._factor[class_index], now, self._issued), client.index, event
+        )
+        self._next_publication(now, client)
+
+    def _issue(self, now: float, cause: _Cause, client: int, content: Event | Subscription) -> None:
+        cause.under_way += 1
+        self._made += 1
+        self._arrive(now, _Carried(cause, _FROM_CLIENT, content, now), self.plan.workload.client_home[client])
+
+    # What becomes of messages
+
+    def _send(self, now: float, link: int, message: Message, cause: _Cause) -> None:
+        cause.under_way += 1
+        self._made += 1
+        self._tally.sent[cause.kind][link] += 1
+        carried, lead_s = _Carried(cause, link, message, now), self.plan.lead_s[link]
+        if not self.plan.stages[link]:
+            self._at(now + lead_s, self._arrive, carried, self.plan.head[link])
+        elif lead_s > 0:
+            self._at(now + lead_s, self._pass, carried, 0)
+        else:
+            self._pass(now, carried, 0)
+
+    def _pass(self, now: float, carried: _Carried, at: int) -> None:
+        """A message comes to a queue of the network."""
+        link = carried.link
+        stages = self.plan.stages[link]
+        queue, after_s = stages[at]
+        there_s = self._leaves(now, queue, carried.cause) + after_s
+        if at + 1 < len(stages):
+            self._at(there_s, self._pass, carried, at + 1)
+        else:
+            self._at(there_s, self._arrive, carried, self.plan.head[link])
+
+    def _arrive(self, now: float, carried: _Carried, broker: int) -> None:
+        """A message comes to a broker."""
+        tally, cause = self._tally, carried.cause
+        tally.received[cause.kind][broker] += 1
+        if carried.link >= 0:
+            tally.arrived[carried.link] += 1
+            tally.link_s[carried.link] += now - carried.sent_s
+        if self._serves[broker]:
+            self._at(self._leaves(now, broker, cause), self._handle, carried, broker)
+        else:
+            self._handle(now, carried, broker)
+
+    def _leaves(self, now: float, queue: int, cause: _Cause) -> float:
+        """When a message that comes to a queue now leaves it."""
+        tally = self._tally
+        begins_s = self._free_s[queue]
+        if begins_s > now:
+            tally.waiting_s[queue] += begins_s - now
+        else:
+            begins_s = now
+        service_s = cause.factor * self._draw[queue][cause.kind]()
+        tally.served[queue] += 1
+        tally.work_s[queue] += service_s
+        leaves_s = self._free_s[queue] = begins_s + service_s
+        return leaves_s
+
+    def _handle(self, now: float, carried: _Carried, at: int) -> None:
+        """A broker does what a message asks of it."""
+        broker, cause, content = self._brokers[at], carried.cause, carried.content
+        self._handled += 1
+        if carried.link >= 0:
+            effects = broker.handle(content, self._sender[carried.link])  # type: ignore[arg-type]
+        elif isinstance(content, Subscription):
+            effects = self._client_change(broker, cause, content)
+        else:
+            effects = broker.publish(content)  # type: ignore[arg-type]
+        if cause.kind == _CONTROL:
+            self._count_entries(now, at)
+            cause.last_s = now
+        links, deliveries = self._link_to[at], []
+        for effect in effects:
+            if type(effect) is Send:
+                self._send(now, links[effect.to], effect.message, cause)
+            else:
+                deliveries.append(effect.client)  # type: ignore[union-attr]
+        if deliveries:
+            self._deliver(now, self._receivers(deliveries), cause)
+        cause.under_way -= 1
+        if not cause.under_way:
+            self._ended(cause)
+
+    def _client_change(self, broker: RoutingBroker, cause: _Cause, one: Subscription) -> list[Effect]:
+        if cause.removes:
+            if self.oracle is not None:
+                self.oracle.out_of_place(one)
+            effects = broker.unsubscribe(one.subscriber, one.filter)
+            if one.subscriber != self._names[one.client]:
+                del self._client_of[one.subscriber]
+            return effects
+        if self.oracle is not None:
+            self.oracle.in_place(one)
+        return broker.subscribe(self._subscriber(one), one.filter)
+
+    def _receivers(self, subscribers: list[str]) -> list[int]:
+        """The clients behind subscribers; one that stands behind several of them gets an event once."""
+        first: dict[int, str] = {}
+        clients = [(self._client_of[name], name) for name in subscribers]
+        return [client for client, name in clients if first.setdefault(client, name) == name]
+
+    def _subscriber(self, one: Subscription) -> str:
+        """The name under which a broker knows a subscription; the client behind it is remembered."""
+        self._client_of[one.subscriber] = one.client
+        return one.subscriber
+
+    def _deliver(self, now: float, clients: list[int], cause: _Cause) -> None:
+        delay_s = now - cause.start_s
+        tally, at = self._tally, bin_of(delay_s)
+        histogram, delays, total_s = tally.histogram, tally.delays, tally.delay_s
+        for client in clients:
+            key = client * BINS + at
+            histogram[key] = histogram.get(key, 0) + 1
+            delays[client] += 1
+            total_s[client] += delay_s
+        tally.add_delay(len(self._names) + 2 + cause.class_index, delay_s, len(clients))
+        cause.last_s = now
+        if self.oracle is not None:
+            for client in clients:
+                wrong = self.oracle.delivered(cause.number, client)
+                if wrong:
+                    self._wrong(f"client {self._names[client]} {wrong}")
+
+    def _ended(self, cause: _Cause) -> None:
+        """Nothing that a client did is under way any more."""
+        control = cause.kind == _CONTROL
+        if cause.last_s >= 0 and not cause.removes:
+            self._tally.add_delay(len(self._names) + control, cause.last_s - cause.start_s)
+        if self.oracle is None:
+            return
+        if control:
+            self.oracle.change_ended(cause.number)
+            return
+        for client in self.oracle.event_ended(cause.number):
+            self._wrong(f"client {self._names[client]} did not get an event that it subscribed to long before")
+
+    def _count_entries(self, now: float, broker: int) -> None:
+        """Counts the entries that a broker had since the last change, as they were before it."""
+        tally, since_s = self._tally, now - self._changed_s[broker]
+        local, remote = self._entries[broker]
+        tally.local_s[broker] += local * since_s
+        tally.remote_s[broker] += remote * since_s
+        self._changed_s[broker] = now
+        at = self._brokers[broker]
+        self._entries[broker] = (at.local_entries, at.remote_entries)
+
+    def _refuse_overload(self) -> None:
+        if self._made - self._handled <= _UNDER_WAY_MAX:
+            return
+        backlog = self._backlog()
+        worst = self.plan.queues[max(range(len(backlog)), key=backlog.__getitem__)]
+        raise OverloadError(
+            f"{self.algorithm}: more than {_UNDER_WAY_MAX} messages are under way, most of them at "
+            f"{worst.scope.replace('_', ' ')} {worst.name}; simulate less load or a shorter time"
+        )
+
+    def _wrong(self, what: str) -> None:
+        replay = f"simulate_run(plan, {self.settings!r}, {self.algorithm!r}, {self.run})"
+        raise SafetyError(f"{self.algorithm}: {what}", self.now, replay)
+
+
+def _brokers(plan: RoutingPlan, algorithm: str) -> list[RoutingBroker]:
+    """The brokers, with no subscriptions yet."""
+    scheme, _, name = algorithm.rpartition(" ")
+    made = []
+    for broker, own in enumerate(plan.names):
+        parent = plan.parent[broker] if scheme == "hierarchical" else None
+        made.append(
+            RoutingBroker(
+                own,
+                [plan.names[plan.head[link]] for link in plan.leaving(broker)],
+                scheme or "peer-to-peer",
+                name,
+                None if parent is None else plan.names[parent],
+            )
+        )
+    return made
+
+
+def _services(plan: RoutingPlan, queue: int, streams: Streams, run: int) -> tuple[Callable[[], float], ...]:
+    """What draws the service times of a queue, for each kind of message; in the network both draw from one stream."""
+    what = plan.queues[queue]
+    turned = "" if what.part is None or not what.part[2] else " backward"
+
+    def draw(kind: str) -> Callable[[], float]:
+        rng = streams.generator(f"routing run {run}/{what.scope}{turned}{kind} service", what.name)
+        return times(what.control if kind == " control" else what.notification, rng).__next__
+
+    if what.part is None:
+        return draw(" notification"), draw(" control")
+    one = draw("")
+    return one, one

@@ -1,0 +1,142 @@
+"""The protocol's own objects in virtual time, on links that lose and delay."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.protocol.dissemination import Ack, Data, Effect, Expire, Message, Notify, Send
+from surecast.protocol.gossip import Digest, Request
+from surecast.simulation.coding.kernel_parts import crosses, travels
+from surecast.simulation.coding.kernel_state import COUNTS, REQUEST_NUMBERS, Net
+from surecast.simulation.coding.outcomes import Outcomes, place_of
+from surecast.simulation.coding.scheme import TOPIC, Casting
+
+__all__ = ["ObjectWorld"]
+
+
+class _Event:
+    """An event under way: what its packets met so far, and what became of it."""
+
+    def __init__(self, number: int, published_s: float, links: int, subscribers: int):
+        self.number = number
+        self.published_s = published_s
+        self.passed: NDArray[np.int64] = np.zeros(links, dtype=np.int64)
+        self.is_bad: NDArray[np.bool_] = np.zeros(links, dtype=np.bool_)
+        self.done_s: NDArray[np.float64] = np.full(subscribers, math.inf)
+        self.recovered: NDArray[np.bool_] = np.zeros(subscribers, dtype=np.bool_)
+        self.counts: NDArray[np.int64] = np.zeros(COUNTS, dtype=np.int64)
+
+
+class ObjectWorld:
+    """Runs the nodes of a casting. Events may overlap: they then wait for each other on the links.
+
+    Losses are a function of the seed, the event, the link and the number of the event's packet on it. At one moment
+    messages come before timers, messages in the order in which they were sent, and timers by the number of their node.
+    """
+
+    def __init__(self, casting: Casting, net: Net, links: dict[tuple[int, int], int], deadline_s: float):
+        self.casting = casting
+        self.net = net
+        self.deadline_s = deadline_s
+        self.now = 0.0
+        self.expired: list[Expire] = []
+        self._links = links
+        self._brokers = len(casting.nodes) - len(casting.homes)
+        self._busy_s = np.zeros(len(net.loss))
+        self._events: dict[int, _Event] = {}
+        self._queue: list[tuple[float, int, int, int, Message]] = []
+        self._timers: list[tuple[float, int]] = []
+        self._serial = 0
+
+    def run(self, times_s: Sequence[float], first: int = 0) -> Outcomes:
+        """Publishes events at these times, numbered from `first` on, and lets each come to its end."""
+        found = []
+        for number, time_s in enumerate(times_s, first):
+            self._until(time_s)
+            self.now = time_s
+            found.append(self._publish(number))
+        self._until(math.inf)
+        return Outcomes(
+            np.array([event.done_s for event in found]),
+            np.array([event.recovered for event in found]),
+            np.array([event.counts for event in found]),
+        )
+
+    def _publish(self, number: int) -> _Event:
+        casting = self.casting
+        deadline_s = self.now + self.deadline_s
+        size = casting.settings.coding.packets * casting.settings.coding.packet_bytes
+        publication, _ = casting.service.publish(casting.source, TOPIC, size, deadline_s, self.now)
+        event = _Event(number, self.now, len(self.net.loss), len(casting.homes))
+        self._events[publication.event_id] = event
+        data = bytes(size)
+        effects = casting.publisher.publish(publication.event_id, publication.group, data, deadline_s, self.now)
+        self._carry_out(casting.source, effects)
+        return event
+
+    def _until(self, time_s: float) -> None:
+        nodes = self.casting.nodes
+        while self._queue or self._timers:
+            message_s = self._queue[0][0] if self._queue else math.inf
+            timer_s = self._timers[0][0] if self._timers else math.inf
+            if min(message_s, timer_s) >= time_s:
+                return
+            if message_s <= timer_s:
+                self.now, _, sender, to, message = heapq.heappop(self._queue)
+                self._carry_out(to, nodes[to].handle(message, sender, self.now))
+            else:
+                due_s, node = heapq.heappop(self._timers)
+                if nodes[node].next_timer() <= due_s:
+                    self.now = due_s
+                    self._carry_out(node, nodes[node].handle_timer(due_s))
+
+    def _carry_out(self, node: int, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._send(node, effect)
+            elif isinstance(effect, Notify):
+                event = self._events[effect.event_id]
+                event.done_s[node - self._brokers] = self.now - event.published_s
+                event.recovered[node - self._brokers] = effect.recovered
+            elif isinstance(effect, Expire):
+                self.expired.append(effect)
+        next_s = self.casting.nodes[node].next_timer()
+        if next_s < math.inf:
+            heapq.heappush(self._timers, (next_s, node))
+
+    def _send(self, sender: int, effect: Send) -> None:
+        message, to, net = effect.message, effect.to, self.net
+        event = self._events[_event_of(message)]
+        is_hop = isinstance(message, Data | Ack)
+        link = self._links.get((sender, to), -1) if is_hop else -1
+        place = place_of(message, is_hop and link >= net.overlay_links)
+        assert place is not None
+        event.counts[place] += 1
+        if isinstance(message, Request):
+            event.counts[REQUEST_NUMBERS] += sum(len(wanted.numbers) for wanted in message.wanted)
+        start_s = self.now + effect.after_s
+        if is_hop:
+            if isinstance(message, Data) and net.packet_s[link] > 0.0:
+                start_s = max(start_s, self._busy_s[link]) + net.packet_s[link]
+                self._busy_s[link] = start_s
+            arrives = crosses(net, event.passed, event.is_bad, event.number, link)
+            due_s = start_s + net.latency_s[link]
+        else:
+            arrives = travels(net, event.passed, event.is_bad, event.number, sender, to)
+            due_s = start_s + net.delays_s[net.home[sender], net.home[to]]
+        if arrives:
+            self._serial += 1
+            heapq.heappush(self._queue, (float(due_s), self._serial, sender, to, message))
+
+
+def _event_of(message: Message) -> int:
+    if isinstance(message, Digest):
+        return message.events[0].event_id
+    if isinstance(message, Ack | Request):
+        return message.event_id
+    return message.packet.event_id  # type: ignore[union-attr]

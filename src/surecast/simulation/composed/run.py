@@ -1,0 +1,362 @@
+"""One run: draws traces, events and service times, lets events travel, and then through the subscribers' queues."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.scenario import Streams
+from surecast.scenario.group import Group
+from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, NO_ENTRY, PATH_DOWN, REACHED, UNDER_WAY, travel
+from surecast.simulation.composed.plan import Outlet, Plan
+from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches, draw_times
+from surecast.simulation.dropping.kernels import (
+    BINS,
+    DELIVERED,
+    EXPIRED_INPUT,
+    EXPIRED_OFF,
+    EXPIRED_ON,
+    OUTCOMES,
+    OVERFLOW,
+    REJECTED,
+    STATES,
+    SUMS,
+    get_through,
+    output_queue,
+    tally,
+)
+from surecast.simulation.dropping.plan import tables_of
+from surecast.simulation.reliability.compiled.intervals import Intervals, intersect, join
+from surecast.simulation.reliability.compiled.outcomes import Settings as WalkSettings
+from surecast.simulation.reliability.compiled.plan import Source
+from surecast.simulation.reliability.compiled.static import NEVER, Entries, both, without_refresh
+from surecast.simulation.reliability.compiled.traces import draw_trace
+from surecast.simulation.replication.outages import simulate_outages
+
+__all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "RunResult", "Settings", "simulate_run"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LOST_ON_WAY = ("client link down", "home down", "path down", "no entry", "expired")
+"""Why an event does not get to its subscriber's queue."""
+
+QUEUE_LOSSES = {
+    "rejected while disconnected": (0, REJECTED),
+    "rejected while connected": (1, REJECTED),
+    "buffer full while disconnected": (0, OVERFLOW),
+    "buffer full while connected": (1, OVERFLOW),
+    "expired while disconnected": (None, EXPIRED_OFF),
+    "expired while connected": (None, EXPIRED_ON),
+    "expired in input queue": (None, EXPIRED_INPUT),
+}
+"""Why an event is dropped at the queue: the state in which it came (None: either), and the outcome."""
+
+WARM_UP_CYCLES = 20
+"""Mean times between failures for which a group has been running when a run begins."""
+_FATES = {"home down": HOME_DOWN, "path down": PATH_DOWN, "no entry": NO_ENTRY, "expired": EXPIRED}
+_CLIENT_DOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How long, from which seed, and with which intervals to simulate."""
+
+    duration_s: float
+    warm_up_s: float
+    seed: int
+    retransmission_interval_s: float
+    refresh_interval_s: float
+    subscription_timeout_s: float
+    horizon_s: float
+
+    @property
+    def window(self) -> tuple[float, float, float]:
+        return self.warm_up_s, self.warm_up_s + self.duration_s, self.horizon_s
+
+    def for_walk(self, scheme: str) -> WalkSettings:
+        return WalkSettings(
+            (scheme,),
+            self.duration_s,
+            self.warm_up_s,
+            self.horizon_s,
+            self.seed,
+            self.refresh_interval_s,
+            self.subscription_timeout_s,
+            self.retransmission_interval_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """By outlet: events lost on the way by reason, counts at the queue by state and outcome, events still on the way,
+    sums, and bins of delays; by broker: events, time they stayed, and time up."""
+
+    lost: Ints
+    counts: Ints
+    under_way: Ints
+    sums: Floats
+    delays: Ints
+    brokers: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Travelled:
+    """The events of each stream, and what became of each for each interest of the stream."""
+
+    published: list[Floats]
+    fates: list[NDArray[np.int8]]
+    arrivals: list[Floats]
+
+
+def simulate_run(plan: Plan, settings: Settings, run: int, gaps_s: list[Floats]) -> RunResult:
+    """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
+    streams = Streams(settings.seed)
+    traces = _traces(plan, settings, streams, run, gaps_s)
+    travelled, brokers = _travel(plan, settings, streams, run, traces)
+    size = len(plan.outlets)
+    lost, under_way = np.zeros((size, len(LOST_ON_WAY)), np.int64), np.zeros(size, np.int64)
+    counts, sums = np.zeros((size, STATES, OUTCOMES), np.int64), np.zeros((size, SUMS))
+    delays = np.zeros((size, BINS), np.int64)
+    for i, outlet in enumerate(plan.outlets):
+        queue = _Queue(plan, settings, streams, run, outlet, traces, travelled)
+        lost[i], under_way[i] = queue.lost, queue.under_way
+        queue.work(counts[i], sums[i], delays[i])
+    begin, end, _ = settings.window
+    up = [float(np.maximum(np.minimum(e, end) - np.maximum(s, begin), 0.0).sum()) for s, e in traces[: len(brokers)]]
+    return RunResult(lost, counts, under_way, sums, delays, np.column_stack([brokers, up]))
+
+
+def _traces(plan: Plan, settings: Settings, streams: Streams, run: int, gaps_s: list[Floats]) -> list[Intervals]:
+    """When each broker and each link is up; a group by its replicas."""
+    found = []
+    for i, component in enumerate(plan.walk.components):
+        group = plan.laws[i] if i < len(plan.laws) else None
+        if group is not None and group.replicas > 1:
+            found.append(_group_trace(group, gaps_s[i], settings, f"run {run}/{component.name}"))
+        else:
+            purpose = f"run {run}/{component.kind}"
+            found.append(draw_trace(component.failures, streams, purpose, component.name, settings.horizon_s))
+    return found
+
+
+def _group_trace(group: Group, gaps_s: Floats, settings: Settings, name: str) -> Intervals:
+    if group.failures is None:
+        return np.zeros(1), np.full(1, math.inf)
+    warm_up_s = WARM_UP_CYCLES * (group.failures.mtbf_s + group.failures.mttr_s)
+    horizon = settings.horizon_s
+    starts, ends = simulate_outages(
+        group, gaps_s, horizon_s=horizon, seed=settings.seed, name=name, warm_up_s=warm_up_s
+    )
+    return starts, np.where(ends >= horizon, math.inf, ends)
+
+
+def _travel(
+    plan: Plan, settings: Settings, streams: Streams, run: int, traces: list[Intervals]
+) -> tuple[_Travelled, Floats]:
+    system, end = plan.system, settings.window[1]
+    published = []
+    for stream in plan.streams:
+        name = f"{system.publishers[stream.publisher].name}\0{stream.topic}"
+        points = draw_events(streams.generator(f"run {run}/publications", name), stream.rate_per_s * end)
+        published.append(points / stream.rate_per_s if stream.rate_per_s > 0 else np.empty(0))
+    access = [_access(plan, settings, streams, run, "publisher", p.name) for p in system.publishers]
+    sizes = [len(times) * max(len(stream.interests), 1) for times, stream in zip(published, plan.streams, strict=True)]
+    bases = np.cumsum([0, *sizes])
+    fates, arrivals = np.full(bases[-1], UNDER_WAY, np.int8), np.full(bases[-1], math.inf)
+    columns: list[tuple[Floats, Ints, Ints, Floats, Ints]] = []
+    for s, (stream, times) in enumerate(zip(plan.streams, published, strict=True)):
+        width = max(len(stream.interests), 1)
+        base = bases[s] + np.arange(len(times)) * width
+        linked = _up_at(access[stream.publisher], times)
+        fates[bases[s] : bases[s + 1]][np.repeat(~linked, width)] = _CLIENT_DOWN
+        kept = int(linked.sum())
+        mask = (1 << len(stream.interests)) - 1
+        root, masks = np.full(kept, stream.root, np.int64), np.full(kept, mask, np.int64)
+        columns.append((times[linked], root, masks, times[linked] + stream.deadline_s, base[linked].astype(np.int64)))
+    joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    events = tuple(part[order] for part in joined)
+    services, starts = _services(plan, streams, run, [len(times) for times in published])
+    entries, entry_of, route_of = _entries(plan, settings, run, traces)
+    hops = []
+    for first, *others in plan.walk.hops:
+        hop = traces[first]
+        for other in others:
+            hop = both(hop, traces[other])
+        hops.append(hop)
+    sums = np.zeros((len(system.overlay.brokers), 2))
+    rules = (plan.scheme == "buffering", settings.retransmission_interval_s)
+    travel(
+        events, plan.tree, join(traces), join(hops), entries, entry_of, route_of, plan.groups, services, starts, rules,
+        settings.window, fates, arrivals, sums
+    )  # fmt: skip
+    cut = [slice(bases[s], bases[s + 1]) for s in range(len(sizes))]
+    width_of = [max(len(stream.interests), 1) for stream in plan.streams]
+    by_fate = [fates[c].reshape(-1, w) for c, w in zip(cut, width_of, strict=True)]
+    by_arrival = [arrivals[c].reshape(-1, w) for c, w in zip(cut, width_of, strict=True)]
+    return _Travelled(published, by_fate, by_arrival), sums
+
+
+def _services(plan: Plan, streams: Streams, run: int, events: list[int]) -> tuple[Floats, Ints]:
+    """Service times enough for all events that may come to each broker, one broker behind the other."""
+    brokers = plan.system.overlay.brokers
+    visits = np.zeros(len(brokers), np.int64)
+    for stream, count in zip(plan.streams, events, strict=True):
+        np.add.at(visits, plan.tree[0][stream.root : stream.root + stream.nodes], count)
+    drawn = [
+        draw_times(broker.notification_service, streams.generator(f"run {run}/input", broker.name), int(count))
+        for broker, count in zip(brokers, visits, strict=True)
+    ]
+    starts = np.cumsum([0, *visits])[:-1].astype(np.int64)
+    return np.concatenate([*drawn, np.zeros(1)]), starts
+
+
+def _entries(
+    plan: Plan, settings: Settings, run: int, traces: list[Intervals]
+) -> tuple[tuple[Floats, Floats, Ints], Ints, Ints]:
+    """Lists of times; which of them says when the entry is there that each node needs for each target (-1: it needs
+    none), and which when the whole route is up (-1: that does not matter)."""
+    shape = (len(plan.node_source), plan.bits)
+    entry_of, route_of = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
+    if plan.scheme == "buffering":
+        return join([NEVER]), entry_of, route_of
+    if plan.scheme == "none":
+        held = without_refresh(traces, plan.walk.brokers)
+    else:
+        held = Entries(plan.walk, traces, settings.for_walk(plan.scheme), run, count_only=False).of
+    lists: list[Intervals] = [NEVER]
+    routes: dict[tuple[int, int], int] = {}
+    for node, (which, place) in enumerate(plan.node_source):
+        if which < 0:
+            continue
+        source = plan.walk.sources[which]
+        for bit, target in enumerate(source.targets):
+            if place not in target.path:
+                continue
+            known = held(source.topic, target.home)
+            if any(known[source.broker[n]] is NEVER for n in target.path):
+                entry_of[node, bit] = 0
+                continue
+            if (which, bit) not in routes:
+                routes[which, bit] = len(lists)
+                lists.append(_route_up(source, target.path, traces))
+            entry_of[node, bit], route_of[node, bit] = len(lists), routes[which, bit]
+            lists.append(known[source.broker[place]])
+    return join(lists), entry_of, route_of
+
+
+def _route_up(source: Source, path: tuple[int, ...], traces: list[Intervals]) -> Intervals:
+    """When everything on a way is up."""
+    up = traces[source.broker[0]]
+    for node in path[1:]:
+        up = both(both(up, traces[source.link[node]]), traces[source.broker[node]])
+    return up
+
+
+def _access(plan: Plan, settings: Settings, streams: Streams, run: int, kind: str, name: str) -> Intervals:
+    """When the link of a client is up."""
+    return draw_trace(plan.system.client_failures, streams, f"run {run}/{kind}", name, settings.horizon_s)
+
+
+def _up_at(intervals: Intervals, times: Floats) -> NDArray[np.bool_]:
+    starts, ends = intervals
+    i = np.minimum(np.searchsorted(ends, times, side="right"), len(ends) - 1) if len(ends) else np.zeros(0, np.intp)
+    if not len(ends):
+        return np.zeros(len(times), np.bool_)
+    return np.asarray((starts[i] <= times) & (times < ends[i]), dtype=np.bool_)
+
+
+class _Queue:
+    """The last stage of one subscriber: the events that got to its home broker, in order."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        streams: Streams,
+        run: int,
+        outlet: Outlet,
+        traces: list[Intervals],
+        travelled: _Travelled,
+    ):
+        self.plan, self.settings, self.streams, self.run, self.outlet = plan, settings, streams, run, outlet
+        self.subscriber = plan.system.subscribers[outlet.subscriber]
+        self.home = traces[self.subscriber.home]
+        published, fates, arrivals, deadlines = (
+            np.concatenate(parts)
+            for parts in zip(
+                *(
+                    (
+                        travelled.published[s],
+                        travelled.fates[s][:, bit],
+                        travelled.arrivals[s][:, bit],
+                        np.full(len(travelled.published[s]), plan.streams[s].deadline_s),
+                    )
+                    for s, bit in outlet.feeds
+                ),
+                strict=True,
+            )
+        )
+        reached = fates == REACHED
+        begin, end, _ = settings.window
+        counted = (begin <= published) & (published < end)
+        access = _access(plan, settings, streams, run, "subscriber", self.subscriber.name)
+        linked = _up_at(access, np.where(reached, arrivals, 0.0))
+        shut_out = reached & ~linked
+        lost = {reason: fates == fate for reason, fate in _FATES.items()}
+        lost["client link down"] = (fates == _CLIENT_DOWN) | shut_out
+        self.lost = np.array([int((lost[reason] & counted).sum()) for reason in LOST_ON_WAY], np.int64)
+        self.under_way = int(((fates == UNDER_WAY) & counted).sum())
+        kept = np.flatnonzero(reached & linked)
+        kept = kept[np.argsort(arrivals[kept], kind="stable")]
+        self.published, self.arrivals, self.deadlines = published[kept], arrivals[kept], deadlines[kept]
+
+    def _switches(self) -> Switches:
+        """Transmission needs a connected subscriber and a home broker that is up."""
+        name, until = self.subscriber.name, self.settings.horizon_s
+        is_on, changes = draw_switches(self.subscriber.connectivity, self.streams, self.run, name, until)
+        if len(self.home[0]) == 1 and math.isinf(self.home[1][0]):
+            return is_on, changes
+        edges = np.concatenate([[0.0], changes]) if is_on else changes
+        edges = np.append(edges, math.inf) if len(edges) % 2 else edges
+        starts, ends = intersect(edges[0::2].copy(), edges[1::2].copy(), *self.home)
+        times = np.column_stack([starts, ends]).ravel()
+        times = times[times < math.inf]
+        return (True, times[1:]) if len(times) and times[0] <= 0.0 else (False, times)
+
+    def work(self, counts: Ints, sums: Floats, delays: Ints) -> None:
+        """Lets the subscriber's queue work on the events, and counts what it does."""
+        window, mechanism, size = self.settings.window, self.outlet.mechanism, len(self.published)
+        name, at = self.subscriber.name, f"run {self.run}"
+        coins = self.streams.generator(f"{at}/join", name).random(size)
+        services = draw_times(self.subscriber.service, self.streams.generator(f"{at}/service", name), size)
+        expiries, exponential = np.empty(0), mechanism.lifetime_distribution == "exponential"
+        if mechanism.expires:
+            lives = np.ones(size)
+            if exponential:
+                lives = self.streams.generator(f"{at}/lifetime", name).standard_exponential(size)
+            expiries = self.published + lives * mechanism.lifetime_s
+        kept = get_through(self.published, self.arrivals, expiries, window, counts)
+        published, arrivals, deadlines = self.published[kept], self.arrivals[kept], self.deadlines[kept]
+        outcome, met_on = np.zeros(len(published), np.int8), np.zeros(len(published), np.bool_)
+        finish = np.empty(len(published))
+        if not len(published):
+            return
+        if self.subscriber.connectivity is None and self.subscriber.service is None:
+            outcome[:], met_on[:], finish[:] = DELIVERED, True, arrivals
+        else:
+            is_on, switches = self._switches()
+            # events that waited out a failure are older than those that came before them: no order of expiry
+            rules = (mechanism.buffer_size or 0, mechanism.protect_connected, False)
+            row_off, row_on = tables_of(mechanism)
+            expiring = expiries[kept] if mechanism.expires else expiries
+            output_queue(
+                arrivals, coins[kept], expiring, services[kept], is_on, switches, rules, row_off, row_on, window,
+                outcome, met_on, finish
+            )  # fmt: skip
+        responses = np.zeros(BINS, np.int64)
+        tally(published, deadlines, arrivals, outcome, met_on, finish, window, counts, sums, responses, delays)

@@ -1,0 +1,204 @@
+"""Simulates the queueing network of subscribers that come and go, in many independent runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from surecast.errors import ConfigurationError
+from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario import System
+from surecast.scenario.coverage import left_out
+from surecast.simulation.dropping.draws import Switches, given_switches
+from surecast.simulation.dropping.figures import add_policy, relative_half_width
+from surecast.simulation.dropping.plan import Mechanisms, Plan, Policy, Settings, make_plan, resolve_policies
+from surecast.simulation.dropping.run import RunResult, simulate_run
+
+__all__ = ["QUANTILES", "simulate_dropping", "simulate_dropping_until"]
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""The quantiles that are reported unless others are asked for."""
+
+Progress = Callable[[int, int], None]
+GivenPeriods = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def simulate_dropping(
+    system: System,
+    policies: Sequence[str] | None = None,
+    *,
+    mechanisms: Mechanisms | None = None,
+    runs: int,
+    duration_s: float,
+    seed: int,
+    warm_up_s: float = 0.0,
+    workers: int = 1,
+    progress: Progress | None = None,
+    traces: GivenPeriods | None = None,
+    quantiles: Sequence[float] = QUANTILES,
+) -> QoSReport:
+    """Simulates what subscribers that come and go get under each dropping policy, in `runs` independent runs.
+
+    Events are published at random moments (Poisson), wait for the broker in its input queue, and then in a queue of
+    each interested subscriber, which transmits only while the subscriber is connected. All policies of a run see the
+    same events, connected periods, coins and service times.
+
+    `mechanisms` gives the parameters of policies by name, for all subscribers or for each; where it is left out, the
+    scenario must have them. `policies` left out means those of `mechanisms`, else that of the scenario. Events
+    published between `warm_up_s` and `warm_up_s + duration_s` count; what is under way then is followed for as long
+    again at most, and what is still there counts as queued. `traces` gives connected periods by subscriber as
+    (start, end) in seconds from the start of every run, instead of drawing them; after the last one the subscriber
+    stays away. `workers` above 1 lets so many runs go on at a time, and changes nothing in the report.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> from surecast.scenario.mechanism import Mechanism
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: one, overlay: {brokers: [{name: b, capacity: 16/s}]}, workload: {topics: [t],
+    ...  publishers: [{name: p, home: b, topics: [t], rate: 2/s}], subscribers: [{name: s, home: b, topics: [t],
+    ...  connectivity: {on: 20s, off: 20s}, service: 8/s}]}}
+    ... '''))
+    >>> chosen = {"probabilistic": Mechanism(join_probability=0.3), "finite-buffer": Mechanism(buffer_size=12)}
+    >>> report = simulate_dropping(system, mechanisms=chosen, runs=10, duration_s=20_000, warm_up_s=500, seed=1)
+    >>> {figure.variant: round(figure.value, 2) for figure in report.figures(name="s", metric="success_share")}
+    {'probabilistic': 0.65, 'finite-buffer': 0.62}
+    """
+    if runs < 1:
+        raise ConfigurationError(f"runs: {runs} must be 1 or more")
+    job = _Job(system, policies, mechanisms, duration_s, warm_up_s, seed, traces, quantiles)
+    results: list[RunResult] = []
+    for result in job.runs(0, runs, workers):
+        results.append(result)
+        if progress is not None:
+            progress(len(results), runs)
+    return job.report(results).build()
+
+
+def simulate_dropping_until(
+    system: System,
+    policies: Sequence[str] | None = None,
+    *,
+    mechanisms: Mechanisms | None = None,
+    relative_half_width: float = 0.01,
+    max_runs: int = 1000,
+    min_runs: int = 10,
+    duration_s: float,
+    seed: int,
+    warm_up_s: float = 0.0,
+    workers: int = 1,
+    progress: Progress | None = None,
+    traces: GivenPeriods | None = None,
+    quantiles: Sequence[float] = QUANTILES,
+) -> QoSReport:
+    """As `simulate_dropping`, with as many runs as it takes to know success shares and mean response times well enough.
+
+    Runs are added, from `min_runs` to `max_runs`, until the 95 % half-width of every subscriber's success share and
+    mean response time is at most `relative_half_width` of its value, under every policy. The report is that of
+    `simulate_dropping` with so many runs; it warns where `max_runs` were not enough.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: one, overlay: {brokers: [{name: b}]}, workload: {topics: [t],
+    ...  publishers: [{name: p, home: b, topics: [t], rate: 2/s}], subscribers: [{name: s, home: b, topics: [t],
+    ...  connectivity: {on: 20s, off: 20s}, service: 8/s}]}}
+    ... '''))
+    >>> report = simulate_dropping_until(system, ["none"], relative_half_width=0.02, duration_s=20_000, seed=1)
+    >>> figure = report.figure("response_mean_s", name="s")
+    >>> (figure.high - figure.low) / 2 <= 0.02 * figure.value
+    True
+    """
+    if max_runs < 2:
+        raise ConfigurationError(f"max_runs: {max_runs} must be 2 or more, as one run gives no interval")
+    if not relative_half_width > 0:
+        raise ConfigurationError(f"relative_half_width: {relative_half_width} must be above 0")
+    job = _Job(system, policies, mechanisms, duration_s, warm_up_s, seed, traces, quantiles)
+    results: list[RunResult] = []
+    width = math.inf
+    while width > relative_half_width and len(results) < max_runs:
+        wanted = max(2, min_runs) if not results else len(results) + max(1, len(results) // 4)
+        for result in job.runs(len(results), min(max_runs, wanted), workers):
+            results.append(result)
+            if progress is not None:
+                progress(len(results), max_runs)
+        width = job.width(results)
+    builder = job.report(results)
+    if width > relative_half_width:
+        builder.warn(
+            f"after {len(results)} runs the figures are known to {width:.2%} only, not to {relative_half_width:.2%}: "
+            "allow more runs, or longer ones"
+        )
+    return builder.build()
+
+
+class _Job:
+    """One simulation, checked and ready to run."""
+
+    def __init__(
+        self,
+        system: System,
+        policies: Sequence[str] | None,
+        mechanisms: Mechanisms | None,
+        duration_s: float,
+        warm_up_s: float,
+        seed: int,
+        traces: GivenPeriods | None,
+        quantiles: Sequence[float],
+    ):
+        for share in quantiles:
+            if not 0.0 < share < 1.0:
+                raise ConfigurationError(f"quantiles: {share!r} is not between 0 and 1; write one such as 0.99")
+        self.settings = Settings(float(duration_s), float(warm_up_s), seed)
+        self.plan: Plan = make_plan(system)
+        self.policies: tuple[Policy, ...] = resolve_policies(self.plan, policies, mechanisms)
+        self.quantiles = tuple(quantiles)
+        self.traces = _periods(system, traces)
+
+    def runs(self, start: int, stop: int, workers: int) -> Iterator[RunResult]:
+        """The results of runs `start` to `stop`, in order. The compiled queues let other threads work beside them."""
+        if workers <= 1:
+            yield from (self._run(run) for run in range(start, stop))
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                yield from pool.map(self._run, range(start, stop))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _run(self, run: int) -> RunResult:
+        return simulate_run(self.plan, self.policies, self.settings, run, self.traces)
+
+    def width(self, results: list[RunResult]) -> float:
+        return relative_half_width(results, len(self.policies))
+
+    def report(self, results: list[RunResult]) -> ReportBuilder:
+        """A builder with everything but warnings about the number of runs."""
+        system, settings = self.plan.system, self.settings
+        parameters: dict[str, float | str] = {
+            "method": "queues",
+            "runs": len(results),
+            "duration_s": settings.duration_s,
+            "warm_up_s": settings.warm_up_s,
+        }
+        builder = ReportBuilder(system.name, "simulated", seed=settings.seed, parameters=parameters, notes=system.notes)
+        builder.note("events are published at random moments (Poisson)")
+        if any(mechanism.expires for policy in self.policies for mechanism in policy.mechanisms):
+            builder.note("the broker also processes events that expire in its input queue; nobody gets them")
+        if self.traces:
+            builder.note(f"the connected periods of {len(self.traces)} subscribers were given, not drawn")
+        unreached = len(system.subscribers) - len(self.plan.subscribers)
+        if unreached:
+            builder.note(f"{unreached} subscribers have no matching publisher, and so no figures")
+        for sentence in left_out(system, "the simulation of dropping"):
+            builder.warn(sentence)
+        for index, policy in enumerate(self.policies):
+            add_policy(builder, self.plan, settings, policy, results, index, self.quantiles)
+        return builder
+
+
+def _periods(system: System, traces: GivenPeriods | None) -> dict[str, Switches]:
+    known = {subscriber.name for subscriber in system.subscribers}
+    for name in traces or {}:
+        if name not in known:
+            raise ConfigurationError(f"traces: there is no subscriber {name!r}")
+    return {name: given_switches(name, periods) for name, periods in (traces or {}).items()}

@@ -1,0 +1,187 @@
+"""The QoS report of a simulation: shares, intervals and messages from the books of all runs."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import has_part
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
+from surecast.simulation.reliability.compiled.plan import NONE, Plan
+
+__all__ = ["add_time_notes", "build_report", "mean_half_width", "ratio_estimate"]
+
+Floats = NDArray[np.float64]
+
+_TIMES = ("broker queues", "ordering", "link capacity", "physical queues", "transmission", "matching", "connectivity")
+"""The parts of a scenario that take time and are left out of the delays of a walk."""
+
+
+def ratio_estimate(numerators: Floats, denominators: Floats) -> tuple[Floats, Floats]:
+    """Value and 95 % half-width of a ratio of means, over runs (rows), for each column.
+
+    With equal denominators it is the mean with its Student-t interval. NaN where there is no value or, in fewer than
+    two runs, no interval.
+
+    >>> value, half = ratio_estimate(np.array([[8.0], [10.0]]), np.array([[10.0], [10.0]]))
+    >>> float(value[0]), round(float(half[0]), 3)
+    (0.9, 1.271)
+    """
+    runs = len(numerators)
+    total = denominators.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = numerators.sum(axis=0) / total
+        if runs < 2:
+            return value, np.full(value.shape, math.nan)
+        spread = np.sqrt(((numerators - value * denominators) ** 2).sum(axis=0) / (runs - 1))
+        half = float(stdtrit(runs - 1, 0.975)) * spread * math.sqrt(runs) / total
+    return value, half
+
+
+def mean_half_width(plan: Plan, results: list[RunResult], scheme: str) -> float:
+    """The mean 95 % half-width of the reliability over all subscribers that are published to."""
+    on_time, published = _on_time(results, scheme)
+    half = ratio_estimate(on_time, published)[1]
+    chosen = plan.interest_of[plan.interest_of != NONE]
+    widths = half[chosen][published.sum(axis=0)[chosen] > 0]
+    return float(widths.mean()) if len(widths) else 0.0
+
+
+def build_report(plan: Plan, settings: Settings, results: list[RunResult], builder: ReportBuilder) -> QoSReport:
+    """Adds the figures of all schemes to a builder that has the head, and builds the report."""
+    for scheme in settings.schemes:
+        _subscribers(plan, settings, results, scheme, builder)
+        _system(plan, settings, results, scheme, builder)
+        _messages(settings, results, scheme, builder)
+    return builder.build()
+
+
+def _on_time(results: list[RunResult], scheme: str) -> tuple[Floats, Floats]:
+    """Events on time and events published, by run and interest."""
+    outcomes = np.array([result.books[scheme].outcomes for result in results], dtype=np.float64)
+    return outcomes[:, :, 0], outcomes.sum(axis=2)
+
+
+def _parts(plan: Plan, settings: Settings, scheme: str) -> list[tuple[str, str, str]]:
+    """The outcomes that a scheme can have, with the metric and the detail they are reported under."""
+    client_links = plan.system.client_failures is not None
+    ideal = settings.refresh_interval_s <= 0
+    reasons = reasons_of(scheme, ideal_refresh=ideal, client_links=client_links)
+    parts = [("on time", "share_on_time", ""), *((reason, "share_dropped", reason) for reason in reasons)]
+    parts += [("late", "share_late", "")] if plan.has_latency else []
+    return [*parts, ("queued", "share_queued", "")] if "buffering" in scheme else parts
+
+
+def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
+    """Says what the delays of a walk are made of."""
+    if plan.has_latency:
+        builder.note(
+            "delays come from failures and the latency of links, which is added at the end of a way; a detour has the "
+            "latency of the way that it replaces"
+        )
+    else:
+        builder.note("delays come from failures only: events take no time on brokers and links")
+
+
+def _leaves_out_time(plan: Plan) -> bool:
+    """Returns whether an undelayed walk would show a delay of 0 s only because it leaves out what takes time."""
+    return not plan.has_latency and any(has_part(plan.system, part) for part in _TIMES)
+
+
+def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
+    on_time, published = _on_time(results, scheme)
+    value, half = ratio_estimate(on_time, published)
+    events = published.sum(axis=0).astype(np.int64)
+    exists = (plan.interest_of != NONE) & (events[plan.interest_of] > 0)
+    index = plan.interest_of[exists]
+    names = tuple(s.name for s, there in zip(plan.system.subscribers, exists.tolist(), strict=True) if there)
+    if not names:
+        return
+    add = partial(builder.add_many, "subscriber", names, how="simulated", variant=scheme)
+    low, high = np.maximum(value - half, 0.0), np.minimum(value + half, 1.0)
+    add("reliability", value[index], low=low[index], high=high[index], samples=events[index])
+    outcomes = np.sum([result.books[scheme].outcomes for result in results], axis=0)
+    for outcome, metric, detail in _parts(plan, settings, scheme):
+        shares = outcomes[index, OUTCOMES.index(outcome)] / events[index]
+        add(metric, shares, detail=detail, samples=events[index])
+    delays = np.array([result.books[scheme].delay_s for result in results])
+    if not delays.any() and _leaves_out_time(plan):
+        return
+    mean, half = ratio_estimate(delays, on_time)
+    arrived = on_time.sum(axis=0).astype(np.int64)
+    low, high = np.maximum(mean - half, 0.0), mean + half
+    ends = {"low": low[index], "high": high[index]}
+    add("delay_mean_s", mean[index], samples=arrived[index], where=arrived[index] > 0, **ends)
+
+
+def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
+    """Means over subscribers; their interval comes from the means of the single runs."""
+    outcomes = np.array([result.books[scheme].outcomes for result in results], dtype=np.float64)
+    events = outcomes.sum(axis=2)
+    index = plan.interest_of[plan.interest_of != NONE]
+    index = index[events.sum(axis=0)[index] > 0]
+    if not len(index):
+        return
+    samples = int(events[:, index].sum())
+    seen = events[:, index] > 0
+    shares = np.divide(outcomes[:, index, 0], events[:, index], out=np.zeros(seen.shape), where=seen)
+    by_run = (shares.sum(axis=1) / np.maximum(seen.sum(axis=1), 1))[seen.any(axis=1)]
+    pooled = outcomes.sum(axis=0)[index] / events.sum(axis=0)[index][:, None]
+    value = float(pooled[:, 0].mean())
+    _, half = ratio_estimate(by_run[:, None], np.ones((len(by_run), 1)))
+    low, high = _ends(value, float(half[0]), 1.0)
+    add = partial(builder.add, "system", "", how="simulated", variant=scheme)
+    add("reliability", value, low=low, high=high, samples=samples)
+    for outcome, metric, detail in _parts(plan, settings, scheme):
+        share = float(pooled[:, OUTCOMES.index(outcome)].mean())
+        add(metric, share, detail=detail, samples=samples)
+    delays = np.sum([result.books[scheme].delay_s for result in results], axis=0)[index]
+    arrived = outcomes[:, index, 0].sum(axis=0)
+    if (arrived > 0).any() and (delays.any() or not _leaves_out_time(plan)):
+        mean = float((delays[arrived > 0] / arrived[arrived > 0]).mean())
+        add("delay_mean_s", mean, samples=int(arrived.sum()))
+
+
+def _messages(settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
+    published = np.array([[result.published] for result in results], dtype=np.float64)
+    if not published.sum():
+        return
+    refreshes = ("subscription",) if settings.refresh_interval_s > 0 else ()
+    buffered = ("notification", "acknowledgement", "retransmission")
+    kinds = {
+        "none": ("notification",),
+        "periodic-subscription": ("notification", *refreshes),
+        "buffering": (*buffered, *refreshes),
+        "bypass": ("notification", "detour", "link-state", *refreshes),
+        "bypass-buffering": (*buffered, "detour", "duplicate", "link-state", *refreshes),
+    }[scheme]
+    messages = np.array([result.books[scheme].messages for result in results], dtype=np.float64)
+    counted = {kind: messages[:, KINDS.index(kind)] for kind in kinds}
+    total = np.sum([counts for kind, counts in counted.items() if kind != "duplicate"], axis=0)
+    for kind, counts in (*counted.items(), ("", total)):
+        value, half = ratio_estimate(counts[:, None], published)
+        low, high = _ends(float(value[0]), float(half[0]), math.inf)
+        builder.add(
+            "system",
+            "",
+            "messages_per_event",
+            float(value[0]),
+            how="simulated",
+            variant=scheme,
+            detail=kind,
+            low=low,
+            high=high,
+            samples=int(published.sum()),
+        )
+
+
+def _ends(value: float, half: float, largest: float) -> tuple[float | None, float | None]:
+    """The ends of an interval, None where there is none."""
+    if math.isnan(half):
+        return None, None
+    return max(0.0, value - half), min(largest, value + half)

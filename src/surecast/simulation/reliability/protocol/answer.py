@@ -1,0 +1,183 @@
+"""The QoS report of simulated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import ConfigurationError
+from surecast.protocol.overlay import SCHEMES
+from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
+from surecast.scenario.saturation import refuse_saturated_events
+from surecast.scenario.system import System
+from surecast.simulation.reliability.protocol.options import Options
+from surecast.simulation.reliability.protocol.result import WorldResult
+from surecast.simulation.reliability.protocol.run import simulate_world
+
+__all__ = ["simulate_protocol"]
+
+Floats = NDArray[np.float64]
+
+
+def simulate_protocol(
+    system: System,
+    schemes: Sequence[str] | None = None,
+    *,
+    runs: int,
+    duration_s: float,
+    seed: int,
+    warm_up_s: float | None = None,
+    options: Options | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> QoSReport:
+    """Simulates each scheme in several runs and reports what each subscriber gets, with 95 % confidence intervals.
+
+    All schemes see the same failures and publications. `progress` is called with the number of runs done and in all.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... surecast: 1
+    ... name: pair
+    ... overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]}
+    ... availability: {links: {mtbf: 90s, mttr: 10s}}
+    ... workload:
+    ...   topics: [t]
+    ...   deadline: 5s
+    ...   publishers: [{name: p, home: a, topics: [t], rate: 1/s}]
+    ...   subscribers: [{name: s, home: b, topics: [t]}]
+    ... '''))
+    >>> report = simulate_protocol(system, ["buffering"], runs=3, duration_s=500, seed=1)
+    >>> reliability = report.figure("reliability", name="s")
+    >>> reliability.low < reliability.value < reliability.high
+    True
+    """
+    if runs < 1:
+        raise ConfigurationError(f"{runs} runs; at least 1 is needed")
+    refuse_saturated_events(system)
+    names = list(SCHEMES) if schemes is None else list(schemes)
+    warm_up = system.experiment.warm_up if warm_up_s is None else warm_up_s
+    chosen = options or Options()
+    parameters = {"method": "protocol", "runs": runs, "duration_s": duration_s, "warm_up_s": warm_up}
+    builder = ReportBuilder(system.name, "simulated", seed=seed, notes=system.notes, parameters=parameters)
+    _add_notes(builder, system, chosen)
+    for sentence in left_out(system, "the simulation of the protocol"):
+        builder.warn(sentence)
+    for i, scheme in enumerate(names):
+        results: list[WorldResult] = []
+        for run in range(runs):
+            results.append(
+                simulate_world(
+                    system, scheme, duration_s=duration_s, seed=seed, warm_up_s=warm_up, run=run, options=chosen
+                )
+            )
+            if progress is not None:
+                progress(i * runs + run + 1, len(names) * runs)
+        _add_scheme(builder, system, scheme, results)
+    return builder.build()
+
+
+def _add_notes(builder: ReportBuilder, system: System, options: Options) -> None:
+    if options.merges_subscribers:
+        builder.note("subscribers with the same home broker and topic refresh together and get the same")
+    builder.note("subscriptions are kept on disk by the buffering schemes, and do not time out there")
+
+
+def _add_scheme(builder: ReportBuilder, system: System, scheme: str, results: list[WorldResult]) -> None:
+    names = tuple(subscriber.name for subscriber in system.subscribers)
+    published = np.array([result.published for result in results], dtype=np.float64)
+    exists: NDArray[np.bool_] = np.all(published > 0, axis=0)
+    total = published.sum(axis=0)
+    columns = {
+        "on_time": np.array([result.on_time for result in results], dtype=np.float64),
+        "late": np.array([result.late for result in results], dtype=np.float64),
+        "queued": np.array([result.queued for result in results], dtype=np.float64),
+    }
+    lost = {
+        reason: np.array([result.lost[reason] for result in results], dtype=np.float64) for reason in results[0].lost
+    }
+
+    def add(metric: str, values: Floats, detail: str = "", where: NDArray[np.bool_] = exists) -> None:
+        builder.add_many(
+            "subscriber",
+            names,
+            metric,
+            np.where(where, values, 0.0),
+            how="simulated",
+            variant=scheme,
+            detail=detail,
+            where=where,
+        )
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value, low, high = _interval(columns["on_time"] / published)
+        builder.add_many(
+            "subscriber",
+            names,
+            "reliability",
+            np.where(exists, value, 0.0),
+            how="simulated",
+            variant=scheme,
+            low=np.maximum(low, 0.0),
+            high=np.minimum(high, 1.0),
+            samples=total.astype(np.int64),
+            where=exists,
+        )
+        add("count_published", total)
+        for name, counts in columns.items():
+            add(f"share_{name}", (counts / published).mean(axis=0))
+            add(f"count_{name}", counts.sum(axis=0))
+        for reason, counts in lost.items():
+            if counts.any():
+                add("share_dropped", (counts / published).mean(axis=0), reason)
+                add("count_dropped", counts.sum(axis=0), reason)
+        arrived = (columns["on_time"] + columns["late"]).sum(axis=0)
+        delay_s = np.array([result.delay_sum_s for result in results]).sum(axis=0) / arrived
+        add("delay_mean_s", delay_s, where=exists & (arrived > 0))
+    _add_system(builder, scheme, results, exists)
+
+
+def _add_system(builder: ReportBuilder, scheme: str, results: list[WorldResult], exists: NDArray[np.bool_]) -> None:
+    if exists.any():
+        means = np.array([[result.reliability[exists].mean()] for result in results])
+        value, low, high = (float(part[0]) for part in _interval(means))
+        ends = (None, None) if np.isnan(low) else (max(low, 0.0), min(high, 1.0))
+        builder.add(
+            "system",
+            "",
+            "reliability",
+            value,
+            how="simulated",
+            variant=scheme,
+            low=ends[0],
+            high=ends[1],
+        )
+    events = sum(result.events_published for result in results)
+    if not events:
+        return
+    for kind in results[0].messages:
+        sent = sum(result.messages[kind] for result in results)
+        if sent:
+            builder.add("system", "", "messages_per_event", sent / events, how="simulated", variant=scheme, detail=kind)
+    sent = sum(sum(result.messages.values()) for result in results)
+    builder.add("system", "", "messages_per_event", sent / events, how="simulated", variant=scheme)
+
+
+def _interval(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean over runs (rows) and its 95 % confidence interval by Student's t; NaN for its ends with a single run.
+
+    >>> [round(float(part[0]), 3) for part in _interval(np.array([[1.0], [2.0], [3.0]]))]
+    [2.0, -0.484, 4.484]
+    """
+    runs = len(values)
+    mean = values.mean(axis=0)
+    if runs < 2:
+        nothing = np.full_like(mean, np.nan)
+        return mean, nothing, nothing
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(runs - 1, 0.975)) * values.std(axis=0, ddof=1) / sqrt(runs)
+    return mean, mean - half, mean + half

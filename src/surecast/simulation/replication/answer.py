@@ -1,0 +1,190 @@
+"""The report of the groups of a system in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surecast.errors import ConfigurationError
+from surecast.report import QoSReport, ReportBuilder
+from surecast.scenario.coverage import left_out
+from surecast.scenario.group import Group, group_of
+from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
+from surecast.scenario.system import System
+from surecast.simulation.reliability.compiled.figures import ratio_estimate
+from surecast.simulation.replication.options import OpenLoad
+from surecast.simulation.replication.outages import simulate_outages
+from surecast.simulation.replication.run import GroupRun, measure_failovers, simulate_group
+
+__all__ = ["simulate_replication"]
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+PUBLICATIONS_MAX = 2_000
+"""Publications of one run on average, at most: a run of the real code takes its time."""
+FAILOVERS = 20
+"""Fail-overs measured at least, over all runs."""
+CYCLES = 2_000
+"""How many times a replica fails in one run of the outages."""
+
+
+class _Figures:
+    """Adds figures of one broker, each from one value a run, with its 95 % interval."""
+
+    def __init__(self, builder: ReportBuilder, name: str, variant: str):
+        self.builder, self.name, self.variant = builder, name, variant
+
+    def add(
+        self, metric: str, values: Sequence[float], weights: Sequence[float] | None = None, detail: str = ""
+    ) -> None:
+        """The mean over runs, or with weights the ratio of the sums."""
+        top = np.array(values, dtype=np.float64)[:, None]
+        below = np.ones_like(top) if weights is None else np.array(weights, dtype=np.float64)[:, None]
+        if not below.sum() > 0:
+            return
+        value, half = (float(part[0]) for part in ratio_estimate(top, below))
+        high = value + half
+        if metric == "availability":
+            high = min(high, 1.0)
+        ends = (None, None) if np.isnan(half) else (max(value - half, 0.0), high)
+        self.builder.add(
+            "broker",
+            self.name,
+            metric,
+            min(value, 1.0) if metric == "availability" else value,
+            how="simulated",
+            detail=detail,
+            variant=self.variant,
+            low=ends[0],
+            high=ends[1],
+            samples=len(values),
+        )
+
+
+def simulate_replication(
+    system: System,
+    *,
+    runs: int = 10,
+    duration_s: float = 60.0,
+    seed: int = 0,
+    quantiles: Sequence[float] = (0.5, 0.95),
+    progress: Progress | None = None,
+) -> QoSReport:
+    """Latency, throughput, processor time and availability of each broker of a system as a group of replicas.
+
+    The load runs through the real replica code for `duration_s`, or for as long as about `PUBLICATIONS_MAX`
+    publications take. Leaders are made to fail in worlds of their own. The outages of years come from the failures and
+    repairs of replicas alone, with elections as long as those measured.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: one, overlay: {brokers: [{name: b}]},
+    ...  workload: {topics: [t], publishers: [{name: p, home: b, topics: [t], rate: 10/s}]},
+    ...  delivery: {replication: {replicas: 3}}}
+    ... '''))
+    >>> report = simulate_replication(system, runs=2, duration_s=2.0, seed=1)
+    >>> 0.001 < report.value("acknowledgement_mean_s", name="b") < 0.002
+    True
+    """
+    if runs < 1:
+        raise ConfigurationError(f"runs: {runs} must be 1 or more")
+    if not 0 < duration_s < float("inf"):
+        raise ConfigurationError(f"duration_s: {duration_s} must be above 0 and finite")
+    refuse_saturated_events(system)
+    builder = ReportBuilder(
+        system.name,
+        "simulated",
+        seed=seed,
+        notes=system.notes,
+        parameters={"method": "replicas", "runs": runs, "duration_s": duration_s},
+    )
+    loads = broker_rates_per_s(system)
+    total, done = runs * len(loads), 0
+    for i, broker in enumerate(system.overlay.brokers):
+        group = group_of(system, i)
+        publishers = max(1, sum(publisher.home == i for publisher in system.publishers))
+        length_s = min(duration_s, PUBLICATIONS_MAX / loads[i]) if loads[i] > 0 else min(duration_s, 1.0)
+        if length_s < duration_s and loads[i] > 0:
+            builder.note(f"broker {broker.name}: its load is simulated for {length_s:.4g} s of each run")
+        results, gaps = [], []
+        count = -(-FAILOVERS // runs)
+        own = _own_seed(seed, i)
+        for run in range(runs):
+            load = OpenLoad(loads[i], publishers)
+            results.append(simulate_group(group, load, duration_s=length_s, seed=own, run=run))
+            gaps.append(measure_failovers(group, loads[i], count=count, seed=own, run=run))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        figures = _Figures(builder, broker.name, group.label)
+        _add_performance(figures, group, results, quantiles)
+        _add_availability(figures, group, gaps, own, quantiles)
+        if any(result.published > len(result.acknowledged_s) for result in results):
+            builder.warn(
+                f"broker {broker.name}: some publications were not acknowledged by the end of their run; their times "
+                "are not counted: it is overloaded, or was without a majority"
+            )
+    for sentence in left_out(system, "the simulation of groups"):
+        builder.warn(sentence)
+    builder.note("replication: publications at random; processors, disks and links are simulated, the code is real")
+    return builder.build()
+
+
+def _own_seed(seed: int, broker: int) -> int:
+    return int(np.random.SeedSequence([seed, broker]).generate_state(1)[0])
+
+
+def _add_performance(figures: _Figures, group: Group, results: Sequence[GroupRun], quantiles: Sequence[float]) -> None:
+    served = [result for result in results if len(result.acknowledged_s)]
+    figures.add("throughput_per_s", [result.throughput_per_s for result in results])
+    if not served:
+        return
+    counts = [float(len(result.acknowledged_s)) for result in served]
+    lengths = [result.duration_s for result in served]
+    figures.add("utilisation", [result.leader_cpu_s for result in served], lengths)
+    figures.add("batch_size_mean", counts, [float(result.instances) for result in served])
+    figures.add("acknowledgement_mean_s", [float(result.acknowledged_s.sum()) for result in served], counts)
+    for q in quantiles:
+        values = [float(np.quantile(result.acknowledged_s, q)) for result in served]
+        figures.add("acknowledgement_quantile_s", values, detail=f"p{100 * q:.10g}")
+    figures.add("cpu_per_event_s", [result.leader_cpu_s for result in served], counts, "leader")
+    others = group.replicas - 1
+    if others:
+        committed = [result for result in served if len(result.commit_s)]
+        figures.add(
+            "commit_delay_mean_s",
+            [float(result.commit_s.sum()) for result in committed],
+            [float(len(result.commit_s)) for result in committed],
+        )
+        figures.add("cpu_per_event_s", [result.follower_cpu_s for result in served], counts, "follower")
+    figures.add("cpu_per_event_s", [result.leader_cpu_s + others * result.follower_cpu_s for result in served], counts)
+
+
+def _add_availability(
+    figures: _Figures, group: Group, gaps: Sequence[Floats], seed: int, quantiles: Sequence[float]
+) -> None:
+    measured = [float(part.mean()) for part in gaps if len(part)]
+    if measured:
+        figures.add("failover_mean_s", measured)
+    if group.failures is None:
+        return
+    every = np.concatenate(list(gaps))
+    cycle_s = group.failures.mtbf_s + group.failures.mttr_s
+    horizon_s = CYCLES * cycle_s
+    up_s, count, outages = [], [], []
+    for run in range(len(gaps)):
+        starts, ends = simulate_outages(
+            group, every, horizon_s=horizon_s, seed=seed, name=f"run {run}", warm_up_s=20 * cycle_s
+        )
+        up_s.append(float((ends - starts).sum()))
+        outages.append(starts[1:] - ends[:-1])
+        count.append(float(len(outages[-1])))
+    figures.add("availability", up_s, [horizon_s] * len(up_s))
+    figures.add("mtbf_s", up_s, count)
+    figures.add("mttr_s", [horizon_s - up for up in up_s], count)
+    for q in quantiles:
+        values = [float(np.quantile(lengths, q)) for lengths in outages if len(lengths)]
+        figures.add("outage_quantile_s", values, [1.0] * len(values), f"p{100 * q:.10g}")

@@ -1,0 +1,21 @@
+"""The replicated state machine in a world where everything goes wrong."""
+
+from surecast.simulation.replication.faults.checks import Violation
+from surecast.simulation.replication.faults.options import GroupOptions, divided, expand, harsher, overtaking, stalled
+from surecast.simulation.replication.faults.run import MODES, Mode, Outcome, run_seed
+from surecast.simulation.replication.faults.world import World
+
+__all__ = [
+    "MODES",
+    "GroupOptions",
+    "Mode",
+    "Outcome",
+    "Violation",
+    "World",
+    "divided",
+    "expand",
+    "harsher",
+    "overtaking",
+    "run_seed",
+    "stalled",
+]

@@ -1,0 +1,328 @@
+"""A simulated world: replicas, disks, clocks, a network and clients, driven by one random generator.
+
+It runs in two phases: first everything that the options allow goes wrong and only safety is asked for; then all is
+healed, and everything asked must be answered and all replicas be equal within a bounded time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+
+from surecast.errors import ConfigurationError, OverloadError
+from surecast.protocol.paxos import Message, Turn, decode, encode
+from surecast.protocol.paxos.batches import stamp_of
+from surecast.protocol.paxos.lives import HistoryError
+from surecast.simulation.replication.faults.checks import Ledger, Violation, check_histories, check_time
+from surecast.simulation.replication.faults.clients import Clients
+from surecast.simulation.replication.faults.host import Host
+from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
+from surecast.simulation.replication.faults.options import GroupOptions
+
+__all__ = ["World"]
+
+_TICK_S = 0.05
+_TIME_S = 2.0
+"""The distance by which the group's time may be behind the right clocks when all is well: heartbeats are under way."""
+_TIMER_S = 0.001
+"""By how much timers are late."""
+
+
+class World:
+    """One run of a group."""
+
+    def __init__(self, options: GroupOptions):
+        self.options = options
+        self.rng = random.Random(f"world {options.seed} {options.replicas} {options.variant}")
+        self.stall_rng = random.Random(f"stalls {options.seed} {options.replicas} {options.variant}")
+        self.clock_rng = random.Random(f"clocks {options.seed} {options.replicas} {options.variant}")
+        self.now = 0.0
+        self.is_healed = False
+        self.ledger = Ledger()
+        self.hosts: dict[int, Host] = {}
+        self.blocked: set[tuple[int, int, type]] = set()  # from whom, to whom, what kind of message
+        self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
+        self.counts |= {"disks set back": 0, "disks wiped": 0, "refused": 0, "stalls": 0}
+        self.led: set[int] = set()  # ballots of leaders once the group has one
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        members = tuple(range(1, options.replicas + 1))
+        for replica in members:
+            self.add_host(replica, members, 0)
+        self.clients = Clients(self)
+        self.nemesis = Nemesis(self)
+
+    def at(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Does something later."""
+        self._count += 1
+        heappush(self._events, (self.now + delay_s, self._count, action))
+
+    def add_host(self, replica: int, members: tuple[int, ...], token: int) -> Host:
+        """A new machine with an empty disk."""
+        options, rng = self.options, self.rng
+        host = Host(replica, members, token, options.settings, options.seed, self._applied)
+        host.rate = 1.0 + rng.uniform(-options.drift, options.drift)
+        host.offset_s = rng.uniform(0, 100 * options.drift)
+        host.is_wrong = bool(options.wrong_clocks_s) and replica <= (options.replicas - 1) // 2
+        self.set_clock(host)
+        host.disk_s = options.disk_s * (5 if rng.random() < options.slow_disk else 1)
+        self.hosts[replica] = host
+        self.start(host)
+        return host
+
+    def set_clock(self, host: Host) -> None:
+        """Sets a wall clock: to the right time, or to a wrong one."""
+        wrong_s = self.options.wrong_clocks_s if host.is_wrong else 0.0
+        host.set_clock(self.clock_rng.uniform(-wrong_s, wrong_s))
+
+    def _applied(self, replica: int, slot: int, value: bytes, running: bytes) -> None:
+        if slot not in self.ledger.values and (stamp_us := stamp_of(value)):
+            check_time(f"the stamp of {slot}", stamp_us / 1e6, -inf, *self._right_clocks())
+        self.ledger.applied(replica, slot, value, running)
+
+    def _right_clocks(self) -> tuple[float, float]:
+        """The latest that a right clock shows, and by how much others may be wrong about it."""
+        options = self.options
+        latest_s = max(host.wall_s(self.now) for host in self.hosts.values() if not host.is_wrong)
+        return latest_s, 0.001 + 2 * options.drift * (options.faults_s + options.heal_s)
+
+    def start(self, host: Host) -> None:
+        """Starts a machine."""
+        try:
+            host.start(self.now, self.rng.getrandbits(64) | 1 if self.options.checked else 0)
+        except ConfigurationError:
+            self._refused(host)
+            return
+        life = host.life
+        self.at(0.0, lambda: self.turn(host, life))
+        self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, life))
+
+    def _tick(self, host: Host, life: int) -> None:
+        if host.life != life or host.replica is None or self._stalls(host, lambda: self._tick(host, life)):
+            return
+        host.replica.tick(host.clock(self.now))
+        if host.replica.leads and self.now > STEADY_S:
+            self.led.add(host.replica.leader.ballot)
+        self.turn(host, life)
+        self.at(_TICK_S / host.rate, lambda: self._tick(host, life))
+
+    def _stalls(self, host: Host, action: Callable[[], None]) -> bool:
+        """Returns whether a machine does not run; then it does this when it runs again."""
+        if host.stalled_until_s <= self.now:
+            return False
+        self.at(host.stalled_until_s - self.now, action)
+        return True
+
+    def crash(self, host: Host) -> None:
+        """A machine stops at once; it comes back later unless it is gone for good."""
+        if host.replica is None:
+            return
+        self.counts["crashes"] += 1
+        kept = self.rng.randint(0, len(host.unsynced)) if self.rng.random() < self.options.torn else 0
+        host.crash(kept)
+        if not host.is_gone:
+            self.at(self.rng.expovariate(1 / self.options.down_s), lambda: self.restart(host))
+
+    def restart(self, host: Host) -> None:
+        """Brings a machine up where it is down."""
+        if host.replica is None and not host.is_gone:
+            self.start(host)
+
+    def _refused(self, host: Host) -> None:
+        """A machine stops for good: its disk is not the one that the others know."""
+        self.counts["refused"] += 1
+        host.is_gone = True
+        host.crash(0)
+
+    def _crashes_here(self, host: Host) -> bool:
+        """Every durability point is a chance to crash."""
+        if self.is_healed or self.rng.random() >= self.options.crash:
+            return False
+        self.crash(host)
+        return True
+
+    def turn(self, host: Host, life: int) -> None:
+        """Takes what a replica has to say and to store."""
+        if host.life != life or host.replica is None:
+            return
+        turn = host.replica.take()
+        if self._crashes_here(host):
+            return  # nothing said, nothing stored
+        self.clients.answered(turn.replies)
+        for to, message in turn.messages:
+            self.send(host.id, to, message)
+        host.unsynced.append(turn)
+        if self._crashes_here(host):
+            return  # said, but not stored
+        if self.rng.random() < self.options.carry_out:
+            self.clients.answered(host.replica.carry_out())
+            if self._crashes_here(host):
+                return  # carried out and answered, but not stored
+        if not host.is_writing:
+            self._write(host, life)
+        self._set_timer(host, life)
+
+    def _set_timer(self, host: Host, life: int) -> None:
+        """Gives a replica a turn at the time that it asks for."""
+        if host.life != life or host.replica is None or (clock_s := host.replica.wake_s) is None:
+            return
+        wakes_s = max(self.now, host.time_s(clock_s)) + _TIMER_S
+        if host.wakes_s is None or wakes_s < host.wakes_s:
+            host.wakes_s = wakes_s
+            self.at(wakes_s - self.now, lambda: self._wake(host, life, wakes_s))
+
+    def _wake(self, host: Host, life: int, wakes_s: float) -> None:
+        if host.life != life or host.replica is None or host.wakes_s != wakes_s:
+            return  # an earlier timer took the place of this one
+        if self._stalls(host, lambda: self._wake(host, life, wakes_s)):
+            return
+        host.wakes_s = None
+        host.replica.node.now = host.clock(self.now)
+        self.turn(host, life)
+
+    def _write(self, host: Host, life: int) -> None:
+        """Writes all turns that wait, in one go: group commit."""
+        turns = list(host.unsynced)
+        host.is_writing = True
+        if not host.disk_s or not any(turn.records for turn in turns):
+            self._written(host, life, turns)
+            return
+        self.at(self.rng.expovariate(1 / host.disk_s), lambda: self._written(host, life, turns))
+
+    def _written(self, host: Host, life: int, turns: list[Turn]) -> None:
+        if host.life != life or self._stalls(host, lambda: self._written(host, life, turns)):
+            return
+        self.counts["commits"] += 1
+        for turn in turns:
+            host.store(turn)
+            host.unsynced.popleft()
+        for turn in turns:
+            self._stored(host, life, turn)
+        if host.life == life:
+            host.is_writing = False
+            if host.unsynced:
+                self._write(host, life)
+
+    def _stored(self, host: Host, life: int, turn: Turn) -> None:
+        if host.life != life or host.replica is None:
+            return
+        if self._crashes_here(host):
+            return  # stored, but the votes not told
+        for to, message in turn.after:
+            self.send(host.id, to, message)
+        if self._crashes_here(host):
+            return  # told, but not known here
+        before = host.replica.applied
+        host.replica.synced(turn.number, host.clock(self.now))
+        if host.replica.applied != before or not turn.is_empty:
+            self.turn(host, life)
+
+    def send(self, source: int, to: int, message: Message) -> None:
+        """Puts a message on the network, which may lose, double, delay and reorder it."""
+        options, rng = self.options, self.rng
+        self.counts["messages"] += 1
+        if (source, to, type(message)) in self.blocked or to not in self.hosts:
+            return
+        if not self.is_healed and rng.random() < options.loss:
+            return
+        copies = 2 if not self.is_healed and rng.random() < options.duplication else 1
+        content = encode(message) if options.wire else None
+        start = self.hosts[source].number
+        for _ in range(copies):
+            delay_s = rng.expovariate(1 / options.delay_s)
+            if rng.random() < options.straggling and not self.is_healed:
+                delay_s *= 10
+            self.at(
+                delay_s, lambda: self._deliver(source, start, to, decode(content) if content is not None else message)
+            )
+
+    def _deliver(self, source: int, start: int, to: int, message: Message) -> None:
+        host = self.hosts[to]
+        if self._stalls(host, lambda: self._deliver(source, start, to, message)):
+            return
+        if host.replica is not None and (source, to, type(message)) not in self.blocked:
+            try:
+                host.replica.receive(source, message, host.clock(self.now), start)
+            except HistoryError:
+                self._refused(host)
+                return
+            self.turn(host, host.life)
+
+    def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
+        """A client's requests reach a machine."""
+        if self._stalls(host, lambda: self.submit(host, requests)):
+            return
+        if host.replica is not None:
+            try:
+                host.replica.submit(requests, host.clock(self.now))
+            except OverloadError:
+                return
+            self.turn(host, host.life)
+
+    def _run(self, until_s: float, done: Callable[[], bool]) -> bool:
+        events = self._events
+        checked = 0
+        while events and events[0][0] <= until_s:
+            self.now, _, action = heappop(events)
+            action()
+            checked += 1
+            if checked % 50 == 0 and done():
+                return True
+        self.now = until_s
+        return done()
+
+    def run(self) -> None:
+        """Both phases; raises Violation where a property does not hold."""
+        options = self.options
+        self._run(options.faults_s, lambda: False)
+        self.is_healed = True
+        self.nemesis.heal()
+        if not self._run(options.faults_s + options.heal_s, self._is_well):
+            raise Violation(f"liveness: {self._what_is_wrong()} {options.heal_s:g} s after the last fault")
+        if options.steady and len(self.led) > 1:
+            raise Violation(f"steadiness: {len(self.led)} replicas led in turn, though none failed")
+        self._check_clocks()
+        replay = self.ledger.replay()
+        check_histories(replay, self.clients.operations)
+        for host in self.members():
+            if host.handler.pairs != replay.pairs:
+                raise Violation(f"exactly once: the state of replica {host.id} is not that of the log")
+
+    def _check_clocks(self) -> None:
+        """All members agree on the time with the right clocks, whatever the others show."""
+        latest_s, slack_s = self._right_clocks()
+        earliest_s = min(host.wall_s(self.now) for host in self.hosts.values() if not host.is_wrong)
+        for host in self.members():
+            if host.replica is not None and (time_us := host.replica.time_us()) is not None:
+                check_time(f"replica {host.id}", time_us / 1e6, earliest_s - _TIME_S, latest_s, slack_s)
+
+    def members(self) -> list[Host]:
+        """The machines that vote, by the replica that has applied most."""
+        up = [host for host in self.hosts.values() if host.replica is not None]
+        latest = max(up, key=lambda host: host.replica.applied if host.replica else 0)
+        assert latest.replica is not None
+        return [self.hosts[one] for one in latest.replica.node.machine.membership.ids()]
+
+    def _is_well(self) -> bool:
+        if not self.clients.all_answered or not self.nemesis.is_done:
+            return False
+        replicas = [host.replica for host in self.members()]
+        first = replicas[0]
+        if first is None or first.applied < max(self.ledger.values, default=0):
+            return False
+        if any(one is None or one.node.machine.membership.changes for one in replicas):
+            return False
+        voters = all(one is not None and one.node.voting for one in replicas)
+        return voters and all(one is not None and one.hash == first.hash for one in replicas)
+
+    def _what_is_wrong(self) -> str:
+        waiting = sum(not operation.is_answered for operation in self.clients.operations)
+        states = [
+            f"{host.id}:{host.replica.applied}{'L' if host.replica.leads else ''}"
+            for host in self.hosts.values()
+            if host.replica is not None
+        ]
+        replacing = "" if self.nemesis.is_done else ", a replacement is not done"
+        return f"{waiting} requests wait{replacing}, replicas are at {' '.join(states)}"
