@@ -1,4 +1,4 @@
-"""The one exception tree of Surecast.
+"""The one exception tree: the user's mistakes, the peer's mistakes, and limits that are reached.
 
 Three branches say whose fault it was: the user's (a scenario, a configuration, a command line, a model used
 outside its assumptions), the peer's (bytes that break a protocol), or nobody's (a limit was reached).

@@ -1,4 +1,4 @@
-"""`surecast ...`: thin. It parses, calls and prints; a command imports what is slow to import only when it runs."""
+"""The commands of `surecast`: they parse, call and print; what is slow to import is imported when a command runs."""
 
 from __future__ import annotations
 

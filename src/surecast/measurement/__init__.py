@@ -1,4 +1,4 @@
-"""Answer by running: real broker processes, real MQTT clients, and a measured QoS report.
+"""Answers by running: real broker processes, real MQTT clients, and a measured QoS report.
 
 >>> from surecast.measurement import run_system
 >>> callable(run_system)

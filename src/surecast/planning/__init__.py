@@ -1,4 +1,4 @@
-"""Search for the best system: admission, home brokers, deployment, improvement and choice of scheme by reliability."""
+"""Searches for the best system: admission, home brokers, deployment, improvement, choice of scheme by reliability."""
 
 from surecast.planning.admission import Promise, admit
 from surecast.planning.deploy import Addition, Deployment, plan_deployment

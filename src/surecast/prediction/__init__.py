@@ -1,4 +1,4 @@
-"""Answer by formula."""
+"""Answers by formula: reliability, capacity, dropping, replication, coding, and all of them composed."""
 
 from surecast.prediction.capacity import ALGORITHMS, predict_capacity, predict_periods
 from surecast.prediction.coding import CODING_SCHEMES, choose_coding, predict_coding

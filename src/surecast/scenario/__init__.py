@@ -1,4 +1,4 @@
-"""Describe a publish/subscribe system: typed models, YAML, topology generators and readers.
+"""Describes a publish/subscribe system: typed models, YAML, topology generators and readers.
 
 >>> scenario = parse_text('''
 ... surecast: 1

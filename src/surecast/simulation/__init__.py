@@ -1,4 +1,4 @@
-"""Answer in virtual time."""
+"""Answers in virtual time, by running the protocol code itself or a compiled model of it."""
 
 from surecast.simulation.capacity import simulate_routing, simulate_routing_until
 from surecast.simulation.dropping import best_hybrid, simulate_dropping, simulate_dropping_until, simulate_queue

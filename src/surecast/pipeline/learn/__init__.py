@@ -1,4 +1,4 @@
-"""Learn a scenario from the tables of the pipeline: estimates with intervals, verdicts, and what the logs do not tell.
+"""Learns a scenario from the tables of the pipeline: estimates with intervals, verdicts, and what the logs do not tell.
 
 >>> fit = choose_lifetime(Times.of([30.0, 50.0], cut_off_s=[40.0]))
 >>> fit.mean_s, fit.verdict

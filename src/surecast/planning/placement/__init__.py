@@ -1,4 +1,4 @@
-"""Search for the best placement of brokers for content-based routing."""
+"""Searches for the best placement of brokers for content-based routing."""
 
 from surecast.planning.placement.evaluate import Evaluation, evaluate
 from surecast.planning.placement.exhaustive import CASES_MAX, count_placements, plan_placement

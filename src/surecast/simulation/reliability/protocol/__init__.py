@@ -1,4 +1,4 @@
-"""The simulated world: the overlay protocol itself, run in virtual time over failing brokers and links.
+"""The overlay protocol itself, run in virtual time over failing brokers and links.
 
 One seed decides everything, and the same seed gives the same run, bit for bit. While it runs, the promises of the
 protocol are checked: no subscriber gets an event twice, and the books balance.

@@ -1,4 +1,4 @@
-"""The replicated state machine in a world where everything goes wrong."""
+"""The replicated state machine under faults of processes, disks, clocks and the network."""
 
 from surecast.simulation.replication.faults.checks import Violation
 from surecast.simulation.replication.faults.options import GroupOptions, divided, expand, harsher, overtaking, stalled
