@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from surecast.documents.source import parse_source
 from surecast.scenario import Scenario, System
 from surecast.scenario.load import parse_scenario
-from surecast.scenario.source import parse_source
 
 TEMPLATE = """
 surecast: 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import ipaddress
 import json
@@ -20,9 +19,9 @@ from pydantic_core import ErrorDetails
 from surecast.broker.config_models import BrokerConfig, ClientSpec, ListenerSpec, OverridesSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import Rule, parse_rule, read_rules
+from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field, read_source
+from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import ConfigurationError, FileError, Problem, ScenarioError
-from surecast.scenario.load import WORDS
-from surecast.scenario.source import FieldPath, Source, field_name, has_part, parse_field, read_source
 
 __all__ = [
     "BrokerConfigError",
@@ -203,16 +202,14 @@ def _located(source: Source, given: set[FieldPath], path: FieldPath, message: st
 def _problem(source: Source, given: set[FieldPath], detail: ErrorDetails) -> Problem:
     """One validation error in words: what is wrong and what would be right."""
     kind, context = detail["type"], detail.get("ctx") or {}
-    path = _data_path(source.data, detail["loc"], kind)
+    path = path_in_data(source.data, detail["loc"])
     text = json.dumps(detail["input"], default=str)[:60]
     message, hint = "", ""
     if kind == "missing":
+        path = (*path, detail["loc"][-1])
         message, hint = "is missing", "add it"
     elif kind == "extra_forbidden":
-        allowed = sorted(_fields_at(path[:-1]))
-        near = difflib.get_close_matches(str(path[-1]), allowed, n=1)
-        message = "is not a field of a configuration at this place"
-        hint = f"did you mean {near[0]}?" if near else f"allowed here: {', '.join(allowed)}"
+        message, hint = "is not a field of a configuration at this place", field_hint(path[-1], _fields_at(path[:-1]))
     elif kind == "literal_error":
         message, hint = f"{text} is not known here", f"write {context['expected']}"
     elif kind == "string_pattern_mismatch" and path[-1:] == ("path",):
@@ -222,17 +219,6 @@ def _problem(source: Source, given: set[FieldPath], detail: ErrorDetails) -> Pro
     else:
         message, _, hint = str(detail["msg"]).partition("; ")
     return _located(source, given, path, message, hint)
-
-
-def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
-    path: list[str | int] = []
-    for step in loc:
-        if has_part(data, step):
-            data = data[step]
-            path.append(step)
-    if kind == "missing":
-        path.append(loc[-1])
-    return tuple(path)
 
 
 def _fields_at(path: FieldPath) -> set[str]:

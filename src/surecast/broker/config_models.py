@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, Wi
 
 from surecast.broker.security_acl import Wildcards
 from surecast.broker.store_base import Durability
+from surecast.documents.models import Name, Spec
+from surecast.documents.units import Duration, PositiveDuration, Rate, Size
 from surecast.protocol.broker import BrokerSettings, ClientRule, Limits, LimitTable, Overflow, Overrides
-from surecast.scenario.spec.base import Name, Spec
-from surecast.scenario.units import Duration, PositiveDuration, Rate, Size
 
 __all__ = [
     "BrokerConfig",

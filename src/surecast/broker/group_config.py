@@ -21,10 +21,10 @@ from surecast.broker.config_models import (
 )
 from surecast.broker.replica import GroupSpec, ReplicaSpec, load_group
 from surecast.broker.replica.group_file import AddressText
+from surecast.documents.models import Name, Spec
+from surecast.documents.units import Duration, PositiveDuration
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker import BrokerSettings, LimitTable
-from surecast.scenario.spec.base import Name, Spec
-from surecast.scenario.units import Duration, PositiveDuration
 
 __all__ = ["BrokerGroupSpec", "OrderSpec", "ZapSpec", "config_of", "limits_of", "load_broker_group", "pack_limits"]
 

@@ -11,9 +11,9 @@ from surecast.broker.config import BrokerConfigError, access_rules, certificate_
 from surecast.broker.config_models import BrokerConfig, HttpSpec, ListenerSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import AccessRules
+from surecast.documents.models import Spec
+from surecast.documents.source import field_name
 from surecast.errors import Problem
-from surecast.scenario.source import field_name
-from surecast.scenario.spec.base import Spec
 
 __all__ = ["Prepared", "merge", "prepare"]
 

@@ -9,7 +9,7 @@ from surecast import __version__
 from surecast.broker.config import is_loopback
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.listeners import Listener
-from surecast.scenario.units import format_duration
+from surecast.documents.units import format_duration
 
 __all__ = ["banner", "started_fields"]
 

@@ -74,7 +74,7 @@ class SimulationPlan:
     """
 
     def __init__(self, system: System, runs: int | None, duration: str | None, seed: int | None):
-        from surecast.scenario.units import parse_duration
+        from surecast.documents.units import parse_duration
 
         experiment = system.experiment
         brief = not system.subscribers and "duration" not in experiment.model_fields_set

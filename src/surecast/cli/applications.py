@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from surecast.broker.group_config import BrokerGroupSpec
-from surecast.protocol.group import Application
-from surecast.zap.application import ZapViewers
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from surecast.broker.group_config import BrokerGroupSpec
+    from surecast.protocol.group import Application
 
 __all__ = ["applications_of"]
 
 
 def applications_of(group: BrokerGroupSpec) -> list[Application]:
-    """The applications of a group."""
-    return [] if group.zap is None else [ZapViewers((group.zap.top,), group.zap.every)]
+    """Returns the applications of a group, and imports only those."""
+    if group.zap is None:
+        return []
+    from surecast.zap.application import ZapViewers
+
+    return [ZapViewers((group.zap.top,), group.zap.every)]

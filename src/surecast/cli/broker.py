@@ -121,7 +121,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def settings_of(texts: list[str] | None) -> dict[str, Any]:
-    from surecast.scenario.source import parse_source
+    from surecast.documents.source import parse_source
 
     given = parse_overrides(texts)
     return {name: parse_source(value, f"--set {name}", Path()).data for name, value in given.items()}

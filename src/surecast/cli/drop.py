@@ -144,13 +144,13 @@ def _check_files(page: Path | None, picture: Path | None) -> None:
 
 
 def _rate(option: str, text: str | None) -> float | None:
-    from surecast.scenario.units import parse_rate
+    from surecast.documents.units import parse_rate
 
     return _positive(option, text, parse_rate, "a rate such as 2/s")
 
 
 def _time(option: str, text: str | None) -> float | None:
-    from surecast.scenario.units import parse_duration
+    from surecast.documents.units import parse_duration
 
     return _positive(option, text, parse_duration, "a time such as 20s")
 

@@ -47,7 +47,7 @@ def seconds_of(option: str, text: str | None, is_positive: bool = False) -> floa
 
 def seconds_of(option: str, text: str | None, is_positive: bool = False) -> float | None:
     """The seconds of a duration that was given as an option; None where it was not."""
-    from surecast.scenario.units import parse_duration
+    from surecast.documents.units import parse_duration
 
     if text is None:
         return None

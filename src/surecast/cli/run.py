@@ -69,10 +69,10 @@ def run(
     connectivity. Ctrl-C ends the run early, with a report of what was measured until then.
     """
     from surecast.cli.output import console, errors, print_json
+    from surecast.documents.units import format_duration
     from surecast.measurement import RunInterrupted
     from surecast.report import as_dict, render
     from surecast.scenario import load_system
-    from surecast.scenario.units import format_duration
 
     check_out(out)
     _, system = load_system(file, parse_overrides(overrides))
@@ -109,8 +109,8 @@ def plan_of(
     kill_leader: list[str] | None = None,
 ) -> RunPlan:
     """The run that the options ask for; a long one that nobody asked for is refused."""
+    from surecast.documents.units import format_duration
     from surecast.measurement import make_plan
-    from surecast.scenario.units import format_duration
 
     plan = make_plan(
         system,

@@ -63,9 +63,9 @@ def simulate(
 ) -> None:
     """Simulate the system and measure what each subscriber gets, with confidence intervals."""
     from surecast.cli.output import console, print_json
+    from surecast.documents.units import format_duration
     from surecast.report import as_dict, render
     from surecast.scenario import load_system
-    from surecast.scenario.units import format_duration
 
     check_out(out)
     _, system = load_system(file, parse_overrides(overrides))

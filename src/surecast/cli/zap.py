@@ -336,7 +336,7 @@ def _stamp(time_s: int) -> str:
 
 
 def _duration(option: str, text: str, least_s: float = 1e-3) -> float:
-    from surecast.scenario.units import parse_duration
+    from surecast.documents.units import parse_duration
 
     try:
         value = parse_duration(text)

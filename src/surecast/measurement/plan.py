@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import find_mechanisms
 from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Publisher, Subscriber, System
-from surecast.scenario.units import format_duration
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches
 from surecast.simulation.reliability.compiled.traces import draw_trace
 

@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from surecast.scenario.units import AlsoAs, Duration, parse_duration, parse_rate
+from surecast.documents.units import AlsoAs, Duration, parse_duration, parse_rate
 
 __all__ = [
     "Deterministic",

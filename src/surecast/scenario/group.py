@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from surecast.errors import ConfigurationError
+from surecast.group_times import BATCHING_S, LINGER_S
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import Failures, System
 
@@ -57,8 +58,8 @@ class Group:
     sync_s: float = 1e-3
     suspect_s: float = 0.25
     repair: str = "independent"
-    moment_s: float = 1e-3
-    linger_s: float = 5e-3
+    moment_s: float = BATCHING_S
+    linger_s: float = LINGER_S
     timer_s: float = 0.6e-3
     costs: GroupCosts = GroupCosts()
     service: Distribution | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,40 +12,16 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from surecast.documents.source import FieldPath, Source, has_part, parse_source, read_source
+from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import Problem, ScenarioError
 from surecast.scenario.build import build, find_problems
-from surecast.scenario.source import FieldPath, Source, has_part, parse_source, read_source
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.system import System
 
 __all__ = ["load_scenario", "load_system", "parse_scenario", "parse_text", "scenario_schema"]
 
 MAX_ROUNDS = 50
-WORDS = {
-    "bool_parsing": "should be true or false",
-    "bool_type": "should be true or false",
-    "dict_type": "should be a mapping of fields",
-    "finite_number": "should be a finite number",
-    "float_parsing": "should be a number",
-    "float_type": "should be a number",
-    "greater_than": "should be above {gt}",
-    "greater_than_equal": "should be at least {ge}",
-    "int_from_float": "should be a whole number",
-    "int_parsing": "should be a whole number",
-    "int_type": "should be a whole number",
-    "less_than": "should be below {lt}",
-    "less_than_equal": "should be at most {le}",
-    "list_type": "should be a list",
-    "model_attributes_type": "should be a mapping of fields",
-    "model_type": "should be a mapping of fields",
-    "string_pattern_mismatch": "should have no control characters",
-    "string_too_long": "should have at most {max_length} characters",
-    "string_too_short": "should not be empty",
-    "string_type": "should be text",
-    "too_long": "should have {max_length} entries",
-    "too_short": "should have at least {min_length} entry",
-    "tuple_type": "should be a list",
-}
 
 
 def load_scenario(path: str | Path, overrides: Mapping[str, str] | None = None) -> Scenario:
@@ -170,16 +145,11 @@ def _at(data: Any, path: FieldPath) -> Any:
 
 
 def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
-    """The part of an error's location that exists in the data: union tags and normalised forms drop out."""
-    path: list[str | int] = []
-    place = data
-    for step in loc:
-        if has_part(place, step):
-            place = place[step]
-            path.append(step)
-    if kind == "missing" and (isinstance(place, dict) or isinstance(loc[-1], int)):
-        path.append(loc[-1])
-    return tuple(path)
+    """Returns the place of an error in the data; a missing field has the place where it belongs."""
+    path = path_in_data(data, loc)
+    if kind == "missing" and (isinstance(_at(data, path), dict) or isinstance(loc[-1], int)):
+        return (*path, loc[-1])
+    return path
 
 
 def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
@@ -190,9 +160,7 @@ def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
     if kind == "missing":
         return source.problem(path, "is missing", "add it")
     if kind == "extra_forbidden":
-        allowed = sorted(_allowed_fields(path[:-1], source.data))
-        near = difflib.get_close_matches(str(path[-1]), allowed, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"allowed here: {', '.join(allowed)}"
+        hint = field_hint(path[-1], _allowed_fields(path[:-1], source.data))
         return source.problem(path, "is not a field of a scenario at this place", hint)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _tag_problem(source, detail, path)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from surecast.documents.units import format_size
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.system import Failures, Overlay, System
-from surecast.scenario.units import format_size
 
 __all__ = ["summarise", "system_data"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from surecast.broker.replica import Address, GroupFileError, GroupSpec, load_group
+from surecast.documents.models import Name
 from surecast.errors import ConfigurationError
-from surecast.scenario.spec.base import Name
 
 GOOD = """name: plant
 secret_file: group.secret

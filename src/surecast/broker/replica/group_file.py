@@ -6,7 +6,6 @@ from `GroupSpec` and `ReplicaSpec`, and reads with `load_group(path, ItsSpec)`.
 
 from __future__ import annotations
 
-import difflib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, overload
@@ -16,18 +15,17 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from surecast.broker.config_models import Count, FilePath, ListenerSpec
 from surecast.broker.replica.addresses import Address, Place, parse_address
+from surecast.documents.models import Name, Spec
+from surecast.documents.source import FieldPath, Source, read_source
+from surecast.documents.units import Duration, PositiveDuration, Size
+from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import ConfigurationError, Problem, ScenarioError
+from surecast.group_times import BATCHING_S, LINGER_S
 from surecast.protocol.paxos import PaxosSettings, Variant
-from surecast.scenario.group import Group
-from surecast.scenario.load import WORDS
-from surecast.scenario.source import FieldPath, Source, has_part, read_source
-from surecast.scenario.spec.base import Name, Spec
-from surecast.scenario.units import Duration, PositiveDuration, Size
 
 __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
 
 _DEFAULTS = PaxosSettings()
-_GROUP = Group()  # predictions and simulations take the times of a real group, so both have them from there
 _SECRET_BYTES_MIN = 16
 
 
@@ -110,9 +108,9 @@ class PaxosSpec(Spec):
             retry_s=self.retry,
             value_bytes_max=int(self.value_size),
             queue_bytes_max=int(self.queue_size),
-            space_s=_GROUP.moment_s,
-            tell_s=_GROUP.moment_s,
-            linger_s=_GROUP.linger_s,
+            space_s=BATCHING_S,
+            tell_s=BATCHING_S,
+            linger_s=LINGER_S,
             vote_window=max(_DEFAULTS.vote_window, 2 * self.alpha),
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,
@@ -303,18 +301,11 @@ def _findings(group: GroupSpec) -> list[tuple[FieldPath, str, str]]:
 def _problem(source: Source, spec: type[GroupSpec], detail: ErrorDetails) -> Problem:
     """One validation error in words."""
     kind, context = detail["type"], detail.get("ctx") or {}
-    path: FieldPath = ()
-    data: Any = source.data
-    for step in detail["loc"]:
-        if has_part(data, step):
-            data = data[step]
-            path = (*path, step)
+    path = path_in_data(source.data, detail["loc"])
     if kind == "missing":
         return source.problem((*path, detail["loc"][-1]), "is missing", "add it")
     if kind == "extra_forbidden":
-        allowed = sorted(_fields_at(spec, path[:-1]))
-        near = difflib.get_close_matches(str(path[-1]), allowed, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"allowed here: {', '.join(allowed)}"
+        hint = field_hint(path[-1], _fields_at(spec, path[:-1]))
         return source.problem(path, "is not a field of a group file at this place", hint)
     text = json.dumps(detail["input"], default=str)[:60]
     if kind == "literal_error":

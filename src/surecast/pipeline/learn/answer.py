@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from surecast.scenario.source import FieldPath, field_name
+from surecast.documents.source import FieldPath, field_name
 
 __all__ = ["Estimate", "Learned", "Missing", "yaml_text"]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from surecast.documents.source import FieldPath
+from surecast.documents.units import format_duration
 from surecast.pipeline.learn.answer import Estimate, estimate_at
 from surecast.pipeline.learn.goodness import LifetimeFit, choose_lifetime
 from surecast.pipeline.learn.lifetimes import exponential_interval
 from surecast.pipeline.learn.samples import Period, Times, periods_of
 from surecast.pipeline.learn.statistics import Interval, Life, Statistics
-from surecast.scenario.source import FieldPath
-from surecast.scenario.units import format_duration
 
 __all__ = [
     "Component",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.documents.source import FieldPath
 from surecast.scenario.build.clients import Surroundings, locate, popularity
 from surecast.scenario.build.collect import expand, unique_names
 from surecast.scenario.build.periods import build_periods
-from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.workload import AttributeSpec, ClassSpec, HistogramSpec, WorkloadSpec
 from surecast.scenario.system import AttributeStatistics, ClassWorkload, FilterClass, Histogram
 

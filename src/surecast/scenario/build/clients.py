@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.documents.source import FieldPath
 from surecast.scenario.build.collect import Collector, expand, unique_names
 from surecast.scenario.distributions import Distribution, Exponential
 from surecast.scenario.network import Network
-from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.scenario import Targets
 from surecast.scenario.spec.workload import (
     ClassSpec,

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
+from surecast.documents.source import FieldPath, Source
 from surecast.errors import Problem
-from surecast.scenario.source import FieldPath, Source
 
 __all__ = ["Collector", "expand", "unique_names"]
 

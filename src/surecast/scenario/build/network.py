@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from surecast.documents.source import FieldPath
 from surecast.errors import TopologyError
 from surecast.scenario.build.collect import Collector, unique_names
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
-from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.network import (
     FileNetwork,
     GivenNetwork,

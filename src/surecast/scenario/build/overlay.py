@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from surecast.documents.source import FieldPath
 from surecast.scenario.build.collect import Collector, expand, unique_names
 from surecast.scenario.build.failures import FailureTable
 from surecast.scenario.build.network import service_time
 from surecast.scenario.network import Network
-from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.overlay import BuiltLinks, CandidatesSpec, LinkSpec, MatchingSpec, OverlaySpec
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Broker, Matching, Overlay, OverlayLink

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.documents.source import FieldPath
 from surecast.scenario.build.collect import Collector
-from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.periods import PeriodSpec
 
 __all__ = ["Period", "build_periods"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from surecast.documents.source import FieldPath
 from surecast.scenario.build.collect import Collector
-from surecast.scenario.source import FieldPath
 from surecast.scenario.spec.overlay import TopicTreesSpec
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Overlay, Publisher, Topic

@@ -1,4 +1,4 @@
-"""What all parts of a scenario file share: strict models, ranges, names."""
+"""Fields that several parts of a scenario file share: ranges, shares, entries in a short form."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from surecast.scenario.units import (
+from surecast.documents.units import (
     DURATION_HINT,
     RATE_HINT,
     AlsoAs,
@@ -24,30 +24,17 @@ __all__ = [
     "MAX_COUNT",
     "DurationRange",
     "EndsAlone",
-    "Int",
     "LifetimeRange",
-    "Name",
     "NameAlone",
     "PositiveDurationRange",
     "Probability",
     "RateRange",
     "Share",
     "ShareRange",
-    "Spec",
 ]
 
 MAX_COUNT = 1_000_000
 Range = tuple[float, float]
-Int = Annotated[int, Field(strict=True)]
-Name = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
-]
-
-
-class Spec(BaseModel):
-    """A part of a scenario file: unknown fields are errors, and nothing changes after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def _ranged(one: Callable[[Any], float]) -> Callable[[Any], Range]:

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.scenario.spec.base import Int, Probability, Spec
-from surecast.scenario.units import Duration, PositiveDuration, Size
+from surecast.documents.models import Int, Spec
+from surecast.documents.units import Duration, PositiveDuration, Size
+from surecast.scenario.spec.base import Probability
 
 __all__ = [
     "SCHEMES",

@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from surecast.documents.models import Int, Name, Spec
+from surecast.documents.units import Duration, PositiveDuration
 from surecast.scenario.distributions import DistributionSpec, Exponential
-from surecast.scenario.spec.base import DurationRange, EndsAlone, Int, Name, NameAlone, RateRange, Spec
-from surecast.scenario.units import Duration, PositiveDuration
+from surecast.scenario.spec.base import DurationRange, EndsAlone, NameAlone, RateRange
 
 __all__ = ["FileNetwork", "GivenNetwork", "NetworkSpec", "RandomNetwork", "TransitStubNetwork", "TreeNetwork"]
 

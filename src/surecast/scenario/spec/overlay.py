@@ -7,19 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from surecast.documents.models import Int, Name, Spec
+from surecast.documents.units import AlsoAs, Duration
 from surecast.scenario.distributions import DistributionSpec, Exponential
 from surecast.scenario.spec.base import (
     DurationRange,
     EndsAlone,
-    Int,
-    Name,
     PositiveDurationRange,
     Probability,
     RateRange,
     ShareRange,
-    Spec,
 )
-from surecast.scenario.units import AlsoAs, Duration
 
 __all__ = [
     "AvailabilitySpec",

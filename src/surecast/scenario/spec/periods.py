@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from surecast.scenario.spec.base import Name, Share, Spec
+from surecast.documents.models import Name, Spec
+from surecast.scenario.spec.base import Share
 
 __all__ = ["ClassPeriodSpec", "PeriodSpec", "Periods"]
 

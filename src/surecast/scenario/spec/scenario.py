@@ -8,13 +8,14 @@ import yaml
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.scenario.source import Source
-from surecast.scenario.spec.base import Int, Name, Share, Spec
+from surecast.documents.models import Int, Name, Spec
+from surecast.documents.source import Source
+from surecast.documents.units import Duration, PositiveDuration
+from surecast.scenario.spec.base import Share
 from surecast.scenario.spec.delivery import Delivery
 from surecast.scenario.spec.network import NetworkSpec
 from surecast.scenario.spec.overlay import AvailabilitySpec, OverlaySpec
 from surecast.scenario.spec.workload import WorkloadSpec
-from surecast.scenario.units import Duration, PositiveDuration
 
 __all__ = ["Experiment", "Scenario", "Targets"]
 

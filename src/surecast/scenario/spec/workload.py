@@ -12,21 +12,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from surecast.documents.models import Int, Name, Spec
+from surecast.documents.units import AlsoAs, Lifetime, Rate
 from surecast.scenario.distributions import DistributionSpec
 from surecast.scenario.spec.base import (
     MAX_COUNT,
-    Int,
     LifetimeRange,
-    Name,
     NameAlone,
     PositiveDurationRange,
     Probability,
     RateRange,
     Share,
-    Spec,
 )
 from surecast.scenario.spec.periods import Periods
-from surecast.scenario.units import AlsoAs, Lifetime, Rate
 
 __all__ = [
     "AttributeSpec",

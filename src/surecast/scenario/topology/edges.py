@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from surecast.documents.units import parse_duration
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
-from surecast.scenario.units import parse_duration
 
 if TYPE_CHECKING:
     from surecast.scenario.topology.source import Source

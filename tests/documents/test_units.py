@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surecast.scenario.units import (
+from surecast.documents.units import (
     format_duration,
     format_rate,
     format_size,

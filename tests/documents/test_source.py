@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surecast.documents.source import field_name, parse_field, parse_source, read_source
 from surecast.errors import ScenarioError
 from surecast.scenario import load_system
-from surecast.scenario.source import field_name, parse_field, parse_source, read_source
 
 
 def parse(text: str) -> object:

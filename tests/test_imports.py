@@ -1,0 +1,59 @@
+"""Importing is cheap: each part loads what it needs, and no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NUMERIC = ("matplotlib", "networkx", "numba", "numpy", "plotly", "pyarrow", "scipy")
+GROUP_FILE = """
+name: shop
+founding: 0123456789abcdef
+secret: correct horse battery staple
+replicas:
+- {id: 1, peer: "127.0.0.1:7001", mqtt: [{port: 1883}]}
+"""
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """Returns the modules that a new interpreter has after some code."""
+    program = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "surecast",
+        "surecast.broker.cluster",
+        "surecast.broker.group_run",
+        "surecast.broker.run",
+        "surecast.cli.app",
+        "surecast.cli.applications",
+        "surecast.client",
+        "surecast.documents.source",
+    ],
+)
+def test_brokers_groups_and_clients_load_no_numeric_package(module: str) -> None:
+    modules = loaded(f"import {module}")
+    assert module in modules
+    assert not modules & {*NUMERIC, "surecast.scenario", "surecast.report"}
+
+
+def test_the_configuration_of_a_group_loads_no_numeric_package(tmp_path: Path) -> None:
+    file = tmp_path / "group.yaml"
+    file.write_text(GROUP_FILE)
+    code = """
+from pathlib import Path
+from surecast.broker.group_config import config_of, load_broker_group
+from surecast.cli.applications import applications_of
+group = load_broker_group(Path(sys.argv[1]))
+assert config_of(group, 1).listeners[0].port == 1883 and applications_of(group) == []
+"""
+    assert not loaded(code, str(file)) & {*NUMERIC, "surecast.zap"}
