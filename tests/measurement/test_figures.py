@@ -96,7 +96,7 @@ def test_a_steady_subscriber() -> None:
         ("count_late", ""): 0,
         ("count_queued", ""): 1,
         ("count_dropped", ""): 20,
-        ("count_dropped", "home down"): 10,
+        ("count_dropped", "home broker down"): 10,
         ("count_dropped", LOST): 0,
     }
     assert {key: value(report, *key) for key in counts} == counts

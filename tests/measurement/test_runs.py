@@ -37,7 +37,7 @@ def test_what_is_published_while_the_broker_is_down_is_lost_and_nothing_else(run
     availability = report.value("availability", scope="broker", name="b")
     assert availability < 0.9
     for name in ("s", "all"):
-        down = report.value("share_dropped", name=name, detail="home down")
+        down = report.value("share_dropped", name=name, detail="home broker down")
         # By formula the reliability is the availability; the events of a few seconds are few.
         assert report.value("reliability", name=name) == pytest.approx(availability, abs=0.15)
         late = report.value("share_late", name=name) + report.value("share_dropped", name=name, detail="expired")
@@ -51,7 +51,7 @@ def test_a_group_survives_its_leader(runs: Runs) -> None:
     assert report.value("availability", scope="broker", name="b", variant=variant) < 1.0
     # Patient publishers get every event in; how soon depends on the machine.
     for name in ("s", "all"):
-        assert report.value("share_dropped", name=name, detail="home down") == 0
+        assert report.value("share_dropped", name=name, detail="home broker down") == 0
         assert report.value("share_queued", name=name) == 0
     failover = report.figure("failover_mean_s", scope="broker", name="b", variant=variant)
     assert failover.samples == 1

@@ -137,7 +137,7 @@ def test_one_link_by_hand() -> None:
 
 
 def test_one_broker_by_hand() -> None:
-    """The triangle of test_walk_by_hand.py, in which nothing but b fails: 20 messages each time."""
+    """The triangle of test_compiled_by_hand.py, in which nothing but b fails: 20 messages each time."""
     system = failing("ab bc ac", [None, (90, 10), None, None, None, None])
     assert 100 * rate_of(system) == pytest.approx(20)
 

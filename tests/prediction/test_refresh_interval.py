@@ -107,7 +107,7 @@ def test_against_the_process_itself(
     system = line(brokers, broker, link, interval, timeout)
     up, held = simulated(system, interval, timeout, seed=brokers)
     predicted = predict_reliability(system, ["periodic-subscription"])
-    missing = predicted.value("share_dropped", name="s", detail="no entry")
+    missing = predicted.value("share_dropped", name="s", detail="no routing entry")
     assert predicted.value("reliability", name="s") == pytest.approx(held, abs=0.015)
     # most of the noise is in whether the route is up
     assert missing == pytest.approx(up - held, abs=0.004, rel=0.06)

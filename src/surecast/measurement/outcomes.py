@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LOST: Final = "lost although acknowledged"
-NOT_TAKEN: Final = "home down"
+NOT_TAKEN: Final = "home broker down"
 DROPS: Final = {"not-joined": "rejected", "queue-full": "buffer full", "expired": "expired"}
 """What logs and reports call the reasons for drops that belong to a mechanism."""
 

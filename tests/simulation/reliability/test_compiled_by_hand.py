@@ -87,18 +87,18 @@ def test_without_failures_everything_arrives_at_once() -> None:
 def test_without_refresh_only_brokers_that_never_fail_deliver() -> None:
     """Section 4.1: a crash loses the entry for good, and the steady state is what counts."""
     report = simulate({"b": down((250, 251)), "a--b": down((99, 101))}, "none")
-    assert shares(report) == {"no entry": 1.0}
+    assert shares(report) == {"no routing entry": 1.0}
     assert shares(report, "near") == {"share_on_time": 1.0}
     assert report.value("messages_per_event", detail="notification") == 1.0
     assert shares(simulate({"a--b": down((99, 101))}, "none")) == {"path down": 1 / 3, "share_on_time": 2 / 3}
-    assert shares(simulate({"a": down((99, 101))}, "none")) == {"home down": 1 / 3, "no entry": 2 / 3}
+    assert shares(simulate({"a": down((99, 101))}, "none")) == {"home broker down": 1 / 3, "no routing entry": 2 / 3}
 
 
 def test_periodic_subscription_loses_what_meets_a_failure() -> None:
     """Section 4.2: the first event finds b down, the second the home; the third arrives."""
     report = simulate({"b": down((-5, 10)), "a": down((99, 101))}, "periodic-subscription")
-    assert shares(report) == {"path down": 1 / 3, "home down": 1 / 3, "share_on_time": 1 / 3}
-    assert shares(report, "near") == {"home down": 1 / 3, "share_on_time": 2 / 3}
+    assert shares(report) == {"path down": 1 / 3, "home broker down": 1 / 3, "share_on_time": 1 / 3}
+    assert shares(report, "near") == {"home broker down": 1 / 3, "share_on_time": 2 / 3}
     # The first event is sent to b in vain, the third to b and on to c.
     assert report.value("messages_per_event", detail="notification") == 1.0
 
@@ -118,12 +118,14 @@ def test_a_repaired_broker_waits_for_the_next_refresh() -> None:
     known = {"b": down((before - 3, before))}
     assert shares(simulate(known, "periodic-subscription", duration=T0 + 1, refresh=10.0)) == {"share_on_time": 1.0}
     unknown = {"b": down((before - 3, after))}
-    assert shares(simulate(unknown, "periodic-subscription", duration=T0 + 1, refresh=10.0)) == {"no entry": 1.0}
+    assert shares(simulate(unknown, "periodic-subscription", duration=T0 + 1, refresh=10.0)) == {
+        "no routing entry": 1.0
+    }
     # A link that failed meanwhile does not lose the entry: it lasts for three refreshes.
     link = {"b--c": down((before - 3, after))}
     assert shares(simulate(link, "periodic-subscription", duration=T0 + 1, refresh=10.0)) == {"share_on_time": 1.0}
     long = {"b--c": down((before - 30, after))}
-    assert shares(simulate(long, "periodic-subscription", duration=T0 + 1, refresh=10.0)) == {"no entry": 1.0}
+    assert shares(simulate(long, "periodic-subscription", duration=T0 + 1, refresh=10.0)) == {"no routing entry": 1.0}
 
 
 WAITING: Traces = {"b": down((-5, 10)), "c": down((5, 15)), "b--c": down((12, 20)), "a--c": down((-5, 50))}

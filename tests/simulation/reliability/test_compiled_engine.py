@@ -17,7 +17,7 @@ from surecast.simulation.reliability.compiled import SCHEMES
 from surecast.simulation.reliability.compiled import run as run_module
 from surecast.simulation.reliability.compiled.figures import ratio_estimate
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 DAY = 86400.0
 
 

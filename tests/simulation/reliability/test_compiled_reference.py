@@ -130,7 +130,7 @@ class Reference:
                 if not self.up(f"publisher {publisher}", time):
                     outcome, when = "client link down", math.inf
                 elif not self.up(route[0], time):
-                    outcome, when = "home down", math.inf
+                    outcome, when = "home broker down", math.inf
                 else:
                     walk = getattr(self, "_" + scheme.replace("-", "_"))
                     outcome, when, prefix, detour = walk(topic, route, time, lifetime)
@@ -181,7 +181,7 @@ class Reference:
     """Outcome, when, the route as far as it is sent, and the detour: where it starts, and its hops."""
 
     def _none(self, topic: str, route: list[str], time: float, lifetime: float) -> Walked:
-        return "no entry", math.inf, [], None
+        return "no routing entry", math.inf, [], None
 
     def _periodic_subscription(self, topic: str, route: list[str], time: float, lifetime: float) -> Walked:
         sent = [route[0]]
@@ -195,7 +195,7 @@ class Reference:
             sent = route[: i + 3]
         if not self.all_up(route, time):
             return "path down", math.inf, sent, None
-        return ("no entry", math.inf, sent, None) if missing else ("on time", time, sent, None)
+        return ("no routing entry", math.inf, sent, None) if missing else ("on time", time, sent, None)
 
     def _buffering(self, topic: str, route: list[str], time: float, lifetime: float) -> Walked:
         times = self.arrivals(route, time, lifetime)

@@ -87,7 +87,7 @@ class Oracle:
         start, end = route[0], route[-1]
         now = self.graph(self.at(time_s))
         if start not in now:
-            return math.inf, "home down"
+            return math.inf, "home broker down"
         connected = end in now and nx.has_path(now, start, end)
         if scheme == "bypass":
             return (time_s, "") if connected else (math.inf, "partitioned")
@@ -131,4 +131,4 @@ def test_without_refreshes_nothing_arrives_where_every_broker_can_fail() -> None
     result = simulate_world(system_of(1), "none", duration_s=500, seed=1, options=IDEAL)
     assert result.published.sum() > 0
     assert result.on_time.sum() == 0
-    assert result.lost["no entry"].sum() > 0
+    assert result.lost["no routing entry"].sum() > 0

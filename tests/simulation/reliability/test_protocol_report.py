@@ -79,11 +79,11 @@ def test_reasons_of_losses() -> None:
         variant: {f.detail for f in report.figures(name="far", metric="share_dropped", variant=variant) if f.value}
         for variant in report.variants
     }
-    assert reasons["periodic-subscription"] == {"home down", "path down", "no entry"}
-    assert reasons["buffering"] == {"home down", "expired"}
-    assert reasons["bypass"] <= {"home down", "partitioned", "no entry"}
+    assert reasons["periodic-subscription"] == {"home broker down", "path down", "no routing entry"}
+    assert reasons["buffering"] == {"home broker down", "expired"}
+    assert reasons["bypass"] <= {"home broker down", "partitioned", "no routing entry"}
     assert "partitioned" in reasons["bypass"]
-    assert reasons["bypass-buffering"] == {"home down", "expired"}
+    assert reasons["bypass-buffering"] == {"home broker down", "expired"}
     assert report.figure("reliability", name="far", variant="bypass").low is None, "one run has no interval"
 
 
@@ -92,7 +92,7 @@ def test_a_home_broker_that_is_down_takes_nothing() -> None:
     changes = [(t.time_s, t.up) for t in result.transitions if (t.kind, t.name) == ("broker", "a")]
     for fate in result.fates:
         before = [up for time_s, up in changes if time_s <= fate.published_s]
-        assert (fate.outcome == "home down") == (not before[-1] if before else False)
+        assert (fate.outcome == "home broker down") == (not before[-1] if before else False)
 
 
 def test_latency_adds_up_and_makes_events_late() -> None:
@@ -122,7 +122,7 @@ def test_random_losses_are_made_up_for_by_retransmission() -> None:
     system = line(deadline="inf", loss="0.3")
     options = Options(heal_at_s=500.0, drain_s=1000.0)
     result = simulate_world(system, "buffering", duration_s=500, seed=1, options=options)
-    assert result.on_time[0] + result.lost["home down"][0] == result.published[0]
+    assert result.on_time[0] + result.lost["home broker down"][0] == result.published[0]
     with pytest.raises(AssumptionError, match=r"link .* loses messages at random"):
         simulate_world(system, "buffering", duration_s=500, seed=1, options=IDEAL)
 

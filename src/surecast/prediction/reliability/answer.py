@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Delays = Literal["arrived", "all"]
 
-_CERTAIN = ("home down", "path down")
+_CERTAIN = ("home broker down", "path down")
 """Reasons of loss whose shares are exact under every scheme."""
 _TIMES = ("link capacity", "physical queues", "transmission", "matching", "connectivity", "coding")
 """The parts of a scenario that take time and are left out of the delays."""

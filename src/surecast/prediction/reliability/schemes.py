@@ -91,7 +91,7 @@ def _none(model: DeliveryModel) -> SchemeAnswer:
     failing = np.bincount(rows, weights=fails[parts.broker], minlength=len(parts.start) - 1) > 0
     lost = failing[model.flow_path]
     up = np.where(lost, 0.0, model.path_up[model.flow_path])
-    dropped = {"home down": _home_down(model), "no entry": np.where(lost, model.home_up, 0.0)}
+    dropped = {"home broker down": _home_down(model), "no routing entry": np.where(lost, model.home_up, 0.0)}
     if not lost.all():
         dropped["path down"] = np.where(lost, 0.0, model.home_up - up)
     return SchemeAnswer("none", up, "exact", dropped)
@@ -112,9 +112,9 @@ def _periodic(model: DeliveryModel) -> SchemeAnswer:
         )
         if model.components.not_exponential:
             notes += ("periodic-subscription: between refreshes all times are taken to be exponential",)
-    dropped = {"home down": _home_down(model), "path down": model.home_up - up}
+    dropped = {"home broker down": _home_down(model), "path down": model.home_up - up}
     if not model.is_ideal:
-        dropped["no entry"] = up - value
+        dropped["no routing entry"] = up - value
     return SchemeAnswer("periodic-subscription", value, how, dropped, notes=notes)
 
 
@@ -140,7 +140,7 @@ def _buffering(model: DeliveryModel, tails: Array, means: Array) -> SchemeAnswer
     late, mean = flow_values(model, tails), flow_values(model, means)
     # reliability Eq. 4, with <=
     value = model.home_up * (1.0 - late)
-    dropped = {"home down": _home_down(model), "expired": model.home_up * late}
+    dropped = {"home broker down": _home_down(model), "expired": model.home_up * late}
     notes = _delay_notes(model)
     how = "approximation" if notes else "exact"
     term = Term(model.flow_path, np.ones_like(value), late, mean)
@@ -149,7 +149,7 @@ def _buffering(model: DeliveryModel, tails: Array, means: Array) -> SchemeAnswer
 
 def _bypass(model: DeliveryModel, connections: PairConnections) -> SchemeAnswer:
     value = np.minimum(connections.value, _ends_up(model))
-    dropped = {"home down": _home_down(model), "partitioned": model.home_up - value}
+    dropped = {"home broker down": _home_down(model), "partitioned": model.home_up - value}
     notes = (connections.note,) if connections.note else ()
     return SchemeAnswer("bypass", value, connections.how, dropped, connections.low, connections.high, notes=notes)
 
@@ -197,7 +197,7 @@ def _bypass_buffering(model: DeliveryModel, connections: PairConnections, bare: 
         return np.asarray(model.home_up * (1.0 - np.clip(lost, 0.0, 1.0)), dtype=np.float64)
 
     value = combined(connections.value)
-    dropped = {"home down": _home_down(model), "expired": model.home_up - value}
+    dropped = {"home broker down": _home_down(model), "expired": model.home_up - value}
     low = None if connections.low is None else combined(connections.low)
     high = None if connections.high is None else np.maximum(combined(connections.high), value)
     notes = (

@@ -41,7 +41,7 @@ __all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "RunResult", "Settings", "simulate_run
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LOST_ON_WAY = ("client link down", "home down", "path down", "no entry", "expired")
+LOST_ON_WAY = ("client link down", "home broker down", "path down", "no routing entry", "expired")
 """Why an event does not get to its subscriber's queue."""
 
 QUEUE_LOSSES = {
@@ -57,7 +57,7 @@ QUEUE_LOSSES = {
 
 WARM_UP_CYCLES = 20
 """Mean times between failures for which a group has been running when a run begins."""
-_FATES = {"home down": HOME_DOWN, "path down": PATH_DOWN, "no entry": NO_ENTRY, "expired": EXPIRED}
+_FATES = {"home broker down": HOME_DOWN, "path down": PATH_DOWN, "no routing entry": NO_ENTRY, "expired": EXPIRED}
 _CLIENT_DOWN = 6
 
 

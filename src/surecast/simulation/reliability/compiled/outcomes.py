@@ -15,7 +15,7 @@ __all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Books", "RunResult", "Set
 
 """The schemes that can be simulated."""
 
-REASONS: Final = ("home down", "client link down", "path down", "no entry", "expired", "partitioned")
+REASONS: Final = ("home broker down", "client link down", "path down", "no routing entry", "expired", "partitioned")
 """Why an event is lost."""
 
 OUTCOMES: Final = ("on time", *REASONS, "queued", "late")
@@ -106,13 +106,13 @@ def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple
     """Why an event can be lost under a scheme.
 
     >>> reasons_of("buffering", ideal_refresh=True, client_links=False)
-    ('home down', 'expired')
+    ('home broker down', 'expired')
     """
     own = {
-        "none": ("path down", "no entry"),
-        "periodic-subscription": ("path down",) if ideal_refresh else ("path down", "no entry"),
+        "none": ("path down", "no routing entry"),
+        "periodic-subscription": ("path down",) if ideal_refresh else ("path down", "no routing entry"),
         "buffering": ("expired",),
         "bypass": ("partitioned",),
         "bypass-buffering": ("expired",),
     }[scheme]
-    return ("home down", *(("client link down",) if client_links else ()), *own)
+    return ("home broker down", *(("client link down",) if client_links else ()), *own)

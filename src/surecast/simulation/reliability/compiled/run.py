@@ -164,7 +164,7 @@ def _walk_source(
     )
     columns: dict[str, Any] = {
         "on time": booked[:, DELIVERED],
-        "home down": home_down,
+        "home broker down": home_down,
         "client link down": client_down + booked[:, SHUT_OUT],
         "expired" if buffer else "partitioned": booked[:, LOST],
         "queued": booked[:, QUEUED],

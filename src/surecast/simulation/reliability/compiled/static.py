@@ -36,8 +36,8 @@ NEVER: Intervals = (np.empty(0), np.empty(0))
 Held = Callable[[str, int], dict[int, Intervals]]
 """When each broker holds the entry for a topic and a home broker."""
 
-_PATH_DOWN, _NO_ENTRY = OUTCOMES.index("path down"), OUTCOMES.index("no entry")
-_HOME_DOWN, _CLIENT_DOWN = OUTCOMES.index("home down"), OUTCOMES.index("client link down")
+_PATH_DOWN, _NO_ENTRY = OUTCOMES.index("path down"), OUTCOMES.index("no routing entry")
+_HOME_DOWN, _CLIENT_DOWN = OUTCOMES.index("home broker down"), OUTCOMES.index("client link down")
 _LATE = OUTCOMES.index("late")
 _NOTIFICATION = KINDS.index("notification")
 

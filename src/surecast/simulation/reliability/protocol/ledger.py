@@ -11,7 +11,7 @@ from surecast.protocol.overlay import Event, EventId
 
 __all__ = ["REASONS", "Fate", "Ledger", "Tally", "Target"]
 
-REASONS: Final = ("home down", "path down", "no entry", "expired", "partitioned", "store full")
+REASONS: Final = ("home broker down", "path down", "no routing entry", "expired", "partitioned", "store full")
 """Why an event can be lost."""
 
 
@@ -124,7 +124,7 @@ class Ledger:
         """The home broker is down: the event is lost for everybody."""
         account = self._accounts.pop(event.id)
         for i in sorted(account.owed):
-            self._lose(account, i, "home down")
+            self._lose(account, i, "home broker down")
 
     def copied(self, event_id: EventId) -> None:
         """There is another copy, on its way or on disk."""
@@ -220,4 +220,4 @@ class Ledger:
             return "path down"
         last = max(k for k, broker in enumerate(route) if broker in account.reached)
         stopped = last < len(hops) and hops[last] in account.lost
-        return "path down" if stopped or (self._by_islands and account.lost) else "no entry"
+        return "path down" if stopped or (self._by_islands and account.lost) else "no routing entry"
