@@ -30,7 +30,7 @@ _ROUNDING = 1e-12
 
 
 def within(shift_s: Array, mean_s: Array, variance_s2: Array, times_s: Array) -> Array:
-    """P[a constant and a gamma distributed time together take at most so long], element by element.
+    """Returns P[a constant plus a gamma distributed time is at most the given time], element by element.
 
     >>> one = np.ones(1)
     >>> within(0 * one, 2 * one, 4 * one, one).round(6)  # exponential: 1 - exp(-1/2)
@@ -43,8 +43,8 @@ def within(shift_s: Array, mean_s: Array, variance_s2: Array, times_s: Array) ->
     scale = np.divide(variance_s2, mean_s, out=np.ones_like(variance_s2), where=varies)
     left = np.maximum(times_s - shift_s, 0.0)
     at_once = times_s * (1.0 + _ROUNDING) >= shift_s + mean_s
-    found = np.where(varies, gammainc(shape, np.where(np.isfinite(left), left, 0.0) / scale), at_once)
-    return np.asarray(np.where(np.isinf(times_s), 1.0, found), dtype=np.float64)
+    probability = np.where(varies, gammainc(shape, np.where(np.isfinite(left), left, 0.0) / scale), at_once)
+    return np.asarray(np.where(np.isinf(times_s), 1.0, probability), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Passage:
         return self.shift_s == 0.0 and math.isclose(self.variance_s2, self.mean_s**2, rel_tol=1e-9)
 
     def then(self, other: Passage) -> Passage:
-        """Two passages one after the other, independent of each other.
+        """Returns two passages one after the other, independent of each other.
 
         >>> Passage(1.0, 2.0, 4.0).then(Passage(0.0, 1.0, 1.0))
         Passage(shift_s=1.0, mean_s=3.0, variance_s2=5.0)
@@ -72,7 +72,7 @@ class Passage:
         return Passage(self.shift_s + other.shift_s, self.mean_s + other.mean_s, self.variance_s2 + other.variance_s2)
 
     def within(self, times_s: Array) -> Array:
-        """P[it takes at most each of the times]."""
+        """Returns P[it takes at most each of the times]."""
         shift, mean, variance = (np.array([part]) for part in (self.shift_s, self.mean_s, self.variance_s2))
         return within(shift, mean, variance, np.atleast_1d(times_s))
 
@@ -114,12 +114,12 @@ class FlowTimes:
         return not self.mean_s.any()
 
     def in_time(self, routes: NDArray[np.intp], deadlines_s: Array) -> Array:
-        """P[the brokers and links of each of the routes take no longer than its deadline]."""
+        """Returns P[the brokers and links of each of the routes take no longer than its deadline]."""
         return within(self.shift_s[routes], self.mean_s[routes], self.variance_s2[routes], deadlines_s)
 
 
 def flow_times(system: System, flows: Flows, load: System | None = None, *, queues: bool = True) -> FlowTimes:
-    """The time on each route of the flows; `load` is the system whose events fill the queues, else this one.
+    """Returns the time on each route of the flows; `load` is the system whose events fill the queues, else this one.
 
     Without `queues` only links take time.
     """
@@ -137,7 +137,7 @@ def flow_times(system: System, flows: Flows, load: System | None = None, *, queu
 
 
 def _broker_passages(system: System) -> list[Passage]:
-    """The time in each broker: its input queue, or the ordering in its group."""
+    """Returns the time in each broker: its input queue, or the ordering in its group."""
     if not is_replicated(system):
         from surecast.prediction.dropping.paths import broker_inputs
 
@@ -146,21 +146,21 @@ def _broker_passages(system: System) -> list[Passage]:
 
     rates = broker_rates_per_s(system)
     names = [broker.name for broker in system.overlay.brokers]
-    found = [predict_open(group_of(system, i), rates[i], f"broker {name}") for i, name in enumerate(names)]
-    return group_passages(system, found)
+    performances = [predict_open(group_of(system, i), rates[i], f"broker {name}") for i, name in enumerate(names)]
+    return group_passages(system, performances)
 
 
 def queue_passages(system: System, inputs: list[BrokerInput]) -> list[Passage]:
-    """The time in each broker, by the mean and the variance of its queue."""
+    """Returns the time in each broker, by the mean and the variance of its queue."""
     return [
-        _queue(broker, given.rate_per_s, given.utilisation, given.delay_mean_s)
-        for broker, given in zip(system.overlay.brokers, inputs, strict=True)
+        _queue(broker, broker_input.rate_per_s, broker_input.utilisation, broker_input.delay_mean_s)
+        for broker, broker_input in zip(system.overlay.brokers, inputs, strict=True)
     ]
 
 
 def group_passages(system: System, groups: list[GroupPerformance]) -> list[Passage]:
-    """The time that each group takes to order an event."""
-    return [_ordering(found, broker) for found, broker in zip(groups, system.overlay.brokers, strict=True)]
+    """Returns the time that each group takes to order an event."""
+    return [_ordering(performance, broker) for performance, broker in zip(groups, system.overlay.brokers, strict=True)]
 
 
 def _queue(broker: Broker, rate_per_s: float, load: float, mean_s: float) -> Passage:
@@ -174,21 +174,21 @@ def _queue(broker: Broker, rate_per_s: float, load: float, mean_s: float) -> Pas
     return Passage(0.0, mean_s, max(variance, 0.0))
 
 
-def _ordering(found: GroupPerformance, broker: Broker) -> Passage:
-    """The time to an acknowledgement: what is constant in it, and the rest by mean and variance.
+def _ordering(performance: GroupPerformance, broker: Broker) -> Passage:
+    """Returns the time to an acknowledgement: its constant part, and the rest by mean and variance.
 
     The law of the group has constant service times. Where they vary, an event waits if it finds the leader or its
     followers carrying out another one, and then for a time that is taken as exponential, with the mean of the group.
     """
-    law, service = found.acknowledged, broker.notification_service
+    law, service = performance.acknowledged, broker.notification_service
     if law is None:
-        return Passage(found.acknowledged_mean_s)
+        return Passage(performance.acknowledged_mean_s)
     least = float(law.base.min())
     above = law.base - least
     mean = float(law.weight @ (above + law.width / 2.0))
-    if service is not None and service.squared_cv > 0.0 and found.throughput_per_s > 0.0:
-        idle = 1.0 - found.throughput_per_s * service.mean_s
-        waits = 1.0 - idle**2 if found.follower_cpu_s > 0.0 else 1.0 - idle
+    if service is not None and service.squared_cv > 0.0 and performance.throughput_per_s > 0.0:
+        idle = 1.0 - performance.throughput_per_s * service.mean_s
+        waits = 1.0 - idle**2 if performance.follower_cpu_s > 0.0 else 1.0 - idle
         spread = 2.0 * mean**2 / waits - mean**2 + service.squared_cv * service.mean_s**2
         return Passage(least - service.mean_s, mean + service.mean_s, spread)
     variance = float(law.weight @ (above**2 + above * law.width + law.width**2 / 3.0)) - mean**2

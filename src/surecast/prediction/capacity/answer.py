@@ -41,7 +41,7 @@ def predict_capacity(
     shared_directions: bool = True,
     by_client: bool = True,
 ) -> QoSReport:
-    """Routing tables, message rates, utilisation and delays of a system under each routing algorithm.
+    """Returns routing tables, message rates, utilisation and delays of a system under each routing algorithm.
 
     Each algorithm is a variant of the report; left out, all nine of `ALGORITHMS`. The system needs filter classes and
     an overlay without cycles. Where a component is overloaded, a warning names it and the variant has no delays.
@@ -89,7 +89,7 @@ def predict_capacity(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What all algorithms share."""
+    """The parts of the model that all algorithms share."""
 
     system: System
     workload: ClassWorkload
@@ -160,7 +160,9 @@ def _add_delays(
 
 
 def _add_targets(builder: ReportBuilder, system: System, algorithm: str, loads: Loads, delays: Delays | None) -> None:
-    """Which share of the targets for delays and utilisation is met; an overloaded system has no delay to meet one."""
+    """Adds the share of the targets for delays and utilisation that are met. An overloaded system meets no delay
+    target.
+    """
     targets = system.targets
     met = []
     if targets.utilisation is not None:

@@ -52,7 +52,7 @@ class Averaged:
 
 @dataclass(frozen=True)
 class _Varying:
-    """What each distinct class adds to the load of one broker by notifications that pass only if wanted.
+    """The load that each distinct class adds to one broker by notifications that pass only if a subscription matches.
 
     There are `count` classes of each kind. The load is 0 with probability `none`, and never more than `most`.
     """
@@ -64,13 +64,13 @@ class _Varying:
     none: Array
 
     def together(self) -> _Varying:
-        """The sum over all classes, as one."""
+        """Returns the sum over all classes, as a single class."""
         mean, variance, most = (self.count @ each for each in (self.mean, self.variance, self.most))
         return _Varying(np.ones(1), np.array([mean]), np.array([variance]), np.array([most]), np.zeros(1))
 
 
 def averaged_waiting(model: CapacityModel, algorithm: str, flows: Flows, loads: Loads) -> Averaged:
-    """Waiting times at brokers over the stationary sets of subscriptions; the loads must be stable.
+    """Returns waiting times at brokers over the stationary sets of subscriptions; the loads must be stable.
 
     Of the queue's traffic only notifications from other brokers vary; control messages count with their mean rate.
     A message waits the mean over messages: sets that let much pass count more.
@@ -123,7 +123,7 @@ class _Passing:
 
     @staticmethod
     def of(model: CapacityModel, algorithm: str, flows: Flows, services: Services) -> _Passing:
-        """The notifications under an algorithm; in a hierarchy they always go up."""
+        """Returns the notifications under an algorithm; in a hierarchy they always go up."""
         routing, tree = algorithm.rpartition(" ")[2], model.tree
         varies = ~tree.rising if algorithm.startswith("hierarchical") else np.ones(2 * tree.links, dtype=np.bool_)
         measured = np.array([not each.is_uniform for each in model.statistics]) & (routing != "identity")
@@ -149,38 +149,38 @@ class _Passing:
         )
 
     def varying(self, broker: int) -> _Varying:
-        """The varying load of a broker by class."""
+        """Returns the varying load of a broker by class."""
         links = self.entering[broker]
         weight = self.published[links] * self.first[broker]
         # Two links or more see all subscriptions between them.
-        seen = self.beyond[links[0]] if len(links) == 1 else self.everywhere
+        subscriptions = self.beyond[links[0]] if len(links) == 1 else self.everywhere
         return _Varying(
             self.count,
             (weight * self.notify[links]).sum(axis=0),
             self._variance(links, weight),
             weight.sum(axis=0),
-            np.exp(-seen),
+            np.exp(-subscriptions),
         )
 
     def slopes(self, broker: int) -> Array:
-        """The varying rate of a broker, and it times the second moment of the service time."""
+        """Returns the varying rate of a broker, and that rate times the second moment of the service time."""
         links = self.entering[broker]
         rates = (self.published[links] * self.notify[links]).sum(axis=0) * self.count
         return np.array([rates.sum(), rates @ self.second[broker]])
 
     def _variance(self, links: Index, weight: Array) -> Array:
-        """Variance of the weighted sum of the shares that pass these links, by class."""
+        """Returns the variance of the weighted sum of the shares that pass these links, by class."""
         most = self.notify[links] * (1.0 - self.notify[links])
         single = np.where(self.measured, most, passing_variance(self.routing, self.beyond[links])) * weight**2
         # Rounding may leave a variance of 0 slightly below it.
         fully = np.sqrt(np.maximum(single, 0.0)).sum(axis=0) ** 2
         if not self.exact or self.measured.all():
             return np.asarray(fully, dtype=np.float64)
-        found = single.sum(axis=0)
+        variance = single.sum(axis=0)
         for i in range(len(links) - 1):
             pairs = weight[i] * weight[i + 1 :]
-            found += 2.0 * (self._covariances(links[i], links[i + 1 :]) * pairs).sum(axis=0)
-        return np.asarray(np.where(self.measured, fully, found), dtype=np.float64)
+            variance += 2.0 * (self._covariances(links[i], links[i + 1 :]) * pairs).sum(axis=0)
+        return np.asarray(np.where(self.measured, fully, variance), dtype=np.float64)
 
     def _covariances(self, a: np.intp, others: Index) -> Array:
         """Covariances of the share that passes one link with those that pass others."""
@@ -193,7 +193,8 @@ class _Passing:
 
 
 def passing_variance(routing: str, x: Array) -> Array:
-    """Variance, over the sets of x subscriptions in the mean, of the share of notifications that pass a link.
+    """Returns the variance, over the sets of x subscriptions in the mean, of the share of notifications that pass a
+    link.
 
     >>> passing_variance("identity", np.array([0.5])).round(4).tolist()  # exp(-0.5) (1 - exp(-0.5))
     [0.2387]
@@ -210,7 +211,7 @@ def passing_variance(routing: str, x: Array) -> Array:
 
 @lru_cache(maxsize=8)
 def _part_of_most(routing: str) -> tuple[Array, Array]:
-    """The variance as part of the largest possible, P (1 - P), by the logarithm of the number of subscriptions."""
+    """Returns the variance as a share of its maximum P (1 - P), by the logarithm of the number of subscriptions."""
     logs = np.linspace(np.log(1e-4), np.log(1e5), 256)
     x = np.exp(logs)
     mean = notification_probability(routing, x)
@@ -220,7 +221,7 @@ def _part_of_most(routing: str) -> tuple[Array, Array]:
 
 
 def unmatched_twice(routing: str, only_a: Array, only_b: Array, common: Array) -> Array:
-    """P[a notification is stopped at one link and another one at a second link], given the same subscriptions.
+    """Returns P[a notification is stopped at one link and another one at a second link], given the same subscriptions.
 
     Behind the links there are in the mean `common` subscriptions that both see, and `only_a` and `only_b` that one of
     them sees. A double integral over the two notifications' values, for each of the numbers given.
@@ -264,7 +265,7 @@ def _matches(value: Array) -> Array:
 
 
 def _pairs() -> tuple[Array, Array, Array]:
-    """Two values and a weight: Gauss-Legendre on both triangles of the square, denser towards the ends."""
+    """Returns two values and a weight: Gauss-Legendre on both triangles of the square, denser towards the ends."""
     nodes, weights = np.polynomial.legendre.leggauss(24)
     nodes, weights = (nodes + 1.0) / 2.0, weights / 2.0
     larger, ratio = (each.ravel() for each in np.meshgrid(nodes, nodes))
@@ -283,7 +284,7 @@ _PAIRS = _pairs()
 
 
 def _mean_inverse(spare: float, varying: _Varying) -> tuple[float, float]:
-    """E[1 / (spare - d)] of the deviation d of the varying load from its mean, and P[d is spare or more].
+    """Returns E[1 / (spare - d)] of the deviation d of the varying load from its mean, and P[d is spare or more].
 
     Where that is next to impossible the mean is that of the other cases.
     """
@@ -304,7 +305,7 @@ def _mean_inverse(spare: float, varying: _Varying) -> tuple[float, float]:
 
 
 def _masses(varying: _Varying, step: float) -> Array:
-    """Probabilities of multiples of the step for the load of each class; they keep its mean.
+    """Returns probabilities of multiples of the step for the load of each class; they keep its mean.
 
     With g(a) = E[max(T - a, 0)] the mass of a multiple is the second difference of g.
     """
@@ -318,11 +319,13 @@ def _masses(varying: _Varying, step: float) -> Array:
     variance = np.where(fixed, 1.0, np.minimum(variance, (1.0 - 1e-9) * largest))
     total = np.where(fixed, 1.0, largest / variance - 1.0)
     alpha, beta = np.where(fixed, 1.0, mean * total)[:, None], np.where(fixed, 1.0, (1.0 - mean) * total)[:, None]
-    at = step * np.arange(-1.0, _STEPS + 2)[None] / most[:, None]
-    inside = np.clip(at, 0.0, 1.0)
+    multiples = step * np.arange(-1.0, _STEPS + 2)[None] / most[:, None]
+    inside = np.clip(multiples, 0.0, 1.0)
     middle = mean[:, None]
     spread = middle * (1.0 - betainc(alpha + 1.0, beta, inside)) - inside * (1.0 - betainc(alpha, beta, inside))
-    excess = np.where(at < 0, middle - at, np.where(fixed[:, None], np.maximum(middle - at, 0.0), spread))
+    excess = np.where(
+        multiples < 0, middle - multiples, np.where(fixed[:, None], np.maximum(middle - multiples, 0.0), spread)
+    )
     masses = (excess[:, :-2] - 2.0 * excess[:, 1:-1] + excess[:, 2:]) * (most / step)[:, None]
     masses *= wanted[:, None]
     masses[:, 0] += varying.none

@@ -70,7 +70,7 @@ class ReceivedDelays:
 
 
 def audience_of(workload: ClassWorkload, brokers: int) -> Audience:
-    """Who receives what, in rates per second."""
+    """Returns the rates per second at which each broker's subscribers receive notifications."""
     lifetime_s = workload.lifetime.mean_s
     factors, factor_of = np.unique([each.service_factor for each in workload.classes], return_inverse=True)
     # capacity Eqs. 12-14 with the client's own subscriptions: the probability that one of them matches
@@ -101,7 +101,7 @@ def audience_of(workload: ClassWorkload, brokers: int) -> Audience:
 
 
 def received_delays(audience: Audience, paths: Gammas) -> ReceivedDelays:
-    """Delays of received notifications, given the times from every broker to every other by service factor."""
+    """Returns delays of received notifications, given the times from every broker to every other by service factor."""
     mean, quantile = _by_client(audience, paths)
     class_mean, class_quantile, whole = _by_class(audience, paths)
     every = whole.ravel()
@@ -117,7 +117,7 @@ def received_delays(audience: Audience, paths: Gammas) -> ReceivedDelays:
 
 
 def _mean(rates: Array, times: Array) -> Array:
-    """Means of times weighted by rates, row by row."""
+    """Returns means of times weighted by rates, row by row."""
     total = np.asarray(rates.sum(axis=-1), dtype=np.float64)
     mean = np.divide(rates @ times, total, out=np.full(total.shape, np.nan), where=total > 0)
     return np.asarray(mean, dtype=np.float64)
@@ -136,7 +136,7 @@ def _by_client(audience: Audience, paths: Gammas) -> tuple[Array, Array]:
 
 
 def _by_class(audience: Audience, paths: Gammas) -> tuple[Array, Array, Array]:
-    """Means and quantiles by distinct class, and the rates over all by broker, home and service factor."""
+    """Returns means and quantiles by distinct class, and the rates over all by broker, home and service factor."""
     kinds = len(audience.by_class)
     mean, quantile = np.empty(kinds), np.empty((kinds, len(_LEVELS)))
     whole = np.zeros(paths.mean_s.shape)

@@ -46,7 +46,7 @@ def add_brokers(
 def add_waiting(
     builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, averaged: Averaged
 ) -> None:
-    """Waiting times over the sets of active subscriptions, where these do not overload the broker."""
+    """Adds waiting times over the sets of active subscriptions, where these do not overload the broker."""
     names = tuple(broker.name for broker in system.overlay.brokers)
     exists = model.serves & np.isfinite(averaged.waiting_s)
     builder.add_many(
@@ -63,7 +63,7 @@ def add_waiting(
 def add_overlay_links(
     builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
 ) -> None:
-    """Traffic and delays of overlay links."""
+    """Adds traffic and delays of the overlay links."""
     links = model.tree.links
     names = tuple(link.name for link in system.overlay.links)
     passing = loads.link_rates[:, :, 0].sum(axis=0)
@@ -82,22 +82,22 @@ def add_overlay_links(
 def add_physical(
     builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads, delays: Delays | None
 ) -> None:
-    """Routers and physical links that carry traffic; those without a service time have no utilisation."""
+    """Adds routers and physical links that carry traffic; those without a service time get no utilisation."""
     network, servers = system.network, model.servers
     if network is None:
         return
     utilisation = loads.utilisation[model.tree.brokers :]
     directed = bool(servers.backward.any())
-    for scope, chosen, known in (
+    for scope, chosen, component_names in (
         ("router", servers.is_router, [router.name for router in network.routers]),
         ("physical_link", ~servers.is_router, [link.name for link in network.links]),
     ):
-        rates = np.bincount(servers.component[chosen], loads.server_rates[chosen, 0], minlength=len(known))
+        rates = np.bincount(servers.component[chosen], loads.server_rates[chosen, 0], minlength=len(component_names))
         carries = np.flatnonzero(rates > 0)
-        names = tuple(known[i] for i in carries)
+        names = tuple(component_names[i] for i in carries)
         builder.add_many(scope, names, "traffic_per_s", rates[carries], how="exact", variant=algorithm)
         busy = np.flatnonzero(chosen & (loads.server_rates[:, 0] > 0) & (servers.moments[:, 0] > 0))
-        by_queue = [known[i] for i in servers.component[busy]]
+        by_queue = [component_names[i] for i in servers.component[busy]]
         details: str | list[str] = ""
         if scope == "physical_link" and directed:
             details = ["backward" if turned else "forward" for turned in servers.backward[busy]]
@@ -112,12 +112,12 @@ def add_physical(
 
 
 def queue_name(system: System, model: CapacityModel, queue: int) -> str:
-    """A queue as texts name it; brokers come first, then the physical queues."""
-    network, servers, at = system.network, model.servers, queue - model.tree.brokers
-    if network is None or at < 0:
+    """Returns the name of a queue for texts; brokers come first, then the physical queues."""
+    network, servers, server = system.network, model.servers, queue - model.tree.brokers
+    if network is None or server < 0:
         return f"broker {system.overlay.brokers[queue].name}"
-    component = int(servers.component[at])
-    if servers.is_router[at]:
+    component = int(servers.component[server])
+    if servers.is_router[server]:
         return f"router {network.routers[component].name}"
-    way = " (backward)" if servers.backward[at] else ""
+    way = " (backward)" if servers.backward[server] else ""
     return f"physical link {network.links[component].name}{way}"

@@ -53,7 +53,7 @@ def _add_rows(
     quantiles: Array,
     algorithm: str,
 ) -> None:
-    """One row for each name; what receives nothing has no delay."""
+    """Adds one row for each name; a component that receives nothing has no delay."""
     builder.add_many(scope, names, "throughput_per_s", rate, how="exact", variant=algorithm)
     some = rate > 0
     builder.add_many(scope, names, "delay_mean_s", mean, how="approximation", variant=algorithm, where=some)
@@ -65,7 +65,7 @@ def _add_rows(
 
 
 def add_latest(builder: ReportBuilder, latest: LatestDelivery | None, algorithm: str) -> None:
-    """The expected latest delivery by each approximation; the best has no detail."""
+    """Adds the expected latest delivery by each approximation; the best one has no detail."""
     if latest is None:
         return
     for detail, value in (

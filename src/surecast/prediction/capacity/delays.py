@@ -30,7 +30,7 @@ class Delays:
 
 
 def delays_of(model: CapacityModel, algorithm: str, loads: Loads) -> Delays:
-    """Delays under an algorithm; the loads must be stable."""
+    """Returns delays under an algorithm; the loads must be stable."""
     waiting = loads.waiting_s()
     fixed, service = _link_parts(model, waiting)
     rates = loads.link_rates.sum(axis=0)
@@ -50,7 +50,7 @@ def delays_of(model: CapacityModel, algorithm: str, loads: Loads) -> Delays:
 
 
 def longest_paths(model: CapacityModel, algorithm: str, loads: Loads) -> Array:
-    """The longest mean delay of a notification by broker and class (capacity Eqs. 40, 41); stable loads only."""
+    """Returns the longest mean delay of a notification by broker and class (capacity Eqs. 40, 41), for stable loads."""
     waiting = loads.waiting_s()
     fixed, service = _link_parts(model, waiting)
     link = fixed[:, None] + service[:, None] * model.factor
@@ -59,7 +59,7 @@ def longest_paths(model: CapacityModel, algorithm: str, loads: Loads) -> Array:
 
 
 def _link_parts(model: CapacityModel, waiting: Array) -> tuple[Array, Array]:
-    """Of each directed link, latency and waiting times, and the mean service times at service factor 1."""
+    """Returns, for each directed link, latency and waiting times, and the mean service times at service factor 1."""
     tree, servers = model.tree, model.servers
     # capacity Eqs. 36-39; a physical queue serves both kinds of message alike
     fixed, service = model.latency_s.copy(), np.zeros(2 * tree.links)
@@ -69,7 +69,7 @@ def _link_parts(model: CapacityModel, waiting: Array) -> tuple[Array, Array]:
 
 
 def _longest(model: CapacityModel, link: Array, broker: Array, passes: Mask) -> Array:
-    """The longest mean delay from each broker (capacity Eqs. 40, 41, 43, 44), over links that may be passed.
+    """Returns the longest mean delay from each broker (capacity Eqs. 40, 41, 43, 44), over links that may be passed.
 
     Unlike in print the first hop must be passable too, and a maximum over no hop is 0.
     """
@@ -80,5 +80,5 @@ def _longest(model: CapacityModel, link: Array, broker: Array, passes: Mask) -> 
 
 
 def _worst(longest: Array, starts: Mask) -> float | None:
-    """The longest of all, from brokers where messages start (capacity Eqs. 42, 45)."""
+    """Returns the longest of all, from brokers where messages start (capacity Eqs. 42, 45)."""
     return float(longest[starts].max()) if starts.any() else None

@@ -1,4 +1,4 @@
-"""How often a notification or a subscription passes a link, and how many routing entries a link needs.
+"""Probabilities that a notification or a subscription passes a link, and the number of routing entries per link.
 
 Everything here is a function of x, the mean number of active subscriptions of one filter class in the part of the
 overlay behind a link. The number itself is Poisson distributed; each subscription is an interval whose ends are two
@@ -87,7 +87,8 @@ _LOG_CONSTANT = (np.euler_gamma + 2.0 * math.log(2.0)) / 4.0
 
 
 def notification_probability(routing: str, x: ArrayLike) -> Array:
-    """Probability that a notification passes a link with x subscriptions of its class behind it (capacity Eq. 12).
+    """Returns the probability that a notification passes a link with x subscriptions of its class behind it (capacity
+    Eq. 12).
 
     >>> notification_probability("identity", [0.0, 1.0]).round(4).tolist()
     [0.0, 0.6321]
@@ -103,21 +104,22 @@ def notification_probability(routing: str, x: ArrayLike) -> Array:
         return -np.expm1(-count)
     few = count < _SERIES_BELOW
     many = count[~few]
-    found = np.empty_like(count)
+    probability = np.empty_like(count)
     if routing == "merging":
         # capacity Eqs. 12, 16: 1 + exp(-x) - 2 D(sqrt x) / sqrt x
         series, root = _MERGING_SERIES, np.sqrt(many)
-        found[~few] = 1.0 + np.exp(-many) - 2.0 * dawsn(root) / root
+        probability[~few] = 1.0 + np.exp(-many) - 2.0 * dawsn(root) / root
     else:
         # capacity Eqs. 12-14: 1 - D(t) / t with t = sqrt(x / 2)
         series, root = _MATCHING_SERIES, np.sqrt(many / 2.0)
-        found[~few] = 1.0 - dawsn(root) / root
-    found[few] = np.polynomial.polynomial.polyval(count[few], series)
-    return found
+        probability[~few] = 1.0 - dawsn(root) / root
+    probability[few] = np.polynomial.polynomial.polyval(count[few], series)
+    return probability
 
 
 def subscription_probability(routing: str, x: ArrayLike) -> Array:
-    """Probability that a subscription passes a link when x others of its class come the same way (capacity Eq. 20).
+    """Returns the probability that a subscription passes a link when x others of its class come the same way (capacity
+    Eq. 20).
 
     >>> subscription_probability("simple", [0.0, 5.0]).tolist()
     [1.0, 1.0]
@@ -133,19 +135,20 @@ def subscription_probability(routing: str, x: ArrayLike) -> Array:
         return np.ones_like(count)
     if routing == "identity":
         return np.exp(-count)
-    known = np.where(count > 0, count, 1.0)
+    positive = np.where(count > 0, count, 1.0)
     if routing == "covering":
         # capacity Eqs. 6, 20: (4 / x) times the integral of D from 0 to sqrt(x / 2)
-        found = 4.0 / known * _dawson_integral(np.sqrt(known / 2.0))
+        probability = 4.0 / positive * _dawson_integral(np.sqrt(positive / 2.0))
     else:
         # capacity Eq. 20 with the right p_s(k) = (4k+1) / ((k+1)(2k+1)); the paper prints (4k+1) / (2k+1)²
-        root = np.sqrt(known)
-        found = -3.0 * np.expm1(-known) / known - 2.0 * dawsn(root) / root
-    return np.where(count > 0, np.minimum(found, 1.0), 1.0)
+        root = np.sqrt(positive)
+        probability = -3.0 * np.expm1(-positive) / positive - 2.0 * dawsn(root) / root
+    return np.where(count > 0, np.minimum(probability, 1.0), 1.0)
 
 
 def remote_entries(routing: str, x: ArrayLike) -> Array:
-    """Mean number of routing entries for a neighbour with x subscriptions of a class behind it (capacity Eq. 5).
+    """Returns the mean number of routing entries for a neighbour with x subscriptions of a class behind it (capacity
+    Eq. 5).
 
     >>> remote_entries("covering", [1.0, 100.0]).round(2).tolist()
     [0.85, 5.87]
@@ -173,7 +176,7 @@ def checked_count(routing: str, x: ArrayLike) -> Array:
 
 
 def _expansions() -> Array:
-    """Taylor coefficients of the integral of the Dawson function, one row per order, one column per grid point.
+    """Returns Taylor coefficients of the integral of the Dawson function, one row per order, one column per grid point.
 
     D' = 1 - 2tD gives those of D at once; the integral up to each grid point is by Gauss-Legendre quadrature.
     """
@@ -191,7 +194,9 @@ _EXPANSIONS = _expansions()
 
 
 def _dawson_integral(t: Array) -> Array:
-    """The integral of the Dawson function from 0 to t: expanded at the nearest grid point, far out asymptotically."""
+    """Returns the integral of the Dawson function from 0 to t: expanded at the nearest grid point, far out
+    asymptotically.
+    """
     near = np.minimum(t, _ASYMPTOTIC_FROM)
     point = np.rint(near / _STEP).astype(np.intp)
     offset = near - _STEP * point

@@ -14,7 +14,7 @@ _BITS = 24
 
 
 def coinciding(keys: Array) -> tuple[Index, Index]:
-    """The first of each set of rows that agree to about seven digits, and for every row the number of its set.
+    """Returns the first of each set of rows that agree to about seven digits, and for every row the number of its set.
 
     >>> first, of = coinciding(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0 + 1e-13]]))
     >>> first.tolist(), of.tolist()

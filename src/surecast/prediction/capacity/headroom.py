@@ -1,4 +1,4 @@
-"""How much more load a system carries before its first component saturates."""
+"""Headroom: the factor by which the load can grow before the first component saturates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Headroom:
 
 
 def headroom(model: CapacityModel, algorithm: str) -> Headroom | None:
-    """The factor at which the first queue saturates, None if none ever does.
+    """Returns the factor at which the first queue saturates, None if none ever does.
 
     Publications and subscriptions come more often by the same factor; lifetimes stay, so there are more active
     subscriptions too and the probabilities of passing a link change with them. Load grows with the factor, except that
@@ -59,12 +59,13 @@ def headroom(model: CapacityModel, algorithm: str) -> Headroom | None:
         bracket = (low, high) if excess(high) >= 0.0 else None
     if bracket is None:
         return None
-    found = math.exp(float(brentq(excess, *bracket, xtol=1e-12)))
-    return Headroom(found, int(model.loads(model.flows(algorithm, found), found).utilisation.argmax()))
+    factor = math.exp(float(brentq(excess, *bracket, xtol=1e-12)))
+    return Headroom(factor, int(model.loads(model.flows(algorithm, factor), factor).utilisation.argmax()))
 
 
 def _nearest(excess: Callable[[float], float], low: float, high: float) -> tuple[float, float] | None:
-    """The logarithms of two factors, the first stable and the second not, with the crossing nearest to factor 1.
+    """Returns the logarithms of two factors, the first stable and the second not, with the crossing nearest to factor
+    1.
 
     Walks away from 1 in small steps, since the load need not grow with the factor.
     """

@@ -39,7 +39,7 @@ NOTIFICATION, CONTROL = 0, 1
 
 @njit(cache=True)
 def _deliveries(problem, tables, sides):
-    """How often a notification that its destination wants starts at each broker, and passes each link.
+    """Returns the rates at which wanted notifications start at each broker and pass each link.
 
     By broker and (plain, weighted by service factor), then by direction, broker and the same. A destination wants what
     the subscriptions of its own clients match, whatever the routing.
@@ -71,7 +71,9 @@ def _deliveries(problem, tables, sides):
 
 @njit(cache=True)
 def _link_delays(problem, sides, load):
-    """Latency and waiting times by direction and broker, and the service times of each broker's link to its parent."""
+    """Writes latency and waiting times by direction and broker, and the service times of each broker's link to its
+    parent.
+    """
     brokers = len(sides.members)
     fixed, service = np.zeros((2, brokers)), np.zeros(brokers)
     for i in range(1, brokers):
@@ -91,7 +93,7 @@ def _link_delays(problem, sides, load):
 
 @njit(cache=True)
 def _worst(problem, sides, load, waiting, fixed, service, kind, routing, hierarchical):
-    """The longest mean delay over paths that may be used at all (capacity Eqs. 40-45); NaN if nothing starts.
+    """Returns the longest mean delay over paths that may be used at all (capacity Eqs. 40-45); NaN if nothing starts.
 
     Classes of one kind have the same service factor, publishers and subscribers, so that one stands for all.
     """
@@ -132,14 +134,14 @@ def _worst(problem, sides, load, waiting, fixed, service, kind, routing, hierarc
                 up[b] = up[b] if passes else 0.0
             starts = sides.own_subscriptions[b, c] if kind == CONTROL else sides.own_publications[b, c]
             if starts > 0.0:
-                found = delay[b] + max(best[b], up[b])
-                worst = found if math.isnan(worst) else max(worst, found)
+                longest = delay[b] + max(best[b], up[b])
+                worst = longest if math.isnan(worst) else max(worst, longest)
     return worst
 
 
 @njit(cache=True)
 def _mean(sides, load, waiting, fixed, service, start, passing):
-    """The mean delay of notifications to the brokers that want them; NaN if there are none."""
+    """Returns the mean delay of notifications to the brokers that want them; NaN if there are none."""
     rate, total = 0.0, 0.0
     for b in range(len(sides.members)):
         rate += start[b, 0]
@@ -155,11 +157,12 @@ def _mean(sides, load, waiting, fixed, service, start, passing):
 
 @njit(cache=True)
 def evaluate_placements(problem, tables, placements, algorithms, with_headroom):
-    """Figures by placement and algorithm, each row of `algorithms` a routing (-1: flooding) and whether hierarchical.
+    """Returns figures by placement and algorithm, each row of `algorithms` a routing (-1: flooding) and whether
+    hierarchical.
 
     Delays are NaN where a queue is overloaded; headroom is inf where no queue ever saturates, NaN if not asked for.
     """
-    found = np.full((len(placements), len(algorithms), len(FIGURES)), np.nan)
+    figures = np.full((len(placements), len(algorithms), len(FIGURES)), np.nan)
     for i in range(len(placements)):
         members, order, parent, home = rebuild(problem, placements[i])
         sides = sides_of(problem, members, order, parent, home)
@@ -169,15 +172,15 @@ def evaluate_placements(problem, tables, placements, algorithms, with_headroom):
         waiting = np.empty(len(members))
         for j in range(len(algorithms)):
             routing, hierarchical = algorithms[j, 0], algorithms[j, 1] == 1
-            row = found[i, j]
-            most, at = load_of(problem, sides, sums, routing, hierarchical, 1.0, load)
+            row = figures[i, j]
+            most, busiest = load_of(problem, sides, sums, routing, hierarchical, 1.0, load)
             # capacity Eqs. 11, 19
             row[3], row[4], row[9] = 0.0, 0.0, 0.0
             for b in range(len(members)):
                 row[9] += load.entries[b]
                 row[3] += load.links[0, UP, b, 0] + load.links[0, DOWN, b, 0]
                 row[4] += load.links[1, UP, b, 0] + load.links[1, DOWN, b, 0]
-            row[5], row[6] = most, at
+            row[5], row[6] = most, busiest
             if most < 1.0:
                 for b in range(len(members)):
                     # capacity Eq. 29
@@ -191,7 +194,7 @@ def evaluate_placements(problem, tables, placements, algorithms, with_headroom):
         if with_headroom:
             for j in range(len(algorithms)):
                 routing, hierarchical = algorithms[j, 0], algorithms[j, 1] == 1
-                found[i, j, 7], found[i, j, 8] = headroom_of(
-                    problem, tables, sides, routing, hierarchical, found[i, j, 5], sums, load
+                figures[i, j, 7], figures[i, j, 8] = headroom_of(
+                    problem, tables, sides, routing, hierarchical, figures[i, j, 5], sums, load
                 )
-    return found
+    return figures

@@ -47,7 +47,7 @@ class Sides(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What passes each link under each routing, over all classes: by routing, direction, broker (and weight)."""
+    """Traffic on each link under each routing, summed over all classes: by routing, direction, broker (and weight)."""
 
     notifications: Array
     controls: Array
@@ -55,7 +55,8 @@ class Sums(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What one algorithm asks of each queue: brokers by number, and physical queues. `touched` lists those in use."""
+    """The load of each queue under one algorithm: brokers by number, and physical queues. `touched` lists those
+    used."""
 
     links: Array
     broker_rates: Array
@@ -68,7 +69,7 @@ class Load(NamedTuple):
 
 @njit(cache=True)
 def sides_of(problem, members, order, parent, home):
-    """Rates of the brokers' own clients, and on both sides of each link."""
+    """Returns rates of the brokers' own clients, and on both sides of each link."""
     brokers, classes = len(members), len(problem.copies)
     publications, subscriptions = np.zeros((brokers, classes)), np.zeros((brokers, classes))
     for client in range(len(home)):
@@ -97,12 +98,12 @@ def sides_of(problem, members, order, parent, home):
 
 @njit(cache=True)
 def sums_of(problem, tables, sides):
-    """The sums of all routings but flooding, which each need the same x of each link and class."""
+    """Returns the sums of all routings but flooding, which each need the same x of each link and class."""
     brokers, classes = len(sides.members), len(problem.copies)
     routings = len(tables.slots)
     notifications, controls = np.zeros((routings, 2, brokers, 3)), np.zeros((routings, 2, brokers, 3))
     entries = np.zeros((routings, 2, brokers))
-    found = np.empty((2, tables.coefficients.shape[2]))
+    values = np.empty((2, tables.coefficients.shape[2]))
     plain = True
     for c in range(classes):
         plain = plain and problem.factor[c] == 1.0
@@ -112,17 +113,17 @@ def sums_of(problem, tables, sides):
             count, factor = problem.copies[c], problem.factor[c]
             below, above = sides.subscriptions_below[b, c], sides.subscriptions_above[b, c]
             # capacity Eqs. 1, 2: upwards x counts what is above, downwards what is below
-            values_at(tables, problem.statistics[c], problem.lifetime_s * above, found[UP])
-            values_at(tables, problem.statistics[c], problem.lifetime_s * below, found[DOWN])
+            values_at(tables, problem.statistics[c], problem.lifetime_s * above, values[UP])
+            values_at(tables, problem.statistics[c], problem.lifetime_s * below, values[DOWN])
             for r in range(routings):
                 notify, subscribe, remote = tables.slots[r, 0], tables.slots[r, 1], tables.slots[r, 2]
-                entries[r, UP, b] += count * found[UP, remote]
-                entries[r, DOWN, b] += count * found[DOWN, remote]
+                entries[r, UP, b] += count * values[UP, remote]
+                entries[r, DOWN, b] += count * values[DOWN, remote]
                 # capacity Eqs. 22, 25: a control message joins those that come the same way
-                up = count * found[UP, notify] * sides.publications_below[b, c]
-                down = count * found[DOWN, notify] * sides.publications_above[b, c]
-                control_up = 2.0 * count * found[DOWN, subscribe] * below
-                control_down = 2.0 * count * found[UP, subscribe] * above
+                up = count * values[UP, notify] * sides.publications_below[b, c]
+                down = count * values[DOWN, notify] * sides.publications_above[b, c]
+                control_up = 2.0 * count * values[DOWN, subscribe] * below
+                control_down = 2.0 * count * values[UP, subscribe] * above
                 for k in range(1 if plain else 3):
                     notifications[r, UP, b, k] += up
                     notifications[r, DOWN, b, k] += down
@@ -141,21 +142,22 @@ def sums_of(problem, tables, sides):
 
 @njit(cache=True)
 def _control_between(x, rate, first, last):
-    """The most of s exp(-s x) for s from `first` up to `last`, or the least of it down to `last`, times a rate.
+    """Returns a rate times the maximum of s exp(-s x) for s from `first` up to `last`, or times the minimum down to
+    `last`.
 
     It rises up to s = 1/x and falls from there on.
     """
-    one, other = first * math.exp(-first * x), last * math.exp(-last * x)
+    at_first, at_last = first * math.exp(-first * x), last * math.exp(-last * x)
     if last < first:
-        return rate * min(one, other)
+        return rate * min(at_first, at_last)
     if x > 0.0 and first < 1.0 / x < last:
         return rate / x * math.exp(-1.0)
-    return rate * max(one, other)
+    return rate * max(at_first, at_last)
 
 
 @njit(cache=True)
 def _scaled_sums(problem, tables, sides, routing, first, last, sums):
-    """The sums of one routing with all arrivals `last` times as frequent.
+    """Computes the sums of one routing with all arrivals `last` times as frequent.
 
     With another `first`, bounds over all factors in between, which is for identity routing only, where control messages
     may become fewer: upper bounds if the factor grows, lower bounds if it shrinks.
@@ -210,7 +212,7 @@ def new_load(problem, brokers):
 
 @njit(cache=True)
 def _serve(problem, sides, load):
-    """Service times of the brokers: base + c times routing entries.
+    """Computes the service times of the brokers: base + c times routing entries.
 
     Their coefficient of variation stays, and the variance of the Poisson number of entries is added.
     """
@@ -228,7 +230,7 @@ def _serve(problem, sides, load):
 
 @njit(cache=True)
 def _load_link(sides, sums, routing, hierarchical, scale, b, load):
-    """The traffic between a broker and its parent, on the link and at both.
+    """Adds the traffic between a broker and its parent, on the link and at both ends.
 
     In a hierarchy notifications always go up and control messages never down (capacity section 3.8).
     """
@@ -278,8 +280,8 @@ def load_of(problem, sides, sums, routing, hierarchical, scale, load):
 
 @njit(cache=True)
 def _largest(problem, sides, load):
-    """Works out the load of the brokers; the largest utilisation of all queues, and where."""
-    most, at = 0.0, -1
+    """Computes the load of the brokers; returns the largest utilisation of all queues, and the queue that has it."""
+    most, busiest = 0.0, -1
     for b in range(len(sides.members)):
         # capacity Eqs. 28, 34, and the second moments of Eqs. 29, 35
         for k in range(2):
@@ -288,12 +290,12 @@ def _largest(problem, sides, load):
                 + load.broker_rates[1, b, k + 1] * load.services[b, 1, k]
             )
         if load.broker[b, 0] > most:
-            most, at = load.broker[b, 0], sides.members[b]
+            most, busiest = load.broker[b, 0], sides.members[b]
     for i in range(load.touched[0]):
         queue = load.touched[i + 1]
         if load.queue[queue, 0] > most:
-            most, at = load.queue[queue, 0], len(problem.services) + queue
-    return most, at
+            most, busiest = load.queue[queue, 0], len(problem.services) + queue
+    return most, busiest
 
 
 @njit(cache=True)
@@ -316,7 +318,9 @@ def _load_queues(problem, sides, b, load):
 
 @njit(cache=True)
 def _most(problem, tables, sides, routing, hierarchical, first, last, sums, load):
-    """The largest utilisation, and where, at the factor `last`; with another `first`, a bound over all in between."""
+    """Returns the largest utilisation at the factor `last`, and the queue that has it; with another `first`, a bound
+    over all factors in between.
+    """
     if routing >= 0:
         _scaled_sums(problem, tables, sides, routing, first, last, sums)
     return load_of(problem, sides, sums, routing, hierarchical, last, load)
@@ -324,7 +328,8 @@ def _most(problem, tables, sides, routing, hierarchical, first, last, sums, load
 
 @njit(cache=True)
 def headroom_of(problem, tables, sides, routing, hierarchical, now, sums, load):
-    """The factor on all arrivals at which the first queue saturates, and which; inf and -1 if none ever does.
+    """Returns the factor on all arrivals at which the first queue saturates, and that queue; inf and -1 if none ever
+    does.
 
     `now` is the largest utilisation at factor 1. The search is for a root of log utilisation by log factor, which is
     nearly straight. Under identity routing it is the crossing nearest to 1 (`headroom.headroom` says why).
@@ -341,9 +346,9 @@ def headroom_of(problem, tables, sides, routing, hierarchical, now, sums, load):
     if identity and not low <= here <= high:
         here = 0.5 * (low + high)
         s = math.exp(here)
-        most, at = _most(problem, tables, sides, routing, hierarchical, s, s, sums, load)
+        most, busiest = _most(problem, tables, sides, routing, hierarchical, s, s, sums, load)
         value = math.log(max(most, 1e-300))
-    slope, at = 1.0, -1
+    slope, busiest = 1.0, -1
     for attempt in range(200):
         if value < 0.0:
             low = max(low, here)
@@ -353,17 +358,17 @@ def headroom_of(problem, tables, sides, routing, hierarchical, now, sums, load):
         if not low < there < high or attempt % 12 == 11:
             there = 0.5 * (low + high)
         s = math.exp(there)
-        most, at = _most(problem, tables, sides, routing, hierarchical, s, s, sums, load)
-        found = math.log(max(most, 1e-300))
-        if abs(found) < 1e-13 or high - low < _NARROW or abs(there - here) < 1e-14:
+        most, busiest = _most(problem, tables, sides, routing, hierarchical, s, s, sums, load)
+        log_utilisation = math.log(max(most, 1e-300))
+        if abs(log_utilisation) < 1e-13 or high - low < _NARROW or abs(there - here) < 1e-14:
             here = there
             break
         if there != here:
-            slope = min(max((found - value) / (there - here), 0.05), 20.0)
-        here, value = there, found
+            slope = min(max((log_utilisation - value) / (there - here), 0.05), 20.0)
+        here, value = there, log_utilisation
     if here >= _FARTHEST - 1.0:
         return math.inf, -1
-    return math.exp(here), at
+    return math.exp(here), busiest
 
 
 @njit(cache=True)

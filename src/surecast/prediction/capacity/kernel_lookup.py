@@ -18,7 +18,9 @@ __all__ = ["look_up_all", "value_at", "values_at"]
 
 @njit(cache=True)
 def _outside(ends, x):
-    """A function below its first and above its last point: linear from its value at 0, and a power of x."""
+    """Returns a function outside its table: linear from its value at 0 below the first point, a power of x above the
+    last.
+    """
     if x <= 0.0:
         return ends[0]
     low = 2.0**_LOWEST
@@ -29,7 +31,7 @@ def _outside(ends, x):
 
 @njit(cache=True)
 def _cell(x):
-    """The cell of x, and the place in it from -1/2 to 1/2; the cell is -1 outside the tables."""
+    """Returns the cell of x, and the position in it from -1/2 to 1/2; the cell is -1 outside the tables."""
     if x <= 0.0:
         return -1, 0.0
     mantissa, exponent = math.frexp(x)
@@ -56,7 +58,7 @@ def value_at(tables, group, slot, x):
 
 @njit(cache=True)
 def values_at(tables, group, x, out):
-    """All functions at x."""
+    """Writes the values of all functions at x."""
     cell, place = _cell(x)
     if cell < 0:
         for slot in range(len(out)):
@@ -68,8 +70,8 @@ def values_at(tables, group, x, out):
 
 @njit(cache=True)
 def look_up_all(tables, group, slot, x):
-    """One function at many x."""
-    found = np.empty(len(x))
+    """Returns the values of one function at many x."""
+    values = np.empty(len(x))
     for i in range(len(x)):
-        found[i] = value_at(tables, group, slot, x[i])
-    return found
+        values[i] = value_at(tables, group, slot, x[i])
+    return values

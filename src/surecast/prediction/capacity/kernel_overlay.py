@@ -17,7 +17,7 @@ Index = NDArray[np.int64]
 
 
 class PlacementArrays(NamedTuple):
-    """What the kernels know of a placement problem. `plan.placement.PlacementProblem` explains each array."""
+    """A placement problem as arrays for the kernels. `planning.placement.PlacementProblem` explains each array."""
 
     pairs: Index
     pair_number: Index
@@ -41,7 +41,7 @@ class PlacementArrays(NamedTuple):
 
 @njit(cache=True)
 def _farthest(start, near, around, degree, before):
-    """The last broker that a search from `start` reaches; `before` gets the way back."""
+    """Returns the last broker that a search from `start` reaches; `before` gets the way back."""
     queue = np.empty(len(degree), dtype=np.int64)
     queue[0], count, last = start, 1, start
     before[start] = -1
@@ -60,7 +60,7 @@ def _farthest(start, near, around, degree, before):
 
 @njit(cache=True)
 def _centre(near, around, degree):
-    """The broker with the fewest hops to the farthest other, of two the first: the middle of a longest path."""
+    """Returns the broker with the fewest hops to the farthest other, of two the first: the middle of a longest path."""
     before = np.empty(len(degree), dtype=np.int64)
     end = _farthest(_farthest(0, near, around, degree, before), near, around, degree, before)
     path = np.empty(len(degree), dtype=np.int64)
@@ -82,9 +82,9 @@ def _spanning_tree(problem, number, brokers):
     part = np.arange(brokers)
     ends = np.empty((max(brokers - 1, 0), 2), dtype=np.int64)
     degree = np.zeros(brokers, dtype=np.int64)
-    found = 0
+    links = 0
     for k in range(len(problem.pairs)):
-        if found == brokers - 1:
+        if links == brokers - 1:
             break
         a, b = number[problem.pairs[k, 0]], number[problem.pairs[k, 1]]
         if a < 0 or b < 0 or part[a] == part[b]:
@@ -93,16 +93,16 @@ def _spanning_tree(problem, number, brokers):
         for i in range(brokers):
             if part[i] == old:
                 part[i] = new
-        ends[found, 0], ends[found, 1] = a, b
+        ends[links, 0], ends[links, 1] = a, b
         degree[a] += 1
         degree[b] += 1
-        found += 1
+        links += 1
     return ends, degree
 
 
 @njit(cache=True)
 def _homes(problem, chosen, number):
-    """The nearest member of each group of clients."""
+    """Returns the nearest member of each group of clients."""
     home = np.empty(len(problem.nearest), dtype=np.int64)
     for client in range(len(problem.nearest)):
         i = 0
@@ -114,7 +114,8 @@ def _homes(problem, chosen, number):
 
 @njit(cache=True)
 def rebuild(problem, chosen):
-    """The overlay on chosen candidates: members, order from the root, parent (-1 at the root), home of each group.
+    """Returns the overlay on chosen candidates: members, order from the root, parent (-1 at the root), home of each
+    group.
 
     Brokers are numbered by their place among the members.
     """

@@ -39,7 +39,8 @@ OCTAVES: Final = 90
 
 
 class FilterStatistics(Protocol):
-    """How filters of a class match and cover each other, as functions of x; by default those of uniform intervals."""
+    """Functions of x that say how filters of a class match and cover each other; by default those of uniform
+    intervals."""
 
     def notification_probability(self, routing: str, x: ArrayLike) -> Array: ...
 
@@ -92,7 +93,9 @@ def forwarding_tables(groups: Sequence[FilterStatistics] = ()) -> ForwardingTabl
 
 
 def look_up(tables: ForwardingTables, routing: str, which: int, x: ArrayLike, group: int = 0) -> Array:
-    """What compiled code finds in the tables for an array of x; `which` is `NOTIFY`, `SUBSCRIBE` or `REMOTE`."""
+    """Returns the tabulated values that compiled code uses for an array of x; `which` is `NOTIFY`, `SUBSCRIBE` or
+    `REMOTE`.
+    """
     from surecast.prediction.capacity.kernel_lookup import look_up_all
 
     values = np.asarray(x, dtype=np.float64)
@@ -101,12 +104,12 @@ def look_up(tables: ForwardingTables, routing: str, which: int, x: ArrayLike, gr
 
 
 def _nodes() -> Array:
-    """Chebyshev points of a cell, which spans -1/2 to 1/2."""
+    """Returns the Chebyshev points of a cell, which spans -1/2 to 1/2."""
     return np.asarray(0.5 * np.cos(np.pi * (np.arange(ORDER) + 0.5) / ORDER), dtype=np.float64)
 
 
 def _points() -> Array:
-    """All points where the functions are computed: those of the cells, then 0 and the ends."""
+    """Returns all points where the functions are computed: those of the cells, then 0 and the ends."""
     octaves = 2.0 ** np.arange(LOWEST, LOWEST + OCTAVES)
     x = octaves[:, None, None] * (1.0 + (np.arange(CELLS)[:, None] + 0.5 + _nodes()) / CELLS)
     return np.concatenate([x.ravel(), [0.0, octaves[0], 2.0 * octaves[-1], octaves[-1]]])
@@ -114,7 +117,9 @@ def _points() -> Array:
 
 @lru_cache(maxsize=64)
 def _values(group: FilterStatistics) -> Array:
-    """Every function of one group at all points, by routing but flooding and column; measured ones take seconds."""
+    """Returns the values of every function of one group at all points, by routing but flooding and column; measured
+    ones take seconds.
+    """
     points = _points()
     return np.array([[_function(group, column)(routing, points) for column in range(3)] for routing in ROUTINGS[1:]])
 
@@ -123,17 +128,17 @@ def _tables(groups: tuple[FilterStatistics, ...]) -> ForwardingTables:
     points, cell_points = _points(), OCTAVES * CELLS * ORDER
     to_powers = np.linalg.inv(np.vander(_nodes(), increasing=True))
     every = [_values(group) for group in groups]
-    found: list[Array] = []
+    distinct: list[Array] = []
     slots = np.empty((len(ROUTINGS) - 1, 3), dtype=np.int64)
     for row in range(len(ROUTINGS) - 1):
         for column in (NOTIFY, SUBSCRIBE, REMOTE):
             values = np.stack([each[row, column] for each in every])
-            same = [i for i, known in enumerate(found) if np.array_equal(known, values)]
-            slots[row, column] = same[0] if same else len(found)
+            same = [i for i, function in enumerate(distinct) if np.array_equal(function, values)]
+            slots[row, column] = same[0] if same else len(distinct)
             if not same:
-                found.append(values)
-    values = np.stack(found, axis=1)
-    cells = values[:, :, :cell_points].reshape(len(groups), len(found), OCTAVES * CELLS, ORDER)
+                distinct.append(values)
+    values = np.stack(distinct, axis=1)
+    cells = values[:, :, :cell_points].reshape(len(groups), len(distinct), OCTAVES * CELLS, ORDER)
     coefficients = np.ascontiguousarray(np.moveaxis(cells @ to_powers.T, 1, 2))
     last, before = values[:, :, -2], values[:, :, -1]
     both = (last > 0.0) & (before > 0.0)

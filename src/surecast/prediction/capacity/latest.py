@@ -74,7 +74,9 @@ Contents = tuple[Array, Array]
 
 
 def _uniform() -> Contents:
-    """Half of the uniform values, by symmetry, and denser towards the end, where many subscriptions match rarely."""
+    """Returns half of the uniform values, by symmetry, and denser towards the end, where many subscriptions match
+    rarely.
+    """
     place, weights = np.polynomial.legendre.leggauss(_VALUES)
     place = (place + 1.0) / 2.0
     value = place**2 / 2.0
@@ -82,21 +84,23 @@ def _uniform() -> Contents:
 
 
 def contents_of(workload: ClassWorkload) -> dict[FilterStatistics, Contents]:
-    """The contents of notifications by the statistics of their class; measured ones are brought to a few values."""
-    found: dict[FilterStatistics, Contents] = {}
+    """Returns the contents of notifications by the statistics of their class; measured contents are reduced to a few
+    values.
+    """
+    contents: dict[FilterStatistics, Contents] = {}
     for attributes in dict.fromkeys(each.filters for each in workload.classes):
         match, weight = np.ones(1), np.ones(1)
-        for given in attributes or ():
-            values = value_points(Law(given.value), interval_law(given))
-            held = 1.0 - given.constrained + given.constrained * values.held
+        for attribute in attributes or ():
+            values = value_points(Law(attribute.value), interval_law(attribute))
+            held = 1.0 - attribute.constrained + attribute.constrained * values.held
             match, weight = np.multiply.outer(match, held).ravel(), np.multiply.outer(weight, values.weight).ravel()
             match, weight = _condensed(match, weight)
-        found[statistics_of(attributes)] = (match, weight) if attributes else _uniform()
-    return found
+        contents[statistics_of(attributes)] = (match, weight) if attributes else _uniform()
+    return contents
 
 
 def _condensed(match: Array, weight: Array) -> Contents:
-    """As few values as the uniform ones have: equally likely parts, each with its mean.
+    """Returns as few values as the uniform contents have: equally likely parts, each with its mean.
 
     The rarest matches decide about the notifications that only few brokers get, so the first parts are smaller.
     """
@@ -116,7 +120,7 @@ def latest_delivery(
     sojourns: Sojourns,
     contents: Mapping[FilterStatistics, Contents],
 ) -> LatestDelivery | None:
-    """The expected latest delivery in a stable system; None where no notification ever reaches anyone."""
+    """Returns the expected latest delivery in a stable system; None where no notification ever reaches anyone."""
     parts = _distinct_classes(model, longest_paths(model, algorithm, loads), sojourns.factors, contents)
     total = sum(float(part.reaching.sum()) for part in parts)
     if total == 0.0:
@@ -137,8 +141,10 @@ def latest_delivery(
 def _distinct_classes(
     model: CapacityModel, longest_s: Array, factors: Array, contents: Mapping[FilterStatistics, Contents]
 ) -> list[_Classes]:
-    """The classes by service factor and statistics; those that coincide are one, with the sum of their publications."""
-    found = []
+    """Returns the classes by service factor and statistics; classes that coincide are merged, with the sum of their
+    publications.
+    """
+    distinct = []
     for k, factor in enumerate(factors):
         for statistics in dict.fromkeys(model.statistics):
             alike = np.array([each is statistics for each in model.statistics], dtype=np.bool_)
@@ -147,7 +153,7 @@ def _distinct_classes(
                 continue
             first, kind = coinciding(np.concatenate([model.publications, model.subscriptions])[:, columns].T)
             classes = columns[first]
-            found.append(
+            distinct.append(
                 _Classes(
                     k,
                     model.publications[:, classes] * np.bincount(kind, model.count[columns]),
@@ -157,18 +163,20 @@ def _distinct_classes(
                     *contents[statistics],
                 )
             )
-    return found
+    return distinct
 
 
 def _mean_paths(part: _Classes, path_s: Array) -> Array:
-    """By broker and class, the mean of the largest path mean over the used paths; 0 for a notification nobody gets."""
-    found = np.zeros_like(part.published)
+    """Returns, by broker and class, the mean of the largest path mean over the used paths; 0 for a notification nobody
+    gets.
+    """
+    means = np.zeros_like(part.published)
     for broker, ways in enumerate(path_s[..., part.factor]):
         order = np.argsort(-ways, kind="stable")
         expected = part.at_home[order][:, :, None] * part.match
         farther = np.cumsum(expected, axis=0) - expected
-        found[broker] = ways[order] @ ((np.exp(-farther) * -np.expm1(-expected)) @ part.weight)
-    return found
+        means[broker] = ways[order] @ ((np.exp(-farther) * -np.expm1(-expected)) @ part.weight)
+    return means
 
 
 class _Lattice:
@@ -186,27 +194,28 @@ class _Lattice:
         return np.fft.rfft(_masses(parts, factor, self.step_s, self.steps), 2 * self.steps)
 
     def latest(self, part: _Classes) -> Array:
-        """Means by publisher's broker and class; 0 for a notification nobody gets."""
+        """Returns means by publisher's broker and class; 0 for a notification nobody gets."""
         tree = self.tree
         leaving: list[list[int]] = [[] for _ in range(tree.brokers)]
         for link, tail in enumerate(tree.tail.tolist()):
             leaving[tail].append(link)
         nobody = np.exp(-part.beyond[:, :, None] * part.match)
         # For each directed link: P[all that is delivered beyond it is delivered within t of being sent over it].
-        done: dict[int, Array] = {}
+        delivered: dict[int, Array] = {}
         down = [tree.back(tree.up[broker]) for broker in reversed(tree.order[1:])]
         for link in [*down, *(tree.up[broker] for broker in tree.order[1:])]:
-            onward = [done[way] for way in leaving[int(tree.head[link])] if way != tree.back(link)]
-            done[link] = self._after(self.hop[link], onward, nobody[link])
-        found = np.zeros_like(part.published)
+            onward = [delivered[way] for way in leaving[int(tree.head[link])] if way != tree.back(link)]
+            delivered[link] = self._after(self.hop[link], onward, nobody[link])
+        means = np.zeros_like(part.published)
         none = np.exp(-part.at_home.sum(axis=0)[:, None] * part.match)
         for broker in np.flatnonzero((part.published > 0).any(axis=1)):
-            whole = self._after(self.broker[broker], [done[way] for way in leaving[broker]], none)
-            found[broker] = self.step_s * (1.0 - whole).sum(axis=-1) @ part.weight
-        return found
+            whole = self._after(self.broker[broker], [delivered[way] for way in leaving[broker]], none)
+            means[broker] = self.step_s * (1.0 - whole).sum(axis=-1) @ part.weight
+        return means
 
     def _after(self, first: NDArray[np.complex128], onward: list[Array], nobody: Array) -> Array:
-        """The distribution function of a time plus the latest of several; no delivery at all counts as one at 0.
+        """Returns the distribution function of a time plus the latest of several; no delivery at all counts as one at
+        0.
 
         The branches are independent given the value of the notification; a delivery at the broker in front of them
         is never the latest unless it is the only one.
@@ -220,18 +229,18 @@ class _Lattice:
 
 
 def _masses(parts: Gammas, factor: int, step_s: float, steps: int) -> Array:
-    """Probabilities of the multiples of the step that keep the mean of each distribution.
+    """Returns probabilities of the multiples of the step that keep the mean of each distribution.
 
     Each time is divided between the two multiples next to it. With g(a) = E[max(T - a, 0)] the mass of a multiple is
     the second difference of g.
     """
-    at = step_s * np.arange(-1.0, steps + 1)[None]
+    multiples = step_s * np.arange(-1.0, steps + 1)[None]
     shift, mean, variance = (values[:, factor, None] for values in (parts.shift_s, parts.mean_s, parts.variance_s2))
-    over = np.maximum(at - shift, 0.0)
+    over = np.maximum(multiples - shift, 0.0)
     varies = variance > 0
     shape = np.where(varies, mean**2 / np.where(varies, variance, 1.0), 1.0)
     scaled = over * np.where(varies, mean / np.where(varies, variance, 1.0), 1.0)
     gamma = mean * gammaincc(shape + 1.0, scaled) - over * gammaincc(shape, scaled)
     later = np.where(varies, gamma, np.maximum(mean - over, 0.0))
-    excess = np.where(at < shift, shift + mean - at, later)
+    excess = np.where(multiples < shift, shift + mean - multiples, later)
     return np.asarray((excess[:, :-2] - 2.0 * excess[:, 1:-1] + excess[:, 2:]) / step_s, dtype=np.float64)

@@ -64,19 +64,19 @@ class IntervalLaw(Protocol):
     """The law of an interval by the probabilities of what it does with points."""
 
     def covers(self, a: Array, b: Array) -> Array:
-        """That it begins no later than a and ends no earlier than b."""
+        """Returns the probability that an interval begins no later than a and ends no earlier than b."""
 
     def begins_by(self, a: Array) -> Array:
-        """That it begins no later than a."""
+        """Returns the probability that an interval begins no later than a."""
 
     def reaches(self, b: Array) -> Array:
-        """That it ends no earlier than b."""
+        """Returns the probability that an interval ends no earlier than b."""
 
     def breaks(self) -> Array:
-        """Where these functions may have kinks, for a = b."""
+        """Returns the points at which these functions may have kinks, for a = b."""
 
     def points(self, value: Law) -> Intervals:
-        """Quadrature points for intervals; `value` is the law of the values that they match."""
+        """Returns quadrature points for intervals; `value` is the law of the values that they match."""
 
 
 class Law:
@@ -96,25 +96,25 @@ class Law:
         return self.weights / np.diff(self.points)
 
     def at_most(self, t: Array) -> Array:
-        """P(X <= t)."""
+        """Returns P(X <= t)."""
         if self.continuous:
             return self._line(self.below_point, t)
         return self._step(self.below_point, t + self._slack, "right")
 
     def below(self, t: Array) -> Array:
-        """P(X < t)."""
+        """Returns P(X < t)."""
         if self.continuous:
             return self._line(self.below_point, t)
         return self._step(self.below_point, t - self._slack, "left")
 
     def at_least(self, t: Array) -> Array:
-        """P(X >= t)."""
+        """Returns P(X >= t)."""
         if self.continuous:
             return self._line(self.above_point, t)
         return self._step(self.above_point, t - self._slack, "left")
 
     def above(self, t: Array) -> Array:
-        """P(X > t)."""
+        """Returns P(X > t)."""
         if self.continuous:
             return self._line(self.above_point, t)
         return self._step(self.above_point, t + self._slack, "right")
@@ -123,17 +123,17 @@ class Law:
         return np.asarray(np.interp(t, self.points, heights), dtype=np.float64)
 
     def _step(self, heights: Array, t: Array, side: Literal["left", "right"]) -> Array:
-        found: Array = heights[np.searchsorted(self.points, t, side=side)]
-        return found
+        values: Array = heights[np.searchsorted(self.points, t, side=side)]
+        return values
 
     def equal(self, t: Array) -> Array:
-        """P(X = t)."""
+        """Returns P(X = t)."""
         if self.continuous:
             return np.zeros_like(t)
         return np.maximum(self.at_most(t) - self.below(t), 0.0)
 
     def between(self, a: Array, b: Array) -> Array:
-        """P(a <= X <= b)."""
+        """Returns P(a <= X <= b)."""
         return np.maximum(self.at_most(b) - self.below(a), 0.0)
 
     @cached_property
@@ -145,10 +145,10 @@ class Law:
         return np.concatenate([[0.0], np.cumsum(left * gaps + bend)])
 
     def area(self, t: Array) -> Array:
-        """The integral of P(X <= u) over u up to t."""
-        at = np.searchsorted(self.points, t, side="right") - 1
-        inside = np.maximum(at, 0)
-        past = np.where(at >= 0, t - self.points[inside], 0.0)
+        """Returns the integral of P(X <= u) over u up to t."""
+        cell = np.searchsorted(self.points, t, side="right") - 1
+        inside = np.maximum(cell, 0)
+        past = np.where(cell >= 0, t - self.points[inside], 0.0)
         height = self.below_point[inside] if self.continuous else self.below_point[inside + 1]
         bend = 0.0
         if self.continuous:
@@ -156,7 +156,7 @@ class Law:
         return np.asarray(self._areas[inside] + height * past + bend, dtype=np.float64)
 
     def quantile(self, u: Array) -> Array:
-        """The number below which a share u of a continuous law lies."""
+        """Returns the number below which a share u of a continuous law lies."""
         return np.asarray(np.interp(u, self.below_point, self.points), dtype=np.float64)
 
 
@@ -255,22 +255,22 @@ class _Centred:
         return self._mean(a, b, -1.0)
 
     def begins_by(self, a: Array) -> Array:
-        found = np.zeros_like(a)
+        probability = np.zeros_like(a)
         for low, high, weight in self._widths():
             if low == high:
-                found += weight * self.centre.at_most(a + low / 2.0)
+                probability += weight * self.centre.at_most(a + low / 2.0)
             else:
-                found += weight * self._rising(a, low, high) / (high - low)
-        return found
+                probability += weight * self._rising(a, low, high) / (high - low)
+        return probability
 
     def reaches(self, b: Array) -> Array:
-        found = np.zeros_like(b)
+        probability = np.zeros_like(b)
         for low, high, weight in self._widths():
             if low == high:
-                found += weight * self.centre.at_least(b - low / 2.0)
+                probability += weight * self.centre.at_least(b - low / 2.0)
             else:
-                found += weight * (1.0 - self._falling(b, low, high) / (high - low))
-        return found
+                probability += weight * (1.0 - self._falling(b, low, high) / (high - low))
+        return probability
 
     def breaks(self) -> Array:
         steps = np.concatenate([-self.width.points, self.width.points]) / 2.0
@@ -295,25 +295,27 @@ class _Centred:
         )
 
     def _mean(self, a: Array, b: Array, sign: float) -> Array:
-        """Over widths the share of centres from b - w/2 to a + w/2 (sign 1), or strictly the other way round (-1)."""
-        found = np.zeros_like(a)
+        """Returns, averaged over widths, the share of centres from b - w/2 to a + w/2 (sign 1), or strictly the other
+        way round (-1).
+        """
+        mean = np.zeros_like(a)
         for low, high, weight in self._widths():
             if low == high:
                 share = self.centre.at_most(a + low / 2.0) - self.centre.below(b - low / 2.0)
-                found += weight * np.maximum(sign * share, 0.0)
+                mean += weight * np.maximum(sign * share, 0.0)
             else:
                 gap = np.clip(b - a, low, high)
                 start, end = (gap, high) if sign > 0 else (low, gap)
                 area = self._rising(a, start, end) - self._falling(b, start, end)
-                found += weight * np.maximum(sign * area, 0.0) / (high - low)
-        return found
+                mean += weight * np.maximum(sign * area, 0.0) / (high - low)
+        return mean
 
     def _rising(self, a: Array, low: Array | float, high: Array | float) -> Array:
-        """The integral of P(centre <= a + w/2) over w from low to high."""
+        """Returns the integral of P(centre <= a + w/2) over w from low to high."""
         return 2.0 * (self.centre.area(a + np.asarray(high) / 2.0) - self.centre.area(a + np.asarray(low) / 2.0))
 
     def _falling(self, b: Array, low: Array | float, high: Array | float) -> Array:
-        """The integral of P(centre < b - w/2) over w from low to high."""
+        """Returns the integral of P(centre < b - w/2) over w from low to high."""
         return 2.0 * (self.centre.area(b - np.asarray(low) / 2.0) - self.centre.area(b - np.asarray(high) / 2.0))
 
     def _widths(self) -> list[tuple[float, float, float]]:
@@ -325,14 +327,14 @@ class _Centred:
 
 
 def interval_law(attribute: AttributeStatistics) -> IntervalLaw:
-    """The law of the intervals of an attribute."""
+    """Returns the law of the intervals of an attribute."""
     if attribute.centre is not None and attribute.width is not None:
         return _Centred(Law(attribute.centre), Law(attribute.width))
     return _EqualEnds(Law(attribute.ends or attribute.value))
 
 
 def value_points(value: Law, intervals: IntervalLaw) -> Values:
-    """Quadrature points for the values of notifications."""
+    """Returns quadrature points for the values of notifications."""
     if value.continuous:
         breaks = intervals.breaks()
         inside = breaks[(breaks > value.points[0]) & (breaks < value.points[-1])]
@@ -340,15 +342,16 @@ def value_points(value: Law, intervals: IntervalLaw) -> Values:
         if len(marks) > _CELLS_MAX:
             marks = np.unique(np.concatenate([value.points, inside[:: len(inside) // _CELLS_MAX + 1]]))
         node, _, mass = _rule(min(_ORDER_MAX, max(8, 20_000 // len(marks))))
-        at = (marks[:-1, None] + np.diff(marks)[:, None] * node).ravel()
+        points = (marks[:-1, None] + np.diff(marks)[:, None] * node).ravel()
         weight = np.multiply.outer(np.diff(value.at_most(marks)), mass).ravel()
     else:
-        at, weight = value.points, value.weights
-    return Values(weight, intervals.covers(at, at), intervals.begins_by(at), intervals.reaches(at))
+        points, weight = value.points, value.weights
+    return Values(weight, intervals.covers(points, points), intervals.begins_by(points), intervals.reaches(points))
 
 
 def _law_points(law: Law, most: int) -> tuple[Array, Array]:
-    """About so many quadrature points of one law and their weights; the numbers themselves where it is not continuous.
+    """Returns about `most` quadrature points of one law and their weights; the numbers themselves where it is not
+    continuous.
 
     The bins are cut, since kinks should meet small cells, and the outermost cells have rules for thin layers.
     """
@@ -359,16 +362,16 @@ def _law_points(law: Law, most: int) -> tuple[Array, Array]:
     marks = np.interp(np.arange(cuts * bins + 1) / cuts, np.arange(bins + 1), law.points)
     outer = _rule(_EXPONENTIAL_FROM)
     inner = _rule(min(_SMOOTH_MAX, max(1, (most - 2 * _EXPONENTIAL_FROM) // (cuts * bins))))
-    at, weights = [], []
+    points, weights = [], []
     for cell, share in enumerate(np.diff(law.at_most(marks))):
         node, _, mass = outer if cell in (0, cuts * bins - 1) else inner
-        at.append(marks[cell] + (marks[cell + 1] - marks[cell]) * node)
+        points.append(marks[cell] + (marks[cell + 1] - marks[cell]) * node)
         weights.append(share * mass)
-    return np.concatenate(at), np.concatenate(weights)
+    return np.concatenate(points), np.concatenate(weights)
 
 
 def _rule(order: int) -> tuple[Array, Array, Array]:
-    """Points of [0, 1], their distances from 1 to full accuracy, and weights.
+    """Returns points of [0, 1], their distances from 1 to full accuracy, and weights.
 
     What is integrated may live in a thin layer at either end. Of many points most are there, spread evenly over its
     orders of magnitude (double exponential quadrature); with fewer, Gauss quadrature after a change of variable.

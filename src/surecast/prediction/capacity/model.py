@@ -33,7 +33,7 @@ ALGORITHMS: Final[tuple[str, ...]] = (
 
 
 def known_algorithms() -> tuple[str, ...]:
-    """The nine, and those that `register_routing` added, in both schemes."""
+    """Returns the nine routing algorithms, and those that `register_routing` added, in both schemes."""
     return (*ALGORITHMS, *(f"{scheme} {name}" for scheme in ("peer-to-peer", "hierarchical") for name in LAWS))
 
 
@@ -88,11 +88,11 @@ class Loads:
 
     @property
     def stable(self) -> bool:
-        """Whether every utilisation is below 1 (at exactly 1 a queue grows too)."""
+        """True if every utilisation is below 1 (at exactly 1 a queue grows too)."""
         return bool((self.utilisation < 1.0).all())
 
     def waiting_s(self) -> Array:
-        """Mean waiting times in M/G/1 queues (capacity Eqs. 29, 35); only where all of them are stable."""
+        """Returns the mean waiting times in M/G/1 queues (capacity Eqs. 29, 35); only where all of them are stable."""
         return self.squares / (2.0 * (1.0 - self.utilisation))
 
 
@@ -124,23 +124,27 @@ class CapacityModel:
 
     @property
     def serves(self) -> Mask:
-        """Which brokers take time for messages."""
+        """For each broker, whether messages take service time there."""
         adds = np.array([each is not None for each in self.matching], dtype=np.bool_)
         return adds | (self.notification_service[:, 0] > 0) | (self.control_service[:, 0] > 0)
 
     def by_class(self, function: Callable[[FilterStatistics, Array], Array], x: Array) -> Array:
-        """A function of the statistics and of x, by column; columns with the same statistics in one go."""
+        """Returns a function of the statistics and of x, by column; columns with the same statistics are computed
+        together.
+        """
         kinds = dict.fromkeys(self.statistics)
         if len(kinds) == 1:
             return function(self.statistics[0], x)
-        found = np.empty_like(x)
+        values = np.empty_like(x)
         for kind in kinds:
             columns = [i for i, each in enumerate(self.statistics) if each is kind]
-            found[:, columns] = function(kind, x[:, columns])
-        return found
+            values[:, columns] = function(kind, x[:, columns])
+        return values
 
     def passing(self, algorithm: str) -> tuple[Mask, Mask]:
-        """Whether P_n and P_s are above 0, by directed link and class; told from the structure, free of underflow."""
+        """Returns whether P_n and P_s are above 0, by directed link and class; derived from the structure, so free of
+        underflow.
+        """
         rising = self.tree.rising[:, None]
         if algorithm == "flooding":
             return np.ones(self.active.shape, dtype=np.bool_), np.zeros(self.active.shape, dtype=np.bool_)
@@ -149,7 +153,7 @@ class CapacityModel:
         return self.active > 0, np.ones(self.active.shape, dtype=np.bool_)
 
     def known_behind(self, algorithm: str) -> Array:
-        """x_a as routing tables see it: in a hierarchy nothing is known of the brokers above (change 3)."""
+        """Returns x_a as routing tables see it: in a hierarchy nothing is known of the brokers above (change 3)."""
         if algorithm.startswith("hierarchical"):
             return np.where(self.tree.rising[:, None], 0.0, self.active)
         return self.active
@@ -160,7 +164,7 @@ class CapacityModel:
         return self.by_class(lambda kind, x: kind.remote_entries(routing, x), scale * self.known_behind(algorithm))
 
     def flows(self, algorithm: str, scale: float = 1.0) -> Flows:
-        """The traffic under an algorithm when all arrivals are `scale` times as frequent, lifetimes unchanged."""
+        """Returns the traffic under an algorithm with all arrivals `scale` times as frequent, lifetimes unchanged."""
         routing = algorithm.rpartition(" ")[2]
         active = scale * self.active
         notify = self.by_class(lambda kind, x: kind.notification_probability(routing, x), active)
@@ -176,17 +180,17 @@ class CapacityModel:
         return Flows(notify, subscribe, notifications, controls, algorithm)
 
     def _rates(self, notifications: Array, controls: Array) -> Array:
-        """Rates of both kinds over all classes: messages, and weighted by service factor and by its square."""
+        """Returns rates of both kinds over all classes: messages, and weighted by service factor and by its square."""
         by_class = np.stack([self.count, self.count * self.factor, self.count * self.factor**2], axis=1)
         return np.stack([notifications @ by_class, controls @ by_class])
 
     @cached_property
     def _own_rates(self) -> Array:
-        """What each broker gets from its own clients; every subscription is revoked once."""
+        """The rates that each broker gets from its own clients; every subscription is revoked once."""
         return self._rates(self.publications, 2.0 * self.subscriptions)
 
     def loads(self, flows: Flows, scale: float = 1.0) -> Loads:
-        """What the traffic asks of every broker and every queue of the physical network."""
+        """Returns the load of every broker and every queue of the physical network."""
         link_rates = self._rates(flows.notifications, flows.controls)
         # capacity Eqs. 21, 24, 27
         broker_rates = scale * self._own_rates
@@ -202,16 +206,18 @@ class CapacityModel:
         return Loads(link_rates, broker_rates, server_rates, both[:, 0], both[:, 1], mean_s[0], mean_s[1])
 
     def _by_broker(self, flows: Flows, scale: float, services: Services) -> Array:
-        """Rates times first and second moments of service times, summed over both kinds of message and all classes."""
-        found = np.zeros((self.tree.brokers, 2))
+        """Returns rates times first and second moments of service times, summed over both kinds of message and all
+        classes.
+        """
+        moments = np.zeros((self.tree.brokers, 2))
         for kind, (own, passing) in enumerate(
             ((self.publications, flows.notifications), (2.0 * self.subscriptions, flows.controls))
         ):
             rates = scale * own
             np.add.at(rates, self.tree.head, passing)
             for moment, values in enumerate((services.first[kind], services.second[kind])):
-                found[:, moment] += (rates * values) @ self.count
-        return found
+                moments[:, moment] += (rates * values) @ self.count
+        return moments
 
 
 def capacity_model(system: System, *, shared_directions: bool = True) -> CapacityModel:
@@ -249,7 +255,9 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
 def _distinct_classes(
     workload: ClassWorkload, brokers: int
 ) -> tuple[Array, Array, Array, Array, tuple[FilterStatistics, ...]]:
-    """Rates by broker of the classes that differ, their service factors, how many each stands for, and statistics."""
+    """Returns rates by broker of the classes that differ, their service factors, how many each stands for, and
+    statistics.
+    """
     kinds = list(dict.fromkeys(each.filters for each in workload.classes))
     place = {kind: i for i, kind in enumerate(kinds)}
     rows = np.concatenate(
@@ -267,13 +275,13 @@ def _distinct_classes(
 
 
 def _moments(services: Iterable[Distribution | None]) -> Array:
-    """First and second moments of service times, one row each; 0 where there is no service."""
+    """Returns the first and second moments of service times, one row each; 0 where there is no service."""
     rows = [(0.0, 0.0) if service is None else service.moments()[:2] for service in services]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 2)
 
 
 def _servers(system: System, shared_directions: bool) -> Servers:
-    """The queues on the paths of the overlay links; the routers at both ends of a path are on it."""
+    """Returns the queues on the paths of the overlay links; the routers at both ends of a path are on it."""
     network, links = system.network, system.overlay.links
     index: dict[tuple[bool, int, bool], int] = {}
     used: list[int] = []

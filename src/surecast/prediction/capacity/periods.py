@@ -61,7 +61,7 @@ def predict_periods(
     shared_directions: bool = True,
     by_client: bool = True,
 ) -> QoSReport:
-    """The capacity of a system in each period, and over all of them.
+    """Returns the capacity of a system in each period, and over all of them.
 
     Each algorithm is a variant for the whole time, and one more for every period, named `algorithm, period`. Over all
     periods rates, tables and utilisation are means over time, mean delays are means over messages, and worst-path
@@ -136,7 +136,7 @@ def _check(system: System, periods: Sequence[Period]) -> None:
 
 
 def _during(system: System, period: Period) -> System:
-    """The system as if the period lasted for ever."""
+    """Returns the system as if the period lasted forever."""
     workload = system.class_workload
     assert workload is not None  # checked before
     changed = replace(
@@ -148,7 +148,7 @@ def _during(system: System, period: Period) -> System:
 
 
 def _add_whole(builder: ReportBuilder, algorithm: str, periods: Sequence[Period], reports: Sequence[QoSReport]) -> None:
-    """The figures of an algorithm over all periods."""
+    """Adds the figures of an algorithm over all periods."""
     by_period: list[_Figures] = [
         {
             (figure.scope, figure.name, figure.metric, figure.detail): (figure.value, figure.how)
@@ -175,7 +175,7 @@ def _add_whole(builder: ReportBuilder, algorithm: str, periods: Sequence[Period]
 
 
 def _combined(key: _Key, periods: Sequence[Period], by_period: Sequence[_Figures], stable: bool) -> float | None:
-    """One figure over all periods; None where there is none."""
+    """Returns one figure over all periods; None where there is none."""
     scope, name, metric, _ = key
     there = [(period.share, each) for period, each in zip(periods, by_period, strict=True) if key in each]
     if metric in _TIME_MEAN:

@@ -35,10 +35,10 @@ class Services:
 
 
 def services_of(model: CapacityModel, flows: Flows, scale: float = 1.0) -> Services:
-    """Service times under the traffic of an algorithm, when arrivals are `scale` times as frequent."""
-    given = np.stack([model.notification_service, model.control_service])
-    first = np.broadcast_to(given[:, :, :1], (*given.shape[:2], len(model.count)))
-    second = np.broadcast_to(given[:, :, 1:], first.shape)
+    """Returns service times under the traffic of an algorithm, when arrivals are `scale` times as frequent."""
+    moments = np.stack([model.notification_service, model.control_service])
+    first = np.broadcast_to(moments[:, :, :1], (*moments.shape[:2], len(model.count)))
+    second = np.broadcast_to(moments[:, :, 1:], first.shape)
     if flows.algorithm and any(each is not None for each in model.matching):
         work = _Work(model, flows, scale)
         shape = np.divide(second, first**2, out=np.ones(first.shape), where=first > 0)
@@ -62,11 +62,11 @@ class _Work:
         self.known = scale * model.known_behind(flows.algorithm)
         compared = self._compared(flows)
         for matching in dict.fromkeys(each for each in model.matching if each is not None):
-            at = [i for i, each in enumerate(model.matching) if each == matching]
+            brokers = [i for i, each in enumerate(model.matching) if each == matching]
             mean, variance = self._notification(matching)
-            self.notification_s[at], self.notification_variance[at] = mean[at], variance[at]
-            self.control_s[at] = matching.update_s + matching.comparison_s * compared[at]
-            self.control_variance[at] = matching.comparison_s**2 * compared[at]
+            self.notification_s[brokers], self.notification_variance[brokers] = mean[brokers], variance[brokers]
+            self.control_s[brokers] = matching.update_s + matching.comparison_s * compared[brokers]
+            self.control_variance[brokers] = matching.comparison_s**2 * compared[brokers]
 
     def _notification(self, matching: Matching) -> tuple[Array, Array]:
         entry, predicate, match = matching.entry_s, matching.predicate_s, matching.match_s
@@ -87,14 +87,16 @@ class _Work:
         return matching.lookup_s + mean, variance + self._by_notification(predicate, match)
 
     def _in_table(self, function: Callable[[FilterStatistics, str, Array], Array]) -> Array:
-        """A mean number by broker and class: over the entries for its clients and for all its neighbours."""
+        """Returns a mean number by broker and class: over the entries for its clients and for all its neighbours."""
         model = self.model
-        found = model.by_class(lambda kind, x: function(kind, "simple", x), self.local)
-        np.add.at(found, model.tree.tail, model.by_class(lambda kind, x: function(kind, self.routing, x), self.known))
-        return found
+        number = model.by_class(lambda kind, x: function(kind, "simple", x), self.local)
+        np.add.at(number, model.tree.tail, model.by_class(lambda kind, x: function(kind, self.routing, x), self.known))
+        return number
 
     def _by_notification(self, predicate_s: float, match_s: float) -> Array:
-        """Variance because some notifications match more entries than others; of entries that are subscriptions."""
+        """Returns the variance that comes from notifications matching different numbers of entries, for entries that
+        are subscriptions.
+        """
         entries = self.local.copy()
         if self.routing == "simple":
             np.add.at(entries, self.model.tree.tail, self.known)
@@ -102,15 +104,17 @@ class _Work:
         return np.asarray(entries**2 * spread, dtype=np.float64)
 
     def _compared(self, flows: Flows) -> Array:
-        """With how many filters a control message is compared, over all neighbours but the one that it came from."""
+        """Returns the number of filters that a control message is compared with, over all neighbours but the one that
+        it came from.
+        """
         model, tree = self.model, self.model.tree
         behind = tree.reverse(self.scale * model.active)
-        told = model.by_class(lambda kind, x: kind.comparisons(self.routing, x), behind)
+        comparisons = model.by_class(lambda kind, x: kind.comparisons(self.routing, x), behind)
         if self.algorithm.startswith("hierarchical"):
-            told = np.where(tree.rising[:, None], told, 0.0)
+            comparisons = np.where(tree.rising[:, None], comparisons, 0.0)
         everywhere, spared = np.zeros_like(self.local), np.zeros_like(self.local)
-        np.add.at(everywhere, tree.tail, told)
-        np.add.at(spared, tree.head, flows.controls * tree.reverse(told))
+        np.add.at(everywhere, tree.tail, comparisons)
+        np.add.at(spared, tree.head, flows.controls * tree.reverse(comparisons))
         rates = 2.0 * self.scale * model.subscriptions
         np.add.at(rates, tree.head, flows.controls)
         return everywhere - np.divide(spared, rates, out=np.zeros_like(rates), where=rates > 0)

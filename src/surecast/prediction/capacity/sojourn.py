@@ -1,4 +1,4 @@
-"""How long messages stay in queues and on paths: two moments, gamma fits, and quantiles of mixtures of them.
+"""Sojourn times in queues and on paths: two moments, gamma fits, and quantiles of mixtures of them.
 
 The time in an M/G/1 queue is the waiting time plus a service time. Its mean and variance are exact (the second moment
 of the waiting time is Takács's, from the third moment of the service time); times in different queues are taken as
@@ -45,11 +45,11 @@ class Gammas:
         return self.shift_s + self.mean_s
 
     def flat(self) -> Gammas:
-        """The same distributions in one row."""
+        """Returns the same distributions in one row."""
         return Gammas(self.shift_s.ravel(), self.mean_s.ravel(), self.variance_s2.ravel())
 
     def below(self, time_s: Array) -> Array:
-        """Distribution functions at each of the times, which go along the last axis of the answer.
+        """Returns the distribution functions at each of the times, which go along the last axis of the answer.
 
         >>> mm1 = Gammas(np.array([0.0]), np.array([2.0]), np.array([4.0]))
         >>> mm1.below(np.array([2.0])).round(4).tolist()  # exponential
@@ -86,7 +86,7 @@ class Sojourns:
 
 
 def service_cubes(system: System, model: CapacityModel) -> Cubes:
-    """The third moments of a system's service times, 0 where there is none."""
+    """Returns the third moments of a system's service times, 0 where there is none."""
     brokers, network, servers = system.overlay.brokers, system.network, model.servers
     physical: list[Distribution | None] = []
     if network is not None:
@@ -104,7 +104,7 @@ def _third(services: Iterable[Distribution | None]) -> Array:
 
 
 def sojourns_of(model: CapacityModel, flows: Flows, loads: Loads, cubes: Cubes) -> Sojourns:
-    """Times in the queues of a stable system, for notifications of each service factor.
+    """Returns times in the queues of a stable system, for notifications of each service factor.
 
     Where routing tables add to service times, classes with the same factor differ in these; the mixture of them that
     comes to a broker is taken for all.
@@ -136,46 +136,46 @@ def sojourns_of(model: CapacityModel, flows: Flows, loads: Loads, cubes: Cubes) 
 
 
 def _cubed(model: CapacityModel, services: Services, cubes: Cubes) -> Array:
-    """Third moments of service times by kind of message, broker and class.
+    """Returns the third moments of service times by kind of message, broker and class.
 
     Where a routing table adds to the service time only two moments are known, and the third is a gamma's.
     """
-    given = np.stack([cubes.notification, cubes.control])[:, :, None] * model.factor**3
+    stated = np.stack([cubes.notification, cubes.control])[:, :, None] * model.factor**3
     first, second = services.first, services.second
     gamma = second * (2.0 * np.divide(second, first, out=np.zeros(first.shape), where=first > 0) - first)
     adds = np.array([each is not None for each in model.matching], dtype=np.bool_)
-    return np.where(adds[:, None], gamma, given)
+    return np.where(adds[:, None], gamma, stated)
 
 
 def _by_factor(model: CapacityModel, services: Services, rates: Array, factors: Array) -> Array:
-    """First and second moments of the service times of notifications, by broker and service factor."""
-    found = np.empty((2, model.tree.brokers, len(factors)))
+    """Returns the first and second moments of the service times of notifications, by broker and service factor."""
+    moments = np.empty((2, model.tree.brokers, len(factors)))
     for k, factor in enumerate(factors):
         classes = model.factor == factor
         weight = rates[:, classes] * model.count[classes]
         total = weight.sum(axis=1, keepdims=True)
         weight = np.divide(weight, total, out=np.full(weight.shape, 1.0 / weight.shape[1]), where=total > 0)
         for moment, values in enumerate((services.first[0], services.second[0])):
-            found[moment, :, k] = (values[:, classes] * weight).sum(axis=1)
-    return found
+            moments[moment, :, k] = (values[:, classes] * weight).sum(axis=1)
+    return moments
 
 
 def path_sums(tree: BrokerTree, weight: Array) -> Array:
-    """The sum of weights over the directed links from every broker (first axis) to every other (second axis)."""
+    """Returns the sums of weights over the directed links from every broker (first axis) to every other (second)."""
     total = np.zeros((tree.brokers, tree.brokers, *weight.shape[1:]))
-    seen = [tree.root]
+    reached = [tree.root]
     for broker in tree.order[1:]:
         up = tree.up[broker]
         parent = int(tree.head[up])
         # No broker reached so far lies beyond this one, so every path between them passes its parent.
-        total[seen, broker] = total[seen, parent] + weight[tree.back(up)]
-        total[broker, seen] = weight[up] + total[parent, seen]
-        seen.append(broker)
+        total[reached, broker] = total[reached, parent] + weight[tree.back(up)]
+        total[broker, reached] = weight[up] + total[parent, reached]
+        reached.append(broker)
     return total
 
 
 def paths_of(tree: BrokerTree, sojourns: Sojourns) -> Gammas:
-    """Times from publication at each broker to the end of processing at each other, by service factor."""
+    """Returns times from publication at each broker to the end of processing at each other, by service factor."""
     broker, hop = sojourns.broker, sojourns.hop
     return Gammas(
         path_sums(tree, hop.shift_s),
@@ -185,7 +185,7 @@ def paths_of(tree: BrokerTree, sojourns: Sojourns) -> Gammas:
 
 
 def mixture_quantiles(weights: Array, parts: Gammas, levels: Array) -> Array:
-    """Quantiles of mixtures of the same distributions: one row per row of weights, one column per level.
+    """Returns quantiles of mixtures of the same distributions: one row per row of weights, one column per level.
 
     The distribution functions are tabulated once, on a grid that is dense where the mixtures have their mass, and
     inverted by interpolation, which is then refined unless there are very many rows. Rows that sum to 0 give NaN.
@@ -195,10 +195,10 @@ def mixture_quantiles(weights: Array, parts: Gammas, levels: Array) -> Array:
     [[0.693], [1.147]]
     """
     total = weights.sum(axis=1)
-    found = np.full((len(weights), len(levels)), np.nan)
+    quantiles = np.full((len(weights), len(levels)), np.nan)
     used = weights.sum(axis=0) > 0
     if not used.any():
-        return found
+        return quantiles
     parts = Gammas(parts.shift_s[used], parts.mean_s[used], parts.variance_s2[used])
     share = weights[:, used] / np.where(total > 0, total, 1.0)[:, None]
     refine = share.size <= _REFINED_MAX
@@ -206,35 +206,37 @@ def mixture_quantiles(weights: Array, parts: Gammas, levels: Array) -> Array:
     below = share @ parts.below(grid)
     some = np.flatnonzero(total > 0)
     for row in some:
-        found[row] = np.interp(levels, below[row], grid)
+        quantiles[row] = np.interp(levels, below[row], grid)
     if refine:
         for row in some:
             place = np.clip(np.searchsorted(below[row], levels), 1, len(grid) - 1)
-            found[row] = _refined(share[row], parts, levels, grid[place - 1], grid[place])
-    return found
+            quantiles[row] = _refined(share[row], parts, levels, grid[place - 1], grid[place])
+    return quantiles
 
 
 def _refined(share: Array, parts: Gammas, levels: Array, low: Array, high: Array) -> Array:
-    """Quantiles of one mixture, each between two times: the Illinois form of false position."""
+    """Returns quantiles of one mixture, each between two times: the Illinois form of false position."""
     some = share > 0
     share, parts = share[some], Gammas(parts.shift_s[some], parts.mean_s[some], parts.variance_s2[some])
     under, over = share @ parts.below(low) - levels, share @ parts.below(high) - levels
-    kept = np.zeros(len(levels))
+    last_side = np.zeros(len(levels))
     for _ in range(_ROUNDS):
         span = np.where(over > under, over - under, 1.0)
         time = np.clip(high - over * (high - low) / span, low, high)
         value = share @ parts.below(time) - levels
         left = value < 0
-        over = np.where(left & (kept < 0), over / 2, over)
-        under = np.where(~left & (kept > 0), under / 2, under)
+        over = np.where(left & (last_side < 0), over / 2, over)
+        under = np.where(~left & (last_side > 0), under / 2, under)
         low, under = np.where(left, time, low), np.where(left, value, under)
         high, over = np.where(left, high, time), np.where(left, over, value)
-        kept = np.where(left, -1.0, 1.0)
+        last_side = np.where(left, -1.0, 1.0)
     return high
 
 
 def _grid(parts: Gammas, importance: Array, highest: float, points: int) -> Array:
-    """Times at which to tabulate: quantiles of the distributions (Wilson and Hilferty's), more of the important."""
+    """Returns times at which to tabulate: quantiles of the distributions (Wilson and Hilferty's), more of the
+    important.
+    """
     deviation = np.sqrt(parts.variance_s2)
     shape = np.where(deviation > 0, parts.mean_s**2 / np.where(deviation > 0, parts.variance_s2, 1.0), np.inf)
     root = 1.0 - 1.0 / (9.0 * shape[:, None]) + ndtri(_LEVELS) / (3.0 * np.sqrt(shape[:, None]))

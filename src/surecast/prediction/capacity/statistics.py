@@ -42,9 +42,9 @@ _ATOMS_EACH: Final = 1024
 class _Attribute:
     """The laws of one attribute with the subscriptions that do not constrain it counted in."""
 
-    def __init__(self, given: AttributeStatistics):
-        self.constrained = q = given.constrained
-        value, law = Law(given.value), interval_law(given)
+    def __init__(self, statistics: AttributeStatistics):
+        self.constrained = q = statistics.constrained
+        value, law = Law(statistics.value), interval_law(statistics)
         v, s = value_points(value, law), law.points(value)
         free = 1.0 - q
         self.values = Values(v.weight, free + q * v.held, free + q * v.begun, free + q * v.reached)
@@ -103,12 +103,12 @@ class _Attribute:
         )
 
     def in_hull(self, k: Array) -> Array:
-        """That a value lies in the hull of k > 0 subscriptions."""
+        """Returns the probability that a value lies in the hull of k > 0 subscriptions."""
         after, before = self.outside_hull
         return np.maximum(1.0 - after(k) - before(k), 0.0)
 
     def not_in_hull_interval(self, k: Array) -> Array:
-        """That an interval widens the hull of k subscriptions here (the first one always does)."""
+        """Returns the probability that an interval widens the hull of k subscriptions here (the first always does)."""
         after, before, inside = self.widens_hull
         return np.clip(after(k) + before(k) - inside(k), 0.0, 1.0)
 
@@ -125,12 +125,13 @@ class _Atoms:
     matched: Array
     bounded: Array
 
-    def some(self, at: Index) -> _Atoms:
-        return _Atoms(self.covered[at], self.equal[at], self.matched[at], self.bounded[at])
+    def some(self, indices: Index) -> _Atoms:
+        return _Atoms(self.covered[indices], self.equal[indices], self.matched[indices], self.bounded[indices])
 
 
 class FilterStatistics:
-    """What the attributes of a class say about traffic and tables; without attributes, the closed forms of `filters`.
+    """Traffic and table sizes derived from the attributes of a class; without attributes, the closed forms of
+    `filters`.
 
     >>> measured = Histogram((0.0, 1.0, 5.0), (0.25, 0.75))
     >>> stock = FilterStatistics((AttributeStatistics("price", measured, measured, constrained=0.5),))
@@ -146,7 +147,9 @@ class FilterStatistics:
         self._given = tuple(attributes) if attributes else (UNIFORM,)
 
     def notification_probability(self, routing: str, x: ArrayLike) -> Array:
-        """Probability that a notification passes a link with x subscriptions of its class behind it (Eq. 12)."""
+        """Returns the probability that a notification passes a link with x subscriptions of its class behind it (Eq.
+        12).
+        """
         if self._is_closed(routing) or routing in ("flooding", "identity"):
             return filters.notification_probability(routing, x)
         if routing == "merging":
@@ -154,7 +157,8 @@ class FilterStatistics:
         return _each(self._held.complement, checked_count(routing, x))
 
     def subscription_probability(self, routing: str, x: ArrayLike) -> Array:
-        """Probability that a subscription passes a link when x others of its class come the same way (Eq. 20).
+        """Returns the probability that a subscription passes a link when x others of its class come the same way (Eq.
+        20).
 
         Equal subscriptions cover each other: the second one does not pass.
         """
@@ -165,7 +169,7 @@ class FilterStatistics:
         return _each(self._covered, checked_count(routing, x))
 
     def remote_entries(self, routing: str, x: ArrayLike) -> Array:
-        """Mean number of routing entries for a neighbour with x subscriptions of a class behind it (Eq. 5).
+        """Returns the mean number of routing entries for a neighbour with x subscriptions of a class behind it (Eq. 5).
 
         Of equal subscriptions covering keeps one.
         """
@@ -175,13 +179,13 @@ class FilterStatistics:
         return _each(lambda u: u * self._covered(u) + self._repeated(u), count)
 
     def _is_closed(self, routing: str) -> bool:
-        """Whether all is said by functions of x; a registered algorithm has no others."""
+        """Returns whether functions of x describe the routing completely; a registered algorithm has no others."""
         if not self.is_uniform and routing in filters.LAWS:
             raise AssumptionError(f"routing {routing!r} is known for uniform filters only; leave out workload.filters")
         return self.is_uniform
 
     def matching_entries(self, routing: str, x: ArrayLike) -> Array:
-        """Mean number of these entries that a notification matches.
+        """Returns the mean number of these entries that a notification matches.
 
         >>> FilterStatistics().matching_entries("simple", [3.0]).round(6).tolist()
         [1.0]
@@ -194,7 +198,8 @@ class FilterStatistics:
         return np.zeros_like(count) if routing == "flooding" else self.notification_probability(routing, count)
 
     def satisfied_predicates(self, routing: str, x: ArrayLike) -> Array:
-        """Mean number of predicates of these entries that hold for a notification, one per attribute constrained.
+        """Returns the mean number of predicates of these entries that hold for a notification, one per attribute
+        constrained.
 
         >>> FilterStatistics().satisfied_predicates("merging", [3.0]).round(4).tolist()
         [0.6294]
@@ -202,22 +207,22 @@ class FilterStatistics:
         count = checked_count(routing, x)
         if routing in ("flooding", "identity"):
             return np.zeros_like(count)
-        found = np.zeros_like(count)
+        predicates = np.zeros_like(count)
         for place, part in enumerate(self._attributes):
             free = 1.0 - part.constrained
             if routing == "simple":
-                found += count * (self._held_moments[0][place] - free)
+                predicates += count * (self._held_moments[0][place] - free)
             elif routing == "covering":
                 again = self._atoms.matched[:, place] * self._atoms.bounded[:, place]
-                found += self._uncovered(self._satisfied_at[place], again, count)
+                predicates += self._uncovered(self._satisfied_at[place], again, count)
             else:
                 # The hull is bounded here if all k > 0 subscriptions are; then as for one attribute.
                 begun, reached = part.begun
-                found += np.maximum(np.exp(-count * free) - begun(count) - reached(count) + np.exp(-count), 0.0)
-        return found
+                predicates += np.maximum(np.exp(-count * free) - begun(count) - reached(count) + np.exp(-count), 0.0)
+        return predicates
 
     def candidate_entries(self, routing: str, x: ArrayLike) -> Array:
-        """Mean number of these entries whose most selective predicate holds, or that have none.
+        """Returns the mean number of these entries whose most selective predicate holds, or that have none.
 
         Exact for one attribute. For several it is exact under simple routing, and under covering and merging that of
         the one attribute that is most selective on average: an upper bound.
@@ -227,17 +232,17 @@ class FilterStatistics:
             return self.matching_entries(routing, count)
         if routing == "simple":
             return count * self._least_matched
-        found = self.remote_entries(routing, count)
+        entries = self.remote_entries(routing, count)
         for place, part in enumerate(self._attributes):
             if routing == "merging":
                 here = _each(partial(_poisson_mean, part.in_hull), count)
             else:
                 here = self._uncovered(self._matched_at[place], self._atoms.matched[:, place], count)
-            found = np.minimum(found, here)
-        return found
+            entries = np.minimum(entries, here)
+        return entries
 
     def comparisons(self, routing: str, x: ArrayLike) -> Array:
-        """Mean number of filters that a control message is compared with before it passes a link, or not.
+        """Returns the mean number of filters that a control message is compared with before it passes a link, or not.
 
         Half of the messages are subscriptions. Covering compares one with the entries of its class there, to see
         whether it is covered, and if not again, to see what it covers; merging compares it with the hull. A revocation
@@ -254,7 +259,8 @@ class FilterStatistics:
         return 0.5 * (self.remote_entries(routing, count) * again + count * passed)
 
     def matching_variance(self, predicate: float, match: float) -> float:
-        """Variance, over notifications, of predicates that hold and entries that match, so weighted, per entry.
+        """Returns the variance, over notifications, of predicates that hold and entries that match, so weighted, per
+        entry.
 
         It is for entries that are all the subscriptions: x² times this adds to the variance of their Poisson number.
 
@@ -293,7 +299,7 @@ class FilterStatistics:
         return [self._with_others(place, part.covered_satisfied) for place, part in enumerate(self._attributes)]
 
     def _with_others(self, place: int, weighted: Transform) -> Transform:
-        others = (other.covered for at, other in enumerate(self._attributes) if at != place)
+        others = (other.covered for index, other in enumerate(self._attributes) if index != place)
         return reduce(Transform.times, others, weighted)
 
     @cached_property
@@ -338,7 +344,8 @@ class FilterStatistics:
         return atoms.some(_largest(atoms.equal, _ATOMS_MAX))
 
     def _repeated(self, x: Array, each: Array | float = 1.0) -> Array:
-        """What x P_s misses: of several equal subscriptions none is kept there, but the table keeps one.
+        """Returns the entries that x P_s misses: it counts none of several equal subscriptions, but the table keeps
+        one.
 
         A filter that is equal to a share e of all is in the table if one of them is active and none that covers it is:
         exp(-x (c - e)) - exp(-x c), and x e exp(-x c) of it are in x P_s. Each counts as much as `each` says.
@@ -346,45 +353,45 @@ class FilterStatistics:
         atoms = self._atoms
         times = np.multiply.outer(x, atoms.equal)
         alone = np.exp(-np.multiply.outer(x, atoms.covered - atoms.equal))
-        kept = alone * (-np.expm1(-times) - times * np.exp(-times))
-        return np.asarray(kept @ (np.ones(len(atoms.equal)) * each), dtype=np.float64)
+        repeated = alone * (-np.expm1(-times) - times * np.exp(-times))
+        return np.asarray(repeated @ (np.ones(len(atoms.equal)) * each), dtype=np.float64)
 
 
 @cache
 def statistics_of(attributes: tuple[AttributeStatistics, ...] | None) -> FilterStatistics:
-    """The statistics of a class, computed once for all that are alike."""
+    """Returns the statistics of a class, computed once for all that are alike."""
     return FilterStatistics(attributes)
 
 
 def _largest(shares: Array, most: int) -> Index:
-    """Where the largest shares above 0 are; rare filters hardly ever meet their like."""
-    at = np.flatnonzero(shares > 0)
-    return at if len(at) <= most else at[np.sort(np.argpartition(shares[at], -most)[-most:])]
+    """Returns the indices of the largest shares above 0; rare filters hardly ever meet an equal one."""
+    positive = np.flatnonzero(shares > 0)
+    return positive if len(positive) <= most else positive[np.sort(np.argpartition(shares[positive], -most)[-most:])]
 
 
 def _each(function: Callable[[Array], Array], x: Array) -> Array:
-    """A function of x, evaluated once for each different x."""
-    different, at = np.unique(x, return_inverse=True)
-    return function(different)[at].reshape(x.shape)
+    """Returns a function of x, evaluated once for each different x."""
+    different, inverse = np.unique(x, return_inverse=True)
+    return function(different)[inverse].reshape(x.shape)
 
 
 def _power(weight: Array, less_one: Array) -> Transform:
-    """The mean of the k-th power of shares, given less 1, as a transform at k."""
+    """Returns the mean of the k-th power of shares, given less 1, as a transform at k."""
     with np.errstate(divide="ignore"):
         return Transform.of(-np.log1p(np.clip(less_one, -1.0, 0.0)) + 0.0, weight)
 
 
 def _poisson_mean(function: Callable[[Array], Array], x: Array, first: float = 0.0) -> Array:
-    """The mean of a function of a Poisson number with mean x, which has the value `first` at 0.
+    """Returns the mean of a function of a Poisson number with mean x, which has the value `first` at 0.
 
     Up to 150 the sum itself; beyond, Gauss quadrature for the Poisson distribution (Charlier polynomials).
     """
-    found = np.empty_like(x)
+    means = np.empty_like(x)
     few = x < _SUMMED_BELOW
     if few.any():
         values = np.concatenate([[first], function(_SUMMED[1:])])
         mean = x[few][:, None]
-        found[few] = np.exp(xlogy(_SUMMED, mean) - mean - gammaln(_SUMMED + 1.0)) @ values
+        means[few] = np.exp(xlogy(_SUMMED, mean) - mean - gammaln(_SUMMED + 1.0)) @ values
     if not few.all():
         many = x[~few]
         n = np.arange(float(_CHARLIER_ORDER))
@@ -392,12 +399,12 @@ def _poisson_mean(function: Callable[[Array], Array], x: Array, first: float = 0
         root = np.sqrt(many)[:, None, None]
         matrix = np.diag(n) / root + np.diag(np.sqrt(n[1:]), 1) + np.diag(np.sqrt(n[1:]), -1)
         nodes, vectors = np.linalg.eigh(matrix)
-        found[~few] = (function(many[:, None] + root[:, 0] * nodes) * vectors[:, 0, :] ** 2).sum(axis=1)
-    return found
+        means[~few] = (function(many[:, None] + root[:, 0] * nodes) * vectors[:, 0, :] ** 2).sum(axis=1)
+    return means
 
 
 def _least_mean(laws: list[tuple[Array, Array]]) -> float:
-    """The mean of the least of independent numbers between 0 and 1, each given by points and weights."""
+    """Returns the mean of the least of independent numbers between 0 and 1, each given by points and weights."""
     sides = []
     for values, weights in laws:
         order = np.argsort(values)

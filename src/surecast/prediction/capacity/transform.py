@@ -43,37 +43,39 @@ class Transform:
 
     @classmethod
     def of(cls, rates: Array, weights: Array) -> Transform:
-        """The transform of a law given by points, collected in bins where there are many."""
-        kept = weights > 0
-        rates = np.minimum(rates[kept], _ENDLESS)
-        weights = weights[kept]
+        """Returns the transform of a law given by points, collected in bins where there are many."""
+        positive = weights > 0
+        rates = np.minimum(rates[positive], _ENDLESS)
+        weights = weights[positive]
         return cls(rates, weights) if len(rates) <= _POINTS_MAX else cls(*_collected(rates, weights))
 
     def __call__(self, x: Array) -> Array:
-        """The expectation of exp(-x R)."""
+        """Returns the expectation of exp(-x R)."""
         return self._sum(x, complement=False)
 
     def complement(self, x: Array) -> Array:
-        """The expectation of 1 - exp(-x R), accurate for small x too."""
+        """Returns the expectation of 1 - exp(-x R), accurate for small x too."""
         return self._sum(x, complement=True)
 
     def times(self, other: Transform) -> Transform:
-        """The transform of the product of two independent rates."""
+        """Returns the transform of the product of two independent rates."""
         rates = np.multiply.outer(self.rates, other.rates).ravel()
         return Transform.of(rates, np.multiply.outer(self.weights, other.weights).ravel())
 
     def _sum(self, x: Array, complement: bool) -> Array:
         points = x.ravel()
-        found = np.empty_like(points)
+        sums = np.empty_like(points)
         step = max(1, _CELLS_MAX // max(1, len(self.rates)))
         for start in range(0, len(points), step):
             power = -np.multiply.outer(points[start : start + step], self.rates)
-            found[start : start + step] = (-np.expm1(power) if complement else np.exp(power)) @ self.weights
-        return found.reshape(x.shape)
+            sums[start : start + step] = (-np.expm1(power) if complement else np.exp(power)) @ self.weights
+        return sums.reshape(x.shape)
 
 
 def _collected(rates: Array, weights: Array) -> tuple[Array, Array]:
-    """Two points for each bin of a logarithmic scale; rates of (almost) 0 and without end are points of their own."""
+    """Returns two points for each bin of a logarithmic scale; rates of (almost) 0 and infinite rates are points of
+    their own.
+    """
     tiny, endless = rates < _NEGLIGIBLE, rates >= _ENDLESS
     inner = ~(tiny | endless)
     inside, mass = rates[inner], weights[inner]
@@ -81,20 +83,20 @@ def _collected(rates: Array, weights: Array) -> tuple[Array, Array]:
     step = np.where(fine, _FINE_STEP, _COARSE_STEP)
     number = np.floor(np.log(inside) / step)
     key = np.where(fine, number, number - 1e6)  # no fine bin and no coarse one share a key
-    _, first, at = np.unique(key, return_index=True, return_inverse=True)
+    _, first, bin_of = np.unique(key, return_index=True, return_inverse=True)
     centre = np.exp((number + 0.5) * step)[first]
-    offset = inside / centre[at] - 1.0
-    total = np.bincount(at, mass)
-    mean = np.bincount(at, mass * offset) / total
-    offset -= mean[at]
-    deviation = np.sqrt(np.bincount(at, mass * offset**2) / total)
+    offset = inside / centre[bin_of] - 1.0
+    total = np.bincount(bin_of, mass)
+    mean = np.bincount(bin_of, mass * offset) / total
+    offset -= mean[bin_of]
+    deviation = np.sqrt(np.bincount(bin_of, mass * offset**2) / total)
     spread = deviation > 1e-12
-    cube = np.bincount(at, mass * offset**3) / total
+    cube = np.bincount(bin_of, mass * offset**3) / total
     half_skew = np.where(spread, cube / np.where(spread, deviation, 1.0) ** 3, 0.0) / 2.0
     root = np.hypot(1.0, half_skew)
     upper, lower = (half_skew + root) * deviation, (half_skew - root) * deviation
     points = np.concatenate([[0.0, _ENDLESS], centre * (1.0 + mean + upper), centre * (1.0 + mean + lower)])
     share = (root - half_skew) / (2.0 * root)
-    found = np.concatenate([[weights[tiny].sum(), weights[endless].sum()], total * share, total * (1.0 - share)])
-    kept = found > 0
-    return points[kept], found[kept]
+    masses = np.concatenate([[weights[tiny].sum(), weights[endless].sum()], total * share, total * (1.0 - share)])
+    positive = masses > 0
+    return points[positive], masses[positive]

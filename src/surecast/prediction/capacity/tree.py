@@ -37,22 +37,22 @@ class BrokerTree:
     children: tuple[tuple[int, ...], ...]
 
     def reverse(self, values: Array) -> Array:
-        """Values by directed link, each at the place of the opposite direction."""
+        """Returns values by directed link, each at the place of the opposite direction."""
         return np.roll(values, self.links, axis=0)
 
     def back(self, link: int) -> int:
-        """The directed link of the opposite direction."""
+        """Returns the directed link of the opposite direction."""
         return (link + self.links) % (2 * self.links)
 
     def beyond(self, own: Array) -> Array:
-        """For each directed link the sum of the brokers' own values in the part of the tree that it leads to.
+        """Returns, for each directed link, the sum of the brokers' own values in the part of the tree that it leads to.
 
         This is the recursion of capacity Eqs. 2, 23 and 26.
         """
         return self.fold(own[self.head], np.add)
 
     def fold(self, weight: Array, combine: np.ufunc, passes: Mask | None = None) -> Array:
-        """The weight of each directed link plus what `combine` makes of the links that lead on from its head.
+        """Returns, for each directed link, its weight plus `combine` of the links that lead on from its head.
 
         A link where `passes` is false counts as 0 for those before it. Both weights and results are 0 or more, so that
         0 is neutral for sums and for maxima. Nothing is ever subtracted: what is 0 stays 0.
@@ -83,7 +83,7 @@ class BrokerTree:
 
 
 def broker_tree(overlay: Overlay) -> BrokerTree:
-    """The overlay as a tree hanging from its root; refuses one with a cycle."""
+    """Returns the overlay as a tree with its root; refuses an overlay with a cycle."""
     _refuse_cycle(overlay)
     brokers, links = len(overlay.brokers), len(overlay.links)
     ends = np.array([(link.a, link.b) for link in overlay.links], dtype=np.intp).reshape(links, 2)

@@ -32,7 +32,7 @@ _HEADERS: Final = {"data": 62, "push": 59, "reply": 59, "digest": 36, "request":
 
 @dataclass(frozen=True)
 class _Share:
-    """What one audience adds to the figures of a system."""
+    """The contribution of one audience to the figures of a system."""
 
     audience: Audience
     outcome: Outcome
@@ -46,7 +46,7 @@ def predict_coding(
     samples: int = 2000,
     quantiles: Sequence[float] = QUANTILES,
 ) -> QoSReport:
-    """What each subscriber gets of events that travel as packets, by each alternative.
+    """Returns reliability, delays and messages of events that travel as packets, for each alternative.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -78,13 +78,13 @@ def predict_coding(
     chosen = alternatives(spec, list(schemes) if schemes else None)
     for alternative in chosen:
         try:
-            found = [_Share(audience, forecaster.outcome(audience, alternative)) for audience in audiences]
+            shares = [_Share(audience, forecaster.outcome(audience, alternative)) for audience in audiences]
         except AssumptionError as refusal:
             refusals.append(refusal)
             builder.warn(f"{alternative.name} is left out: {refusal}")
             continue
-        _add_subscribers(builder, system, alternative, found, quantiles)
-        _add_system(builder, system, alternative, found, forecaster, quantiles)
+        _add_subscribers(builder, system, alternative, shares, quantiles)
+        _add_system(builder, system, alternative, shares, forecaster, quantiles)
     if len(refusals) == len(chosen):
         raise refusals[0]
     _add_notes(builder, system, forecaster)
@@ -92,8 +92,9 @@ def predict_coding(
 
 
 def messages_minimum(overlay: Overlay, audience: Audience, packets: int) -> float:
-    """Messages below which no scheme of paths can go: every home broker but the publisher's has to take in n packets
-    over links of which the best loses p, n / (1 - p) each."""
+    """Returns the number of messages below which no scheme of paths can go: every home broker but the publisher's has
+    to receive n packets over links of which the best loses p, n / (1 - p) each.
+    """
     best: dict[int, float] = {}
     for link in overlay.links:
         for broker in (link.a, link.b):
@@ -102,7 +103,7 @@ def messages_minimum(overlay: Overlay, audience: Audience, packets: int) -> floa
 
 
 def message_bytes(kind: str, event: Event, plain: bool = False) -> float:
-    """Mean bytes of a datagram of a kind; `plain` where nothing is coded.
+    """Returns the mean size in bytes of a datagram of a kind; `plain` where nothing is coded.
 
     Vectors travel as a position, as a seed where the source has coded, and in full from peers.
     """
@@ -124,11 +125,11 @@ def _add_subscribers(
     builder: ReportBuilder,
     system: System,
     alternative: Alternative,
-    found: Sequence[_Share],
+    shares: Sequence[_Share],
     quantiles: Sequence[float],
 ) -> None:
     per: dict[int, list[tuple[float, Outcome, int]]] = {}
-    for share in found:
+    for share in shares:
         for home, members in enumerate(share.audience.members):
             for member in members:
                 per.setdefault(member, []).append((share.audience.rate_per_s, share.outcome, home))
@@ -153,33 +154,33 @@ def _add_system(
     builder: ReportBuilder,
     system: System,
     alternative: Alternative,
-    found: Sequence[_Share],
+    shares: Sequence[_Share],
     forecaster: Forecaster,
     quantiles: Sequence[float],
 ) -> None:
     variant = alternative.name
-    how = "exact" if all(share.outcome.how == "exact" for share in found) else "approximation"
+    how = "exact" if all(share.outcome.how == "exact" for share in shares) else "approximation"
 
     def add(metric: str, value: float, detail: str = "", how: str = how) -> None:
         builder.add("system", "", metric, value, how=how, detail=detail, variant=variant)
 
-    rates = np.array([share.audience.rate_per_s for share in found])
+    rates = np.array([share.audience.rate_per_s for share in shares])
     rates = rates / rates.sum()
-    sizes = rates * np.array([share.audience.size for share in found])
-    means = [float(share.outcome.on_time @ share.audience.weights) / share.audience.size for share in found]
+    sizes = rates * np.array([share.audience.size for share in shares])
+    means = [float(share.outcome.on_time @ share.audience.weights) / share.audience.size for share in shares]
     add("reliability", _mean(sizes / sizes.sum(), means))
-    add("all_on_time_share", _mean(rates, [share.outcome.all_on_time for share in found]), how="approximation")
+    add("all_on_time_share", _mean(rates, [share.outcome.all_on_time for share in shares]), how="approximation")
     if "gossip" in alternative.method:
-        helped = [float(share.outcome.recovered @ share.audience.weights) / share.audience.size for share in found]
+        helped = [float(share.outcome.recovered @ share.audience.weights) / share.audience.size for share in shares]
         add("recovered_share", _mean(sizes / sizes.sum(), helped))
-    delays = [delay for share in found for delay in share.outcome.delays]
-    weights = np.concatenate([share.audience.weights * rate for share, rate in zip(found, rates, strict=True)])
+    delays = [delay for share in shares for delay in share.outcome.delays]
+    weights = np.concatenate([share.audience.weights * rate for share, rate in zip(shares, rates, strict=True)])
     _add_delays(builder, "system", "", delays, weights, variant, quantiles)
     event = forecaster.event(None if alternative.method.startswith("coding") else 0)
     plain = not alternative.method.startswith("coding")
-    kinds = dict.fromkeys(kind for share in found for kind in share.outcome.messages)
-    sent = {k: _mean(rates, [share.outcome.messages.get(k, 0.0) for share in found]) for k in kinds}
-    least = _mean(rates, [messages_minimum(system.overlay, share.audience, event.packets) for share in found])
+    kinds = dict.fromkeys(kind for share in shares for kind in share.outcome.messages)
+    sent = {k: _mean(rates, [share.outcome.messages.get(k, 0.0) for share in shares]) for k in kinds}
+    least = _mean(rates, [messages_minimum(system.overlay, share.audience, event.packets) for share in shares])
     for kind, amount in sent.items():
         add("messages_per_event", amount, kind, how="approximation")
         add("bytes_per_event", amount * message_bytes(kind, event, plain), kind, how="approximation")
@@ -188,8 +189,8 @@ def _add_system(
     add("messages_minimum_per_event", least, how="lower_bound")
     if least > 0.0:
         add("overhead_ratio", max(0.0, math.fsum(sent.values()) / least - 1.0), how="approximation")
-    for share in found:
-        for p, _ in share.audience.flows if share.outcome.paths is not None and len(found) == 1 else ():
+    for share in shares:
+        for p, _ in share.audience.flows if share.outcome.paths is not None and len(shares) == 1 else ():
             rate_per_s = share.outcome.paths.rate_per_s if share.outcome.paths is not None else math.inf
             if math.isfinite(rate_per_s):
                 name = system.publishers[p].name

@@ -103,23 +103,23 @@ def choose_coding(
     search = _Search(Forecaster(system, channel, samples), target, by)
     gossip = search.forecaster.coding.gossip
     rounds = range(rounds_max + 1) if gossip is not None else range(1)
-    found: list[Choice] = []
+    choices: list[Choice] = []
     refused: list[str] = []
     total = len(kinds) * len(rounds)
     for i, kind in enumerate(kinds):
         for j, count in enumerate(rounds):
             try:
-                found.append(search.best(kind, count))
+                choices.append(search.best(kind, count))
             except AssumptionError as refusal:
                 refused.append(f"{kind}: {refusal}")
                 break
             finally:
                 if progress is not None:
                     progress(i * len(rounds) + j + 1, total)
-    if not found:
+    if not choices:
         raise AssumptionError(f"no paths can be predicted: {refused[0] if refused else 'none was named'}")
-    found.sort(key=lambda choice: (not choice.met, choice.cost(by) if choice.met else -choice.worst))
-    return Budget(target, by, tuple(found), tuple(refused))
+    choices.sort(key=lambda choice: (not choice.met, choice.cost(by) if choice.met else -choice.worst))
+    return Budget(target, by, tuple(choices), tuple(refused))
 
 
 class _Search:
@@ -134,7 +134,7 @@ class _Search:
         self.by = by
 
     def best(self, kind: PathKind, rounds: int) -> Choice:
-        """The cheapest that meets the target, or the most reliable if none does."""
+        """Returns the cheapest choice that meets the target, or the most reliable if none does."""
         packets = self.forecaster.coding.packets
         tried: dict[int, Choice] = {}
         low = -1

@@ -21,7 +21,7 @@ def bursty_delivery_probability(
     field_bits: int,
     recode: bool = False,
 ) -> float:
-    """Probability that an event arrives over paths without a common link, each of bursty links.
+    """Returns the probability that an event arrives over paths without a common link, each of bursty links.
 
     That coded packets come last matters to what is plain among those that came; it is left out, which shows only in
     the smallest field. With recoding brokers send their share whatever they lost, and the least number that passes a
@@ -33,11 +33,11 @@ def bursty_delivery_probability(
     """
     if sum(shares) != packets + coded or len(shares) != len(paths):
         raise ConfigurationError(f"shares {tuple(shares)}: they must divide {packets + coded} packets over the paths")
-    found = []
+    passing = []
     for share, path in zip(shares, paths, strict=True):
         links = [[channel] for channel in path] if recode else [path]
         above = [np.cumsum(bursty_received(share, link)[::-1])[::-1] for link in links]
         least = np.prod(above, axis=0)
-        found.append(np.asarray(least - np.append(least[1:], 0.0), dtype=np.float64))
-    received = spread(found)
+        passing.append(np.asarray(least - np.append(least[1:], 0.0), dtype=np.float64))
+    received = spread(passing)
     return float(received @ decodes(packets, coded, field_bits))

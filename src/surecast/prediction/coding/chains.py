@@ -1,4 +1,4 @@
-"""What is left of an event's packets at the end of paths whose links lose some.
+"""The rank of an event's packets at the end of paths whose links lose some.
 
 Without recoding a packet arrives if no link loses it. With recoding every broker sends as many packets as its share,
 made of what it has, so that ranks form a Markov chain from hop to hop: losses are made up for hop by hop, as long as
@@ -80,7 +80,7 @@ class LossyPath:
 
 @lru_cache(maxsize=256)
 def hop_matrix(sent: int, loss: float, field_bits: int, fresh: bool = False) -> Array:
-    """P[rank behind a link | rank before it] for a broker that sends so many packets whatever it has.
+    """Returns P[rank behind a link | rank before it] for a broker that always sends `sent` packets.
 
     Row R: it sends R independent packets on as they are and makes `sent` - R fresh combinations of them; with `fresh`
     all are combinations. Of the first A arrive, B of the others, and the rank is A plus that of B uniform vectors in a
@@ -105,8 +105,8 @@ def hop_matrix(sent: int, loss: float, field_bits: int, fresh: bool = False) -> 
 
 
 def arriving_ranks(dimension: int, vectors: int, success: float, field_bits: int) -> Iterator[Array]:
-    """For 0, 1 and so on up to `vectors` uniform vectors, each of which arrives with a probability: P[rank = j]
-    (columns) in spaces of 0 to `dimension` dimensions (rows).
+    """Returns, for 0 to `vectors` uniform vectors, each of which arrives with a probability: P[rank = j] (columns) in
+    spaces of 0 to `dimension` dimensions (rows).
 
     >>> [float(ranks[1, 1]) for ranks in arriving_ranks(1, 2, 0.5, 1)]
     [0.0, 0.25, 0.4375]
@@ -126,7 +126,7 @@ def arriving_ranks(dimension: int, vectors: int, success: float, field_bits: int
 
 
 def end_ranks(share: int, path: LossyPath, field_bits: int, recode: bool = True) -> Array:
-    """P[j independent packets of its share reach the end of a path], j = 0 to `share`.
+    """Returns P[j independent packets of its share reach the end of a path], j = 0 to `share`.
 
     Of more than `SENT_MAX` packets with recoding, and over bursty links, as in a field without limit: brokers send
     their share whatever they lost themselves, so that the least number which passes a link is what is left.
@@ -136,23 +136,23 @@ def end_ranks(share: int, path: LossyPath, field_bits: int, recode: bool = True)
     True
     """
     if path.is_bursty and not recode:
-        found = np.zeros(share + 1)
-        found[share] = 1.0
+        ranks = np.zeros(share + 1)
+        ranks[share] = 1.0
         for loss, burst in path.links:
-            found = found @ passing_up_to(share, loss, burst)
-        return found
+            ranks = ranks @ passing_up_to(share, loss, burst)
+        return ranks
     if not recode or (len(path.losses) <= 1 and not path.is_bursty):
         return binomial(share, path.success)
     if share > SENT_MAX or path.is_bursty:
         return _least(share, path)
-    found = binomial(share, 1.0 - path.losses[0])
+    ranks = binomial(share, 1.0 - path.losses[0])
     for loss in path.losses[1:]:
-        found = found @ hop_matrix(share, loss, field_bits)
-    return np.asarray(found, dtype=np.float64)
+        ranks = ranks @ hop_matrix(share, loss, field_bits)
+    return np.asarray(ranks, dtype=np.float64)
 
 
 def spread(parts: Sequence[Array]) -> Array:
-    """The distribution of a sum of independent numbers."""
+    """Returns the distribution of a sum of independent numbers."""
     total = np.ones(1)
     for part in parts:
         total = np.convolve(total, part)
@@ -161,7 +161,7 @@ def spread(parts: Sequence[Array]) -> Array:
 
 @lru_cache(maxsize=1024)
 def decodes(packets: int, coded: int, field_bits: int) -> Array:
-    """P[an event decodes | j independent ones of its packets + coded sent packets, or combinations of them, are here].
+    """Returns P[an event decodes | j independent packets of those sent, or combinations of them, have arrived].
 
     The j are any of the sent ones, so that the plain among them have a hypergeometric distribution: exact for packets
     that nobody recoded.
@@ -170,7 +170,7 @@ def decodes(packets: int, coded: int, field_bits: int) -> Array:
     [0.0, 0.0, 0.667, 1.0]
     """
     sent = packets + coded
-    found = np.zeros(sent + 1)
+    probability = np.zeros(sent + 1)
     for excess in range(coded + 1):
         here = packets + excess
         of_coded = np.arange(excess, min(coded, here) + 1)
@@ -178,18 +178,18 @@ def decodes(packets: int, coded: int, field_bits: int) -> Array:
         weights = np.exp(logs - logs.max())
         # With b coded packets, b - excess dimensions are to be spanned: the product of 1 - q^-i, i = excess + 1 to b.
         chances = [full_rank_probability(int(b), int(b) - excess, field_bits) for b in of_coded]
-        found[here] = float(weights @ chances) / float(weights.sum())
+        probability[here] = float(weights @ chances) / float(weights.sum())
         if excess * field_bits > _SURE_BITS:
-            found[here:] = 1.0
+            probability[here:] = 1.0
             break
-    found.setflags(write=False)
-    return found
+    probability.setflags(write=False)
+    return probability
 
 
 def on_paths_probability(
     packets: int, coded: int, paths: Sequence[LossyPath], field_bits: int, recode: bool = True
 ) -> float:
-    """Probability that an event arrives over paths without a common link, its packets divided by flow.
+    """Returns the probability that an event arrives over paths without a common link, its packets divided by flow.
 
     Exact without recoding. With it, that packets which came too many are of no more use than fresh ones is an
     approximation, which shows only in small fields.
@@ -208,7 +208,7 @@ def on_paths_probability(
 def redundancy_for(
     target: float, packets: int, paths: Sequence[LossyPath], field_bits: int, recode: bool = True
 ) -> int:
-    """The fewest coded packets with which an event arrives over some paths with at least a probability.
+    """Returns the fewest coded packets with which an event arrives over some paths with at least a probability.
 
     >>> redundancy_for(0.999, 32, [LossyPath((0.1,))], 8), redundancy_for(0.999, 32, [LossyPath((0.1,))], 1)
     (11, 17)
@@ -235,7 +235,7 @@ def redundancy_for(
 
 
 def _least(share: int, path: LossyPath) -> Array:
-    """The rank behind all hops in a field without limit: the least number that got through one of them."""
+    """Returns the rank behind all hops in a field without limit: the least number that got through one of them."""
     above = np.ones(share + 1)
     for loss, burst in path.links:
         above *= np.cumsum(passing(share, loss, burst)[::-1])[::-1]
@@ -249,7 +249,7 @@ def _log_choose(count: int, chosen: NDArray[np.intp]) -> Array:
 
 
 def _divide(total: int, weights: Sequence[float]) -> list[int]:
-    """Whole numbers in proportion to weights: largest remainders, the first among equals."""
+    """Returns whole numbers in proportion to weights: largest remainders, the first among equals."""
     whole = math.fsum(weights)
     exact = [total * weight / whole for weight in weights]
     parts = [math.floor(share) for share in exact]

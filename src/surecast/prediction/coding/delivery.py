@@ -1,4 +1,4 @@
-"""What an audience gets of an event: over paths with coding, and by gossip for what is left."""
+"""Delivery of an event to an audience: over paths with coding, and by gossip for missing packets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What paths bring to the home brokers of an audience.
+    """The packets that paths bring to the home brokers of an audience.
 
     `on_time` is the probability that an event is complete at a subscriber of each home broker by its paths alone.
     `ranks` are drawn (rows: draws, columns: home brokers), and `missing[rank]` is the distribution of what a subscriber
@@ -58,7 +58,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scheme does for an audience.
+    """The result of a scheme for an audience.
 
     `on_time` is by home broker, `recovered` the part of it that gossip brought. `delays` has, for each home broker,
     delays and their probabilities. `draws` is how many draws it rests on, None where nothing was drawn.
@@ -96,8 +96,8 @@ def path_arrivals(
     ranks = np.where(unlucky, event.packets - 1, ranks)
     on_time = missing[ranks, 0].mean(axis=0)
     exact = np.array([_exact(paths, i, event, channel) for i in range(len(paths.ways))])
-    known = ~np.isnan(exact)
-    on_time = np.where(known, exact, on_time)
+    computed = ~np.isnan(exact)
+    on_time = np.where(computed, exact, on_time)
     lacking = np.stack([_without_recoding(paths, i, event, channel) for i in range(len(paths.ways))])
     at_once = lacking[:, 0]
     # One relay after the other makes up for losses when it has heard nothing for a while.
@@ -110,19 +110,19 @@ def path_arrivals(
     late = times_s >= audience.deadline_s
     if late.any():
         share = np.minimum(share, 1.0)
-        kept = np.where(late[0], 0.0, np.where(late[1], share, 1.0))
-        on_time = on_time * kept
+        in_time = np.where(late[0], 0.0, np.where(late[1], share, 1.0))
+        on_time = on_time * in_time
         ranks = np.where(late[0][None, :], 0, ranks)
         share = np.where(late[1], 1.0, share)
     share = np.minimum(share, 1.0)
-    is_exact = bool(known.all()) and not paths.is_bursty
+    is_exact = bool(computed.all()) and not paths.is_bursty
     return Arrivals(event, paths, on_time, is_exact, ranks, missing, share, times_s, lacking)
 
 
 def coded_outcome(
     audience: Audience, arrivals: Arrivals, peers: Peers, gossip: Gossip | None, channel: Channel, seed: int
 ) -> Outcome:
-    """Coding, with gossip for what is missing where there is any."""
+    """Returns the outcome of coding, with gossip for missing packets if the scenario has it."""
     event, paths = arrivals.event, arrivals.paths
     messages = {"data": float(paths.messages)}
     draws = len(arrivals.ranks)
@@ -134,36 +134,40 @@ def coded_outcome(
         return Outcome(arrivals.on_time, all_on_time, nothing, delays, messages, how, drawn, paths=paths)
     group = _group(audience, event, gossip, has_publisher=False)
     story = _story(audience, arrivals, channel, seed)
-    found = gossip_draws(group, gossip, peers, draws, seed, story)
-    messages |= found.messages
+    gossiped = gossip_draws(group, gossip, peers, draws, seed, story)
+    messages |= gossiped.messages
     before = arrivals.missing[arrivals.ranks, 0].mean(axis=0)
     # What the paths alone bring is known better than the draws say; gossip is for the rest.
-    rest = np.divide(found.complete - before, 1.0 - before, out=np.zeros_like(before), where=before < 1.0)
+    rest = np.divide(gossiped.complete - before, 1.0 - before, out=np.zeros_like(before), where=before < 1.0)
     on_time = np.minimum(arrivals.on_time + np.maximum(rest, 0.0) * (1.0 - arrivals.on_time), 1.0)
-    helped = np.minimum(found.helped, on_time)
+    helped = np.minimum(gossiped.helped, on_time)
     used = draws_of(group, gossip, draws)
-    return Outcome(on_time, found.everyone, helped, found.delays, messages, "approximation", used, paths=paths)
+    return Outcome(on_time, gossiped.everyone, helped, gossiped.delays, messages, "approximation", used, paths=paths)
 
 
 def gossip_outcome(audience: Audience, event: Event, peers: Peers, gossip: Gossip, draws: int, seed: int) -> Outcome:
-    """Gossip alone: the publisher has the event, and all others have nothing; plain packets are asked for by number."""
+    """Returns the outcome of gossip alone: only the publisher has the event at first; plain packets are requested by
+    number.
+    """
     if not _gossips(event, gossip):
         nothing = np.zeros(len(audience.homes))
         empty = tuple((np.zeros(0), np.zeros(0)) for _ in audience.homes)
         return Outcome(nothing, 0.0, nothing, empty, {}, "approximation")
     group = _group(audience, event, gossip, has_publisher=True)
-    found = gossip_draws(group, gossip, peers, draws, seed)
+    gossiped = gossip_draws(group, gossip, peers, draws, seed)
     used = draws_of(group, gossip, draws)
-    return Outcome(found.complete, found.everyone, found.helped, found.delays, found.messages, "approximation", used)
+    return Outcome(
+        gossiped.complete, gossiped.everyone, gossiped.helped, gossiped.delays, gossiped.messages, "approximation", used
+    )
 
 
 def _gossips(event: Event, gossip: Gossip) -> bool:
-    """Whether there is a round to gossip in, and room to keep an event."""
+    """Returns whether there is a round to gossip in, and buffer space to keep an event."""
     return gossip.rounds > 0 and gossip.buffer_size >= event.packets
 
 
 def _group(audience: Audience, event: Event, gossip: Gossip, has_publisher: bool) -> Group:
-    """The group of an audience. Gossip alone sends plain packets by their numbers."""
+    """Returns the group of an audience. Gossip alone sends plain packets by their numbers."""
     # An event is kept for others until so many packets of later events have taken its place.
     kept_s = gossip.buffer_size // event.packets / audience.rate_per_s if audience.rate_per_s else math.inf
     sizes = tuple(len(members) for members in audience.members)
@@ -194,7 +198,7 @@ def _story(audience: Audience, arrivals: Arrivals, channel: Channel, seed: int) 
 
 
 def _missing(event: Event, channel: Channel) -> Array:
-    """P[a subscriber misses d | its home broker has so many independent packets], for d = 0 to all."""
+    """Returns P[a subscriber misses d | rank at its home broker], for d = 0 to all."""
     table = np.zeros((event.sent + 1, event.packets + 1))
     if not channel.access_loss:
         for rank in range(event.sent + 1):
@@ -213,7 +217,7 @@ def _missing(event: Event, channel: Channel) -> Array:
 
 
 def _exact(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
-    """The probability that paths alone suffice where a chain of ranks gives it; NaN where paths share links."""
+    """Returns the probability that paths alone suffice where a chain of ranks gives it; NaN where paths share links."""
     if paths.ways[home] is None and not channel.access_loss:
         return 1.0
     if not paths.is_single and paths.ways[home] is not None:
@@ -223,13 +227,15 @@ def _exact(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
 
 
 def _way(hops: tuple[Hop, ...], channel: Channel) -> LossyPath:
-    """The links of a path, and the last hop to a subscriber."""
+    """Returns the links of a path, and the last hop to a subscriber."""
     hops = (*hops, (channel.access_loss, None)) if channel.access_loss else hops
     return LossyPath(tuple(loss for loss, _ in hops), bursts=tuple(burst for _, burst in hops))
 
 
 def _part_needed(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
-    """The part of the packets sent to a home broker after which an event is complete, where enough of them come."""
+    """Returns the share of the packets sent to a home broker after which an event is complete, where enough of them
+    arrive.
+    """
     hops = paths.hops[home] or ((),)
     shares = paths.shares[home] or (event.sent,)
     passed = math.fsum(share * _way(path, channel).success for share, path in zip(shares, hops, strict=True))
@@ -237,28 +243,28 @@ def _part_needed(paths: PathSet, home: int, event: Event, channel: Channel) -> f
 
 
 def _without_recoding(paths: PathSet, home: int, event: Event, channel: Channel) -> Array:
-    """P[a subscriber misses d packets] as long as no relay has made up for losses, for d = 0 to all."""
-    found = np.zeros(event.packets + 1)
+    """Returns P[a subscriber misses d packets] before any relay has made up for losses, for d = 0 to all."""
+    missing = np.zeros(event.packets + 1)
     hops = paths.hops[home] or ((),)
     shares = paths.shares[home] or (event.sent,)
     total = np.ones(1)
     for share, path in zip(shares, hops, strict=True):
         total = np.convolve(total, end_ranks(share, _way(path, channel), event.field_bits, recode=False))
     decoded = decodes(event.packets, event.coded, event.field_bits)
-    found[0] = total @ decoded
-    found[1:] = total[: event.packets][::-1]
-    found[1] += max(0.0, float(total[event.packets :].sum()) - found[0])
-    return found
+    missing[0] = total @ decoded
+    missing[1:] = total[: event.packets][::-1]
+    missing[1] += max(0.0, float(total[event.packets :].sum()) - missing[0])
+    return missing
 
 
 def _path_delays(arrivals: Arrivals, home: int) -> tuple[Array, Array]:
-    """Delays of the events that paths complete: at once, and after making up."""
+    """Returns delays of the events that paths complete: at once, and after making up."""
     whole, share = arrivals.on_time[home], arrivals.at_once[home]
     return arrivals.times_s[:, home], np.array([whole * share, whole * (1.0 - share)])
 
 
 def quantile(delays: Sequence[tuple[Array, Array]], weights: Array, q: float) -> float:
-    """A quantile of the delays of the events that arrive; NaN where none does."""
+    """Returns a quantile of the delays of the events that arrive; NaN where none does."""
     times_s = np.concatenate([times for times, _ in delays])
     masses = np.concatenate([mass * weight for (_, mass), weight in zip(delays, weights, strict=True)])
     if masses.sum() <= 0.0:
@@ -269,7 +275,7 @@ def quantile(delays: Sequence[tuple[Array, Array]], weights: Array, q: float) ->
 
 
 def mean_delay(delays: Sequence[tuple[Array, Array]], weights: Array) -> float:
-    """The mean delay of the events that arrive; NaN where none does."""
+    """Returns the mean delay of the events that arrive; NaN where none does."""
     mass = math.fsum(float(m.sum()) * w for (_, m), w in zip(delays, weights, strict=True))
     if mass <= 0.0:
         return math.nan

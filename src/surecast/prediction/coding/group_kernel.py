@@ -53,7 +53,8 @@ _GIVERS_MAX = 256
 
 
 class Laws(NamedTuple):
-    """How a group gossips. The publisher, where it gossips too, is its last member and has the event from the start.
+    """The parameters of gossip in a group. The publisher, if it gossips too, is the last member and has the event from
+    the start.
 
     `waste` is one over the size of the field: who misses d packets learns nothing from a combination with chance
     waste^d. An event is kept for others for `kept_s`.
@@ -76,9 +77,11 @@ class Laws(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """What separates the places of members: the place of each, and between each two the chance and the time of a
-    message. Where links lose in bursts also the links on the way, one after the other from `first` on, and of each link
-    the loss and the chances to become bad and good again; `beside` is the chance to get through what else may lose."""
+    """The connections between the places of members: the place of each, and between each two the success probability
+    and the latency of a message. With bursty links also the links on each way, one after the other from `first` on, and
+    of each link the loss and the probabilities to become bad and good again; `beside` is the probability to pass
+    everything else that may lose.
+    """
 
     place: Ints
     success: Floats
@@ -92,8 +95,10 @@ class Ways(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What paths bring to places (columns): the time of the first packet, that of the last, and that at which relays
-    have made up for losses; and in draws (rows) how many packets are missed at the second and from the third on."""
+    """The packets that paths bring to places (columns): the time of the first packet, that of the last, and that at
+    which relays have made up for losses; and in draws (rows) the number of packets missing at the second time and from
+    the third on.
+    """
 
     first_s: Floats
     last_s: Floats
@@ -123,7 +128,7 @@ class State(NamedTuple):
 
 
 def new_state(laws: Laws, ways: Ways, capacity: int) -> State:
-    """Room for a group, and for so many things that may happen next."""
+    """Returns the arrays for a group, with space for `capacity` pending events."""
     members, everyone = laws.members, laws.members + laws.has_publisher
     return State(
         new_queue(capacity),
@@ -217,7 +222,7 @@ def _begin(words, laws, ways, arrival, s, draw, by_place):
 
 @njit(cache=True)
 def _complete(words, laws, s, i):
-    """From now on a member tells others."""
+    """Marks a member as complete; from now on it announces the event."""
     s.since_s[i] = s.now[0]
     s.rounds[i] = laws.rounds
     push(s.queue, s.now[0] + (laws.interval_s * unit(words) if laws.mode == PULL else 0.0), _ROUND, i, 0, 0)
@@ -244,17 +249,17 @@ def _hold_round(words, laws, ways, s, i, counts):
         # Where losses are one by one it does not matter what becomes of messages to those who are complete.
         if s.since_s[peer] < np.inf and not is_bursty:
             continue
-        came = through(words, ways, s.links, here, there, laws.pushed if laws.mode == PUSH else 1)
+        received = through(words, ways, s.links, here, there, laws.pushed if laws.mode == PUSH else 1)
         due_s = s.now[0] + ways.latency_s[here, there]
-        if came > 0 and laws.mode == PUSH:
-            push(s.queue, due_s, _COME, peer, laws.packets, came)
-        elif came > 0:
+        if received > 0 and laws.mode == PUSH:
+            push(s.queue, due_s, _COME, peer, laws.packets, received)
+        elif received > 0:
             push(s.queue, due_s, _HEARD, peer, i, 0)
 
 
 @njit(cache=True)
 def _hear(laws, s, i, sender):
-    """A member that misses packets learns who has the event; the first to tell of it is asked."""
+    """Notes that a peer has the event, for a member that misses packets; the first announcer is asked for them."""
     k = 0
     while k < s.known[i] and s.givers[i, k] != sender:
         k += 1
@@ -298,14 +303,14 @@ def _ask(words, laws, ways, s, i, missing, counts):
     sent = min(missing, _ANSWERS * laws.packets - s.given[i, chosen])
     s.given[i, chosen] += sent
     counts[REPLY] += sent
-    came = through(words, ways, s.links, there, here, sent)
-    if came > 0:
-        push(s.queue, asked_s + ways.latency_s[there, here], _COME, i, missing, came)
+    received = through(words, ways, s.links, there, here, sent)
+    if received > 0:
+        push(s.queue, asked_s + ways.latency_s[there, here], _COME, i, missing, received)
 
 
 @njit(cache=True)
 def _missing(laws, arrival, draw, column, place, now):
-    """Packets that paths have not brought by now."""
+    """Returns packets that paths have not brought by now."""
     if now >= arrival.again_s[place]:
         return arrival.missed_again[draw, column]
     first_s, last_s = arrival.first_s[place], arrival.last_s[place]
@@ -320,7 +325,7 @@ def _missing(laws, arrival, draw, column, place, now):
 
 @njit(cache=True)
 def _paths_s(laws, arrival, draw, column, place, gained):
-    """When paths have brought all but so many packets; infinite if never."""
+    """Returns the time at which paths have brought all but `gained` packets; infinite if never."""
     missed = arrival.missed[draw, column]
     first_s, last_s = arrival.first_s[place], arrival.last_s[place]
     if missed <= gained:

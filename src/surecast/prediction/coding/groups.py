@@ -49,7 +49,7 @@ _AT_A_TIME: Final = 250
 
 @dataclass(frozen=True)
 class Peers:
-    """What separates places: chance and time of a message between each two.
+    """The connections between places: success probability and latency of a message between each two.
 
     Where links lose in bursts `links` has (loss, burst) of each, a link having a number for each direction, and `ways`
     the numbers of those from place to place, row by row; `beside` is the chance to get through what else may lose.
@@ -62,12 +62,14 @@ class Peers:
     beside: float = 1.0
 
     def arrays(self, place: Ints) -> Ways:
-        """For members at these places."""
+        """Returns the arrays of the kernel for members at these places."""
         first = np.concatenate([[0], np.cumsum([len(way) for way in self.ways])]).astype(np.int64)
         way = np.array([link for way in self.ways for link in way], dtype=np.int64)
         loss = np.array([loss for loss, _ in self.links])
         states = [GilbertElliott.of_loss(loss, burst) for loss, burst in self.links]
-        bad, good = (np.array([getattr(one, name) for one in states]) for name in ("good_to_bad", "bad_to_good"))
+        bad, good = (
+            np.array([getattr(channel, name) for channel in states]) for name in ("good_to_bad", "bad_to_good")
+        )
         return Ways(place, self.success, self.latency_s, first, way, loss, bad, good, self.beside)
 
 
@@ -114,7 +116,8 @@ class Group:
 
 @dataclass(frozen=True)
 class PathStory:
-    """What paths bring, by place: packets come from `first_s` to `last_s`, and relays make up for losses at `again_s`.
+    """The packets that paths bring, by place: packets come from `first_s` to `last_s`, and relays make up for losses at
+    `again_s`.
 
     `missed` and `missed_again` are what is missed after each, in draws (rows), by place or by member (columns).
     """
@@ -128,8 +131,9 @@ class PathStory:
 
 @dataclass(frozen=True)
 class GroupAnswer:
-    """What becomes of an event: the chance of a member of each place to be complete in time, that of a peer to have
-    completed it, that of all to be complete, delays with their chances by place, and messages."""
+    """The result for an event: the probability that a member of each place completes it in time, that a peer has
+    completed it, and that all complete it; delays with their probabilities by place, and messages.
+    """
 
     complete: Array
     helped: Array
@@ -139,9 +143,9 @@ class GroupAnswer:
 
 
 def draws_of(group: Group, gossip: Gossip, draws: int) -> int:
-    """So many draws, or fewer where each has many announcements."""
-    told = (group.members + 1) * gossip.rounds * min(gossip.fan_out, group.members)
-    return min(draws, max(DRAWS_MIN, MESSAGES_MAX // max(told, 1)))
+    """Returns `draws`, or fewer where each draw has many announcements."""
+    announcements = (group.members + 1) * gossip.rounds * min(gossip.fan_out, group.members)
+    return min(draws, max(DRAWS_MIN, MESSAGES_MAX // max(announcements, 1)))
 
 
 def gossip_draws(
@@ -153,8 +157,8 @@ def gossip_draws(
 
     >>> near = Peers(np.full((2, 2), 0.9), np.full((2, 2), 0.01))
     >>> group = Group((3,), True, packets=8, coded=False, field_bits=8, deadline_s=2.0)
-    >>> found = gossip_draws(group, Gossip(fan_out=2, rounds=4), near, draws=2000, seed=1)
-    >>> bool(found.everyone > 0.99), bool(found.messages["digest"] > 30.0)
+    >>> answer = gossip_draws(group, Gossip(fan_out=2, rounds=4), near, draws=2000, seed=1)
+    >>> bool(answer.everyone > 0.99), bool(answer.messages["digest"] > 30.0)
     (True, True)
     """
     wanted = draws_of(group, gossip, draws)

@@ -47,13 +47,13 @@ def cross_hop(words, law, came_s, over_s, sent):
     n = np.empty(10, np.int64)
     data_s, data = np.empty(room), np.empty((room, 2), np.int64)
     ack_s, ack = np.empty(room), np.empty((room, 3), np.int64)
-    turn, order, seen = np.empty(packets, np.int64), np.empty(packets, np.int64), np.empty(packets, np.int64)
+    turn, order, arrival_rank = np.empty(packets, np.int64), np.empty(packets, np.int64), np.empty(packets, np.int64)
     busy_s = np.empty(1)
     for draw in range(draws):
         coming = np.argsort(came_s[draw], kind="mergesort")
         over_s[draw] = np.inf
         turn[:] = 0
-        seen[:] = room
+        arrival_rank[:] = room
         n[:] = 0
         n[_FORTH], n[_BACK] = UNMET, UNMET
         busy_s[0] = 0.0
@@ -67,10 +67,10 @@ def cross_hop(words, law, came_s, over_s, sent):
             if now >= law.deadline_s:
                 break
             if now == next_s:
-                _arrive(words, law, n, data, ack_s, ack, seen, over_s[draw], now, sent)
+                _arrive(words, law, n, data, ack_s, ack, arrival_rank, over_s[draw], now, sent)
                 continue
             if now == heard_s:
-                _hear(words, law, n, data_s, data, ack, turn, order, seen, busy_s, now, sent)
+                _hear(words, law, n, data_s, data, ack, turn, order, arrival_rank, busy_s, now, sent)
             elif now == fresh_s:
                 n[_WAITING] += 1
                 _send(words, law, n, data_s, data, turn, order, busy_s, coming[fresh], now, sent)
@@ -101,12 +101,12 @@ def _send(words, law, n, data_s, data, turn, order, busy_s, number, now, sent):
 
 
 @njit(cache=True)
-def _arrive(words, law, n, data, ack_s, ack, seen, over_s, now, sent):
-    """A packet has got over the link, and is acknowledged with all that have."""
+def _arrive(words, law, n, data, ack_s, ack, arrival_rank, over_s, now, sent):
+    """Handles a packet that crossed the link: acknowledges it together with all that arrived before."""
     number, turn = data[n[_DATA_HEAD], 0], data[n[_DATA_HEAD], 1]
     n[_DATA_HEAD] += 1
     if over_s[number] == np.inf:
-        seen[number] = n[_ARRIVED]
+        arrival_rank[number] = n[_ARRIVED]
         n[_ARRIVED] += 1
         over_s[number] = now
     sent[_ACKNOWLEDGED] += 1
@@ -119,15 +119,15 @@ def _arrive(words, law, n, data, ack_s, ack, seen, over_s, now, sent):
 
 
 @njit(cache=True)
-def _hear(words, law, n, data_s, data, ack, turn, order, seen, busy_s, now, sent):
-    """An acknowledgement: what was sent before the packet that it answers, and has not come, is lost."""
+def _hear(words, law, n, data_s, data, ack, turn, order, arrival_rank, busy_s, now, sent):
+    """Handles an acknowledgement: a packet sent before the acknowledged one that has not arrived is lost."""
     number, of_turn, arrived = ack[n[_ACK_HEAD], 0], ack[n[_ACK_HEAD], 1], ack[n[_ACK_HEAD], 2]
     n[_ACK_HEAD] += 1
     if n[_WAITING] == 0:
         return
     before = order[number] if turn[number] == of_turn else 0
     for k in range(len(turn)):
-        if turn[k] > 0 and seen[k] < arrived:
+        if turn[k] > 0 and arrival_rank[k] < arrived:
             turn[k] = 0
             n[_WAITING] -= 1
     n[_SILENCES] = 0
@@ -138,9 +138,9 @@ def _hear(words, law, n, data_s, data, ack, turn, order, seen, busy_s, now, sent
 
 @njit(cache=True)
 def _oldest(turn, order):
-    """Of the packets that wait the one that was sent first."""
-    found = -1
+    """Returns the waiting packet that was sent first."""
+    oldest = -1
     for k in range(len(turn)):
-        if turn[k] > 0 and (found < 0 or order[k] < order[found]):
-            found = k
-    return found
+        if turn[k] > 0 and (oldest < 0 or order[k] < order[oldest]):
+            oldest = k
+    return oldest

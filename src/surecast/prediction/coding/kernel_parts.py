@@ -35,8 +35,9 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 @njit(cache=True)
 def unit(words):
-    """A number from 0 up to, and without, 1, by SplitMix64; `words` holds its state. NumPy's generators would do, but
-    take half a minute to compile."""
+    """Returns a uniform number in [0, 1), by SplitMix64; `words` holds its state. NumPy's generators would do, but take
+    half a minute to compile.
+    """
     words[0] += _GOLDEN
     value = words[0]
     value = (value ^ (value >> np.uint64(30))) * _MIX_1
@@ -46,7 +47,7 @@ def unit(words):
 
 @njit(cache=True)
 def moved(words, state, loss, to_bad, to_good):
-    """The next state of a link."""
+    """Returns the next state of a link."""
     chance = unit(words)
     if state == UNMET:
         is_bad = chance < loss
@@ -59,13 +60,14 @@ def moved(words, state, loss, to_bad, to_good):
 
 @njit(cache=True)
 def through(words, ways, links, here, there, sent):
-    """How many of some packets, one right after the other, come from place to place. A link with bursts moves on by one
-    step with each packet on it, whosever that is."""
-    came = 0
+    """Returns the number of packets, sent back to back, that get from one place to another. A bursty link moves on by
+    one step with each packet on it, whoever sent it.
+    """
+    received = 0
     if len(ways.first) == 1:
         for _ in range(sent):
-            came += unit(words) < ways.success[here, there]
-        return came
+            received += unit(words) < ways.success[here, there]
+        return received
     pair = here * len(ways.success) + there
     for _ in range(sent):
         passes = ways.beside >= 1.0 or unit(words) < ways.beside
@@ -75,49 +77,50 @@ def through(words, ways, links, here, there, sent):
             links[link] = moved(words, links[link], ways.loss[link], ways.to_bad[link], ways.to_good[link])
             passes = links[link] == GOOD
             hop += 1
-        came += passes
-    return came
+        received += passes
+    return received
 
 
 @njit(cache=True)
-def new(words, waste, missing, came):
-    """How many of some combinations tell something new to one who misses packets."""
-    found = 0
-    for _ in range(came):
-        if found < missing and unit(words) >= waste ** (missing - found):
-            found += 1
-    return found
+def new(words, waste, missing, received):
+    """Returns the number of received combinations that are innovative to a member that misses packets."""
+    innovative = 0
+    for _ in range(received):
+        if innovative < missing and unit(words) >= waste ** (missing - innovative):
+            innovative += 1
+    return innovative
 
 
 @njit(cache=True)
-def among(words, whole, marked, taken):
-    """How many of some things taken at random from a whole are among the marked ones."""
-    found = 0
-    for k in range(taken):
-        if unit(words) * (whole - k) < marked - found:
-            found += 1
-    return found
+def among(words, whole, marked, drawn):
+    """Returns the number of marked items among items drawn at random from a whole."""
+    hits = 0
+    for k in range(drawn):
+        if unit(words) * (whole - k) < marked - hits:
+            hits += 1
+    return hits
 
 
 @njit(cache=True)
 def some_of(words, order, view, me):
-    """A random part of the group without oneself; its size."""
-    found = 0
+    """Writes a random part of the group, without the member itself, to `view`; returns its size."""
+    size = 0
     members = len(order)
     for k in range(members):
-        if found == len(view):
+        if size == len(view):
             break
         j = k + int(unit(words) * (members - k))
         order[k], order[j] = order[j], order[k]
         if order[k] != me:
-            view[found] = order[k]
-            found += 1
-    return found
+            view[size] = order[k]
+            size += 1
+    return size
 
 
 class Queue(NamedTuple):
-    """What happens next: a heap of times, and with each the kind of thing, to whom, two numbers and a serial number;
-    how many there are, the next serial number, and whether there was no room for one."""
+    """The pending events: a heap of times, and with each its kind, the member, two numbers and a serial number; their
+    count, the next serial number, and whether there was no room for one.
+    """
 
     times_s: NDArray[np.float64]
     things: NDArray[np.int64]

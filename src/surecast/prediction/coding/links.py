@@ -1,5 +1,6 @@
-"""What passes a link of so many packets: independent losses, and losses in bursts (the Gilbert-Elliott channel), where
-the packets that pass have an exact distribution too."""
+"""The distribution of the packets that pass a link: independent losses, and losses in bursts (the Gilbert-Elliott
+channel), for which it is exact too.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +25,23 @@ _HOPS_MAX: Final = 10
 
 @lru_cache(maxsize=4096)
 def binomial(count: int, probability: float) -> Array:
-    """P[j of `count`], j = 0 to `count`; shared, not to be written to.
+    """Returns P[j of `count`], j = 0 to `count`; the array is shared and read-only.
 
     >>> [float(p) for p in binomial(2, 0.5)]
     [0.25, 0.5, 0.25]
     """
     if probability <= 0.0 or probability >= 1.0:
-        found = np.zeros(count + 1)
-        found[count if probability >= 1.0 else 0] = 1.0
+        probability_of = np.zeros(count + 1)
+        probability_of[count if probability >= 1.0 else 0] = 1.0
     else:
         from scipy.special import gammaln
 
         j = np.arange(count + 1)
         logs = gammaln(count + 1) - gammaln(j + 1) - gammaln(count - j + 1)
-        found = np.exp(logs + j * math.log(probability) + (count - j) * math.log1p(-probability))
-        found /= found.sum()
-    found.setflags(write=False)
-    return found
+        probability_of = np.exp(logs + j * math.log(probability) + (count - j) * math.log1p(-probability))
+        probability_of /= probability_of.sum()
+    probability_of.setflags(write=False)
+    return probability_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class GilbertElliott:
 
     @classmethod
     def of_loss(cls, loss: float, burst_mean: float | None) -> GilbertElliott:
-        """The link of a scenario: all is lost while it is bad, for so many packets in a row on average; None: each
-        packet is lost on its own, so that the next state does not depend on this one.
+        """Returns the link of a scenario: it loses everything while it is bad, for `burst_mean` packets in a row on
+        average. With None each packet is lost independently, so that the next state does not depend on this one.
 
         >>> GilbertElliott.of_loss(0.1, 5.0).bad_to_good
         0.2
@@ -100,7 +101,7 @@ class GilbertElliott:
 
 
 def bursty_received(sent: int, channels: Sequence[GilbertElliott]) -> Array:
-    """P[j of `sent` packets in a row pass all links of a path], each packet forwarded as it is.
+    """Returns P[j of `sent` packets in a row pass all links of a path], each packet forwarded as it is.
 
     Every link moves on by one step for each packet of the sender, whether that came so far or not, and is in its
     steady state at the first: exact for packets sent at regular times.
@@ -120,19 +121,19 @@ def bursty_received(sent: int, channels: Sequence[GilbertElliott]) -> Array:
         steps = np.kron(steps, channel.steps).astype(np.float64)
         steady = np.kron(steady, [1.0 - channel.bad_share, channel.bad_share]).astype(np.float64)
         passes = np.kron(passes, [1.0 - channel.loss_good, 1.0 - channel.loss_bad]).astype(np.float64)
-    found = np.zeros((sent + 1, len(steady)))
-    found[0] = steady
+    by_state = np.zeros((sent + 1, len(steady)))
+    by_state[0] = steady
     for packet in range(sent):
-        came = found * passes
-        found = found * (1.0 - passes)
-        found[1:] += came[:-1]
+        passed = by_state * passes
+        by_state = by_state * (1.0 - passes)
+        by_state[1:] += passed[:-1]
         if packet < sent - 1:
-            found = found @ steps
-    return np.asarray(found.sum(axis=1), dtype=np.float64)
+            by_state = by_state @ steps
+    return np.asarray(by_state.sum(axis=1), dtype=np.float64)
 
 
 def passing(sent: int, loss: float, burst_mean: float | None = None) -> Array:
-    """P[j of `sent` packets pass a link], j = 0 to `sent`; shared, not to be written to.
+    """Returns P[j of `sent` packets pass a link], j = 0 to `sent`; the array is shared and read-only.
 
     A link with bursts moves on by one step for each packet on it, and is in its steady state at the first.
 
@@ -141,13 +142,13 @@ def passing(sent: int, loss: float, burst_mean: float | None = None) -> Array:
     """
     if burst_mean is None or loss == 0.0:
         return binomial(sent, 1.0 - loss)
-    found: Array = passing_up_to(sent, loss, burst_mean)[sent]
-    return found
+    distribution: Array = passing_up_to(sent, loss, burst_mean)[sent]
+    return distribution
 
 
 @lru_cache(maxsize=256)
 def passing_up_to(sent: int, loss: float, burst_mean: float | None) -> Array:
-    """P[j pass | k are sent] for k (rows) and j (columns) from 0 to `sent`; shared, not to be written to."""
+    """Returns P[j pass | k are sent] for k (rows) and j (columns) from 0 to `sent`; shared and read-only."""
     matrix = np.zeros((sent + 1, sent + 1))
     if burst_mean is None or loss == 0.0:
         for k in range(sent + 1):
@@ -155,13 +156,13 @@ def passing_up_to(sent: int, loss: float, burst_mean: float | None) -> Array:
     else:
         channel = GilbertElliott.of_loss(loss, burst_mean)
         steps = channel.steps
-        found = np.zeros((sent + 1, 2))  # by packets that have passed, and the state of the link for the next one
-        found[0] = 1.0 - loss, loss
+        by_state = np.zeros((sent + 1, 2))  # by packets that have passed, and the state of the link for the next one
+        by_state[0] = 1.0 - loss, loss
         matrix[0, 0] = 1.0
         for k in range(1, sent + 1):
-            found[1:, 0] = found[:-1, 0].copy()
-            found[0, 0] = 0.0
-            matrix[k] = found.sum(axis=1)
-            found = found @ steps
+            by_state[1:, 0] = by_state[:-1, 0].copy()
+            by_state[0, 0] = 0.0
+            matrix[k] = by_state.sum(axis=1)
+            by_state = by_state @ steps
     matrix.setflags(write=False)
     return matrix

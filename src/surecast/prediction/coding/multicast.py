@@ -36,7 +36,7 @@ class CodedLink:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How packets reach one broker: the broker, and the indices of the links over which they may."""
+    """The way of packets to one broker: the broker, and the indices of the links that they may use."""
 
     broker: int
     links: tuple[int, ...]
@@ -45,7 +45,7 @@ class Way:
 def sample_ranks(
     source: int, packets: int, links: Sequence[CodedLink], ways: Sequence[Way], samples: int, seed: int
 ) -> Ints:
-    """Independent packets, of `packets` sent, at the broker of each way (columns) in draws of the losses (rows).
+    """Returns the rank of `packets` sent packets at the broker of each way (columns) in draws of the losses (rows).
 
     >>> links = [CodedLink(0, 1, 20, 0.0), CodedLink(0, 2, 20, 0.0), CodedLink(1, 3, 20, 0.0), CodedLink(2, 3, 15, 0.0)]
     >>> sample_ranks(0, 40, links, [Way(1, (0,)), Way(3, (0, 1, 2, 3))], samples=1, seed=1).tolist()
@@ -75,9 +75,9 @@ def sample_ranks(
 
 @njit(cache=True)
 def _flows(tails: Ints, heads: Ints, through: Ints, nodes: int, source: int, sink: int, most: int) -> Ints:
-    """The maximum flow of each row of capacities, by augmenting paths; no more than `most` is looked for."""
+    """Returns the maximum flow of each row of capacities, by augmenting paths, up to `most`."""
     samples, count = through.shape
-    found = np.zeros(samples, dtype=np.int64)
+    flows = np.zeros(samples, dtype=np.int64)
     before = np.empty(nodes, dtype=np.int64)
     for s in range(samples):
         room = through[s].copy()
@@ -116,5 +116,5 @@ def _flows(tails: Ints, heads: Ints, through: Ints, nodes: int, source: int, sin
                     back[e - count] -= least
                     node = heads[e - count]
             total += least
-        found[s] = total
-    return found
+        flows[s] = total
+    return flows

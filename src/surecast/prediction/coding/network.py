@@ -25,7 +25,7 @@ Hop = tuple[float, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What packets meet beside the links of the overlay, and what is assumed of all links.
+    """Losses and delays beside the links of the overlay, and the assumptions for all links.
 
     `access_loss` is lost between a home broker and its subscriber. `peer_loss` is lost between any two subscribers;
     None: what the overlay's shortest path between their home brokers loses. With `serialise` a link passes packets
@@ -38,7 +38,7 @@ class Channel:
 
     @classmethod
     def of_scenario(cls, spec: Coding) -> Channel:
-        """What a scenario says.
+        """Returns the channel that a scenario describes.
 
         >>> Channel.of_scenario(Coding(access_loss=0.1)).access_loss
         0.1
@@ -68,7 +68,7 @@ class Audience:
 
     @cached_property
     def weights(self) -> Array:
-        """How many subscribers each home broker has."""
+        """The number of subscribers of each home broker."""
         return np.array([len(group) for group in self.members], dtype=np.float64)
 
     @property
@@ -113,16 +113,16 @@ class PathSet:
 
 
 def audiences_of(system: System) -> tuple[Audience, ...]:
-    """The audiences of a system: one for each publisher's home broker, deadline and set of subscribers."""
-    found: dict[tuple[int, float, tuple[int, ...]], dict[int, float]] = {}
+    """Returns the audiences of a system: one for each publisher's home broker, deadline and set of subscribers."""
+    flows_by_audience: dict[tuple[int, float, tuple[int, ...]], dict[int, float]] = {}
     for p, publisher in enumerate(system.publishers):
         for topic in publisher.topics:
             wanted = tuple(i for i, s in enumerate(system.subscribers) if topic in s.topics)
             if wanted and publisher.rate_per_s > 0.0:
-                flows = found.setdefault((publisher.home, publisher.deadline_s, wanted), {})
+                flows = flows_by_audience.setdefault((publisher.home, publisher.deadline_s, wanted), {})
                 flows[p] = flows.get(p, 0.0) + publisher.rate_per_s / len(publisher.topics)
     audiences = []
-    for (source, deadline_s, wanted), flows in found.items():
+    for (source, deadline_s, wanted), flows in flows_by_audience.items():
         by_home: dict[int, list[int]] = {}
         for i in wanted:
             by_home.setdefault(system.subscribers[i].home, []).append(i)

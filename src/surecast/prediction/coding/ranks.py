@@ -45,7 +45,7 @@ def field_size(field_bits: int) -> int:
 
 @lru_cache(maxsize=4096)
 def rank_distribution(vectors: int, dimension: int, field_bits: int) -> Array:
-    """P[rank = j], j = 0 to `dimension`, of so many uniform vectors in a space of that dimension.
+    """Returns P[rank = j], j = 0 to `dimension`, of `vectors` uniform vectors in a space of that dimension.
 
     A further vector lies in a subspace of dimension j with probability q^(j - dimension). The array is shared: do not
     write to it.
@@ -55,18 +55,19 @@ def rank_distribution(vectors: int, dimension: int, field_bits: int) -> Array:
     """
     q = float(field_size(field_bits))
     inside = q ** (np.arange(dimension + 1, dtype=np.float64) - dimension)
-    found = np.zeros(dimension + 1)
-    found[0] = 1.0
+    ranks = np.zeros(dimension + 1)
+    ranks[0] = 1.0
     for _ in range(vectors):
-        moved = found * inside
-        moved[1:] += (found * (1.0 - inside))[:-1]
-        found = moved
-    found.setflags(write=False)
-    return found
+        moved = ranks * inside
+        moved[1:] += (ranks * (1.0 - inside))[:-1]
+        ranks = moved
+    ranks.setflags(write=False)
+    return ranks
 
 
 def full_rank_probability(vectors: int, dimension: int, field_bits: int) -> float:
-    """Probability that so many uniform vectors span a space: the product of 1 - q^-(vectors - i), i < dimension.
+    """Returns the probability that `vectors` uniform vectors span a space: the product of 1 - q^-(vectors - i), i <
+    dimension.
 
     >>> round(full_rank_probability(32, 32, 8), 4), round(full_rank_probability(34, 32, 1), 4)
     (0.9961, 0.7701)
@@ -81,7 +82,7 @@ def full_rank_probability(vectors: int, dimension: int, field_bits: int) -> floa
 
 
 def decode_probability(received: int, packets: int, field_bits: int) -> float:
-    """Probability that so many coded packets decode an event of `packets` plain ones.
+    """Returns the probability that the received coded packets decode an event of `packets` plain ones.
 
     >>> decode_probability(31, 32, 8)
     0.0
@@ -91,7 +92,7 @@ def decode_probability(received: int, packets: int, field_bits: int) -> float:
 
 
 def systematic_decode_probability(plain: int, coded: int, packets: int, field_bits: int) -> float:
-    """The same where so many different plain packets came as they are, besides coded ones.
+    """Returns the same probability when some different plain packets arrived unchanged, besides coded ones.
 
     Coded packets less what the plain ones say are uniform in the space of what is missing.
 
@@ -105,7 +106,7 @@ def systematic_decode_probability(plain: int, coded: int, packets: int, field_bi
 
 
 def packets_needed_mean(packets: int, field_bits: int) -> float:
-    """Mean number of coded packets received until they decode: n + the sum of 1 / (q^i - 1), i = 1 to n.
+    """Returns the mean number of coded packets received until they decode: n + the sum of 1 / (q^i - 1), i = 1 to n.
 
     >>> round(packets_needed_mean(32, 8), 4), round(packets_needed_mean(32, 1), 4)
     (32.0039, 33.6067)
@@ -117,7 +118,7 @@ def packets_needed_mean(packets: int, field_bits: int) -> float:
 
 
 def packets_for(target: float, packets: int, field_bits: int) -> int:
-    """The fewest coded packets that decode with at least a probability.
+    """Returns the fewest coded packets that decode with at least a probability.
 
     >>> [packets_for(0.999, 32, bits) for bits in (1, 4, 8)]
     [42, 34, 33]

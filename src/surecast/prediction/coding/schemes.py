@@ -47,12 +47,12 @@ class Alternative:
 
 
 def own_alternative(spec: Coding) -> Alternative:
-    """What a scenario itself asks for."""
+    """Returns the alternative that the scenario itself asks for."""
     return Alternative("coding" if spec.gossip is None or spec.gossip.rounds == 0 else "coding-gossip")
 
 
 def alternatives(spec: Coding, names: list[str] | None = None) -> list[Alternative]:
-    """The alternatives to compare: those named, or all, the coded ones over other paths too.
+    """Returns the alternatives to compare: those named, or all, the coded ones over other paths too.
 
     >>> [a.name for a in alternatives(Coding(paths="tree"), ["tree", "coding"])]
     ['tree', 'coding', 'coding single-path', 'coding maximum-flow']
@@ -60,16 +60,16 @@ def alternatives(spec: Coding, names: list[str] | None = None) -> list[Alternati
     for name in names or ():
         if name not in CODING_SCHEMES:
             raise ConfigurationError(f"there is no scheme {name!r} of packets; there are: {', '.join(CODING_SCHEMES)}")
-    found: list[Alternative] = []
+    chosen: list[Alternative] = []
     for method in CODING_SCHEMES:
         if (names and method not in names) or (spec.gossip is None and "gossip" in method):
             continue
-        found.append(Alternative(method))
+        chosen.append(Alternative(method))
         if method in ("coding", "coding-gossip"):
-            found += [Alternative(method, kind) for kind in PATH_KINDS if kind != spec.paths]
-    if not found:
+            chosen += [Alternative(method, kind) for kind in PATH_KINDS if kind != spec.paths]
+    if not chosen:
         raise ConfigurationError("the scheme gossips, and delivery.coding.gossip is null; give it a mode")
-    return found
+    return chosen
 
 
 class Forecaster:
@@ -87,14 +87,14 @@ class Forecaster:
         self._arrivals: dict[tuple[int, PathKind, int], Arrivals] = {}
 
     def event(self, coded: int | None = None) -> Event:
-        """An event of the scenario, with its own number of coded packets or another."""
+        """Returns an event of the scenario, with its own number of coded packets or another."""
         spec = self.coding
         if coded is None:
             coded = math.ceil(spec.redundancy * spec.packets - 1e-9)
         return Event(spec.packets, coded, spec.field_bits, float(spec.packet_size))
 
     def outcome(self, audience: Audience, alternative: Alternative) -> Outcome:
-        """What an alternative does for an audience."""
+        """Returns the outcome of an alternative for an audience."""
         overlay, channel, method = self.system.overlay, self.channel, alternative.method
         if method in ("tree", "tree-retransmission"):
             event = self.event(coded=0)
@@ -115,7 +115,7 @@ class Forecaster:
         return self.coded(audience, kind, self.event().coded, gossip if method == "coding-gossip" else None)
 
     def coded(self, audience: Audience, kind: PathKind, coded: int, gossip: Gossip | None) -> Outcome:
-        """Coding with so many coded packets over paths of a kind, and gossip or none."""
+        """Returns the outcome of coding with `coded` coded packets over paths of a kind, with or without gossip."""
         arrivals = self.arrivals(audience, kind, coded)
         return coded_outcome(audience, arrivals, self.peers(audience), gossip, self.channel, self.system.seed)
 
@@ -137,7 +137,9 @@ class Forecaster:
         return self._peers[key]
 
     def _must_keep_up(self, audience: Audience, paths: PathSet) -> None:
-        """Events that come faster than their paths carry them queue without end: the delays would be wrong."""
+        """Refuses events that come faster than their paths carry them: they would queue without end, and the delays
+        would be wrong.
+        """
         wanted_per_s = audience.rate_per_s * paths.packets
         if wanted_per_s > paths.rate_per_s:
             broker = self.system.overlay.brokers[audience.source].name
@@ -148,7 +150,7 @@ class Forecaster:
 
 
 def coding_of(system: System) -> Coding:
-    """The coding of a scenario that has one."""
+    """Returns the coding settings of a scenario; refuses one without."""
     if system.delivery.coding is None:
         raise ConfigurationError(f"{system.name}: delivery.coding is missing; give it packets and redundancy")
     return system.delivery.coding

@@ -1,4 +1,4 @@
-"""What coding is compared with: a tree that forwards packets once, and one that sends lost packets again."""
+"""The alternatives to coding: a tree that forwards packets once, and one that retransmits lost packets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRACE_S: Final = 0.01
 
 
 def tree_outcome(audience: Audience, paths: PathSet, event: Event, channel: Channel) -> Outcome:
-    """Packets are forwarded once: all of them have to pass all links."""
+    """Returns the outcome of forwarding packets once: all of them have to pass all links."""
     chances = []
     for home in range(len(audience.homes)):
         hops = paths.hops[home][0] if paths.hops[home] else ()
@@ -53,15 +53,15 @@ def retransmission_outcome(
     samples: int,
     seed: int,
 ) -> Outcome:
-    """Packets that are lost are sent again, hop by hop, until the deadline.
+    """Returns the outcome of retransmitting lost packets, hop by hop, until the deadline.
 
     Each link is followed on the clock, with its acknowledgements and its timer, in draws that are the same for all
     subscribers behind it: what they have in common stays so. Round trips are taken to be known.
     """
     words = np.random.SeedSequence(seed, spawn_key=(2,)).generate_state(1, np.uint64).astype(np.uint64)
     facts = {}
-    for one in overlay.links:
-        facts[one.a, one.b] = facts[one.b, one.a] = one
+    for overlay_link in overlay.links:
+        facts[overlay_link.a, overlay_link.b] = facts[overlay_link.b, overlay_link.a] = overlay_link
     before = {link.b: link for link in paths.links}
     reached: dict[int, Array] = {audience.source: np.zeros((samples, event.packets))}
     sent: dict[int, Array] = {}
@@ -79,13 +79,13 @@ def retransmission_outcome(
     on_time, delays = [], []
     last_hop = _Hop(channel.access_loss, None, 0.0, 0.0, again.tries)
     for home, members in zip(audience.homes, audience.members, strict=True):
-        done = []
+        completed_s = []
         for _ in members if channel.access_loss else members[:1]:
             packets_s = arrive(home)
             if channel.access_loss:
                 packets_s, _ = last_hop.cross(packets_s, words, audience.deadline_s)
-            done.append(packets_s.max(axis=1))
-        times_s = np.stack(done)
+            completed_s.append(packets_s.max(axis=1))
+        times_s = np.stack(completed_s)
         within = times_s < audience.deadline_s
         complete &= within.all(axis=0)
         on_time.append(float(within.mean()))
@@ -109,8 +109,9 @@ class _Hop:
     tries_max: int
 
     def cross(self, came_s: Array, words: NDArray[np.uint64], deadline_s: float) -> tuple[Array, Array]:
-        """When packets (columns) that come at these times get over the link in draws (rows), and the packets and
-        acknowledgements sent for it, in the mean."""
+        """Returns the times at which packets (columns) cross the link in draws (rows), given the times at which they
+        reach it; and the mean numbers of packets and acknowledgements sent for that.
+        """
         link = GilbertElliott.of_loss(self.loss, self.burst_mean)
         silence_s = 2.0 * self.latency_s + self.busy_s + GRACE_S
         states = self.loss, link.good_to_bad, link.bad_to_good
@@ -122,12 +123,12 @@ class _Hop:
 
 
 def _all_pass(packets: int, loss: float, burst_mean: float | None) -> float:
-    """P[a link loses none of so many packets]: it stays good from each to the next."""
+    """Returns P[a link loses none of `packets` packets]: it stays good from each to the next."""
     return (1.0 - loss) * (1.0 - GilbertElliott.of_loss(loss, burst_mean).good_to_bad) ** (packets - 1)
 
 
 def _forwarded(audience: Audience, paths: PathSet) -> float:
-    """Packets on all links of a tree that forwards what has arrived."""
+    """Returns the packets on all links of a tree that forwards what has arrived."""
     before = {link.b: link for link in paths.links}
 
     def reach(broker: int) -> float:

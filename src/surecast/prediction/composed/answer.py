@@ -39,7 +39,7 @@ _ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class _Served:
-    """What one subscriber gets. Shares are of all events published to it."""
+    """The service to one subscriber. Shares are of all events published to it."""
 
     on_time: float
     delivered: float
@@ -107,18 +107,20 @@ def predict_composed(
 
 
 def composed_mechanisms(system: System, policy: str | None = None) -> Mapping[str, Mechanism]:
-    """The dropping mechanism of each subscriber that comes and goes, by name; who cannot be served is left out."""
+    """Returns the dropping mechanism of each subscriber that disconnects at times, by name; one that cannot be served
+    is left out.
+    """
     chosen = system.delivery.dropping.policy if policy is None else policy
     model = ComposedModel(system, "periodic-subscription", chosen)
-    found = {}
+    mechanisms = {}
     for subscriber in system.subscribers:
         if subscriber.connectivity is None or not system.publishers_of(subscriber):
             continue
         try:
-            found[subscriber.name] = model.mechanism(subscriber)
+            mechanisms[subscriber.name] = model.mechanism(subscriber)
         except AssumptionError:
             continue
-    return found
+    return mechanisms
 
 
 def _check(scheme: str, policy: str, quantiles: Sequence[float]) -> None:
@@ -135,46 +137,46 @@ def _check(scheme: str, policy: str, quantiles: Sequence[float]) -> None:
 
 
 def _factors(system: System, scheme: str, policy: str, parts: Sequence[str]) -> list[tuple[str, ComposedModel]]:
-    """Each part alone, and all of them without replication."""
-    found = []
+    """Returns models of each part alone, and of all parts without replication."""
+    factors = []
     if "path failure" in parts:
         alone = ComposedModel(without_outlets(system), scheme, "none", waits=False)
-        found.append(("path failure alone", alone))
+        factors.append(("path failure alone", alone))
     if "queueing" in parts or "replication" in parts:
-        found.append(("queueing alone", ComposedModel(without_outlets(without_failures(system)), scheme, "none")))
+        factors.append(("queueing alone", ComposedModel(without_outlets(without_failures(system)), scheme, "none")))
     if "dropping" in parts:
-        found.append(("dropping alone", ComposedModel(without_failures(system), scheme, policy, waits=False)))
+        factors.append(("dropping alone", ComposedModel(without_failures(system), scheme, policy, waits=False)))
     if "replication" in parts:
-        found.append(("composed without replication", ComposedModel(without_replication(system), scheme, policy)))
-    return found
+        factors.append(("composed without replication", ComposedModel(without_replication(system), scheme, policy)))
+    return factors
 
 
 def _add_variant(
     builder: ReportBuilder, model: ComposedModel, variant: str, quantiles: Sequence[float]
 ) -> list[AssumptionError]:
-    """The figures of all subscribers; returns the refusals of those that cannot be served."""
+    """Adds the figures of all subscribers; returns the refusals of those that cannot be served."""
     served: dict[str, _Served] = {}
-    known: dict[tuple[object, ...], _Served | AssumptionError] = {}
+    outcomes: dict[tuple[object, ...], _Served | AssumptionError] = {}
     refusals = []
     for subscriber, interest in zip(model.system.subscribers, model.flows.interest_of.tolist(), strict=True):
         flows = np.flatnonzero(model.flows.interest == interest)
         if not len(flows):
             continue
         key = (interest, repr(subscriber.connectivity), repr(subscriber.service), subscriber.response_target_s)
-        if key not in known:
+        if key not in outcomes:
             try:
-                known[key] = _serve(model, subscriber, flows, quantiles)
+                outcomes[key] = _serve(model, subscriber, flows, quantiles)
             except AssumptionError as refusal:
-                known[key] = refusal
-        found = known[key]
-        if isinstance(found, AssumptionError):
-            refusals.append(found)
+                outcomes[key] = refusal
+        outcome = outcomes[key]
+        if isinstance(outcome, AssumptionError):
+            refusals.append(outcome)
         else:
-            served[subscriber.name] = found
+            served[subscriber.name] = outcome
     if not served:
         raise refusals[0]
-    for name, one in served.items():
-        _add_subscriber(builder, name, one, variant, quantiles)
+    for name, figures in served.items():
+        _add_subscriber(builder, name, figures, variant, quantiles)
     _add_system(builder, model.system, served, variant)
     return refusals
 
@@ -197,21 +199,21 @@ def _serve(
             continue
         # what waits for a repair and is late by the queues is dropped on the way, not delivered late
         moving = waits.kept(partial(_in_time, passage, deadline))
-        kept = moving if mechanism is None or not mechanism.expires else moving.kept(partial(_survives, mechanism))
+        surviving = moving if mechanism is None or not mechanism.expires else moving.kept(partial(_survives, mechanism))
         expired += arrives * (1.0 - moving.total / waits.total)
-        input_expired += arrives * (moving.total - kept.total) / waits.total
-        got = arrives * kept.total / waits.total * outlook.success_share
+        input_expired += arrives * (moving.total - surviving.total) / waits.total
+        got = arrives * surviving.total / waits.total * outlook.success_share
         delivered += got
-        delay = EventDelay(kept, passage, outlook.response)
+        delay = EventDelay(surviving, passage, outlook.response)
         on_time += arrives * outlook.success_share * delay.within(deadline) / waits.total
-        same = math.isclose(kept.total, waits.total, rel_tol=1e-12)
-        waited = float(model.waited_s[flow]) if same else _mean(kept.times_s, kept.shares)
+        same = math.isclose(surviving.total, waits.total, rel_tol=1e-12)
+        waited = float(model.waited_s[flow]) if same else _mean(surviving.times_s, surviving.shares)
         lives = outlook.outcome is not None and mechanism is not None and mechanism.expires
         before = outlook.outcome.input_s if lives and outlook.outcome is not None else model.passing_s[route]
         waiting += got * (waited + before)
         key = (id(waits), passage, deadline)
-        known = mixture.get(key, (0.0, delay))
-        mixture[key] = (known[0] + arrives / waits.total, known[1])
+        entry = mixture.get(key, (0.0, delay))
+        mixture[key] = (entry[0] + arrives / waits.total, entry[1])
     times = tuple(mixture_quantile_s(list(mixture.values()), q) for q in quantiles) if delivered > 0 else ()
     return _Served(
         min(on_time, delivered),
@@ -226,7 +228,7 @@ def _serve(
 
 
 def _survives(mechanism: Mechanism, times_s: Array) -> Array:
-    """P[an event lives on through a wait for repairs]."""
+    """Returns P[an event survives a wait for repairs]."""
     if mechanism.lifetime_distribution == "exponential":
         return np.asarray(np.exp(-times_s / mechanism.lifetime_s), dtype=np.float64)
     return np.asarray(times_s < mechanism.lifetime_s, dtype=np.float64)
@@ -237,7 +239,7 @@ def _mean(times_s: Array, shares: Array) -> float:
 
 
 def _in_time(passage: Passage, deadline_s: float, times_s: Array) -> Array:
-    """P[the queues on the way leave an event that waited its chance of being in time]; 1 for who did not wait."""
+    """Returns P[an event that waited for repairs can still be in time after the queues on its way]; 1 if it did not."""
     if deadline_s == math.inf:
         return np.ones(len(times_s))
     return np.where(times_s > 0.0, passage.within(deadline_s - times_s), 1.0)
@@ -266,56 +268,58 @@ def _losses(
     return {reason: share for reason, share in lost.items() if share > _ROUNDING}
 
 
-def _add_subscriber(builder: ReportBuilder, name: str, one: _Served, variant: str, quantiles: Sequence[float]) -> None:
+def _add_subscriber(
+    builder: ReportBuilder, name: str, figures: _Served, variant: str, quantiles: Sequence[float]
+) -> None:
     def add(metric: str, value: float, detail: str = "", how: str = _HOW) -> None:
         builder.add("subscriber", name, metric, value, how=how, detail=detail, variant=variant)
 
     def share(value: float) -> float:
         return min(max(value, 0.0), 1.0)
 
-    add("reliability", share(one.on_time))
-    add("share_on_time", share(one.on_time))
-    add("share_late", share(one.delivered - one.on_time))
-    add("success_share", share(one.delivered))
-    for reason, lost in one.dropped.items():
+    add("reliability", share(figures.on_time))
+    add("share_on_time", share(figures.on_time))
+    add("share_late", share(figures.delivered - figures.on_time))
+    add("success_share", share(figures.delivered))
+    for reason, lost in figures.dropped.items():
         add("share_dropped", share(lost), reason)
-    add("share_dropped", share(math.fsum(one.dropped.values())))
-    add("throughput_per_s", one.delivered_per_s)
-    if one.delivered <= 0.0:
+    add("share_dropped", share(math.fsum(figures.dropped.values())))
+    add("throughput_per_s", figures.delivered_per_s)
+    if figures.delivered <= 0.0:
         return
-    add("delay_mean_s", one.delay_mean_s)
-    if one.outlook.response is not None:
-        add("response_mean_s", one.response_mean_s)
-    for q, time in zip(quantiles, one.quantiles_s, strict=False):
+    add("delay_mean_s", figures.delay_mean_s)
+    if figures.outlook.response is not None:
+        add("response_mean_s", figures.response_mean_s)
+    for q, time in zip(quantiles, figures.quantiles_s, strict=False):
         add("delay_quantile_s", time, f"p{100 * q:.10g}")
 
 
 def _add_system(builder: ReportBuilder, system: System, served: Mapping[str, _Served], variant: str) -> None:
-    """Means over the subscribers: of shares as they stand, of delays over the events delivered."""
+    """Adds means over the subscribers: of shares as they stand, of delays over the events delivered."""
     count = len(served)
     means = {
-        "reliability": math.fsum(one.on_time for one in served.values()) / count,
-        "success_share": math.fsum(one.delivered for one in served.values()) / count,
+        "reliability": math.fsum(figures.on_time for figures in served.values()) / count,
+        "success_share": math.fsum(figures.delivered for figures in served.values()) / count,
     }
     for metric, value in means.items():
         builder.add("system", "", metric, min(value, 1.0), how=_HOW, variant=variant)
-    got = {name: one for name, one in served.items() if one.delivered > 0}
-    total = math.fsum(one.delivered_per_s for one in got.values())
+    got = {name: figures for name, figures in served.items() if figures.delivered > 0}
+    total = math.fsum(figures.delivered_per_s for figures in got.values())
     if total > 0:
-        mean = math.fsum(one.delivered_per_s * one.delay_mean_s for one in got.values()) / total
+        mean = math.fsum(figures.delivered_per_s * figures.delay_mean_s for figures in got.values()) / total
         builder.add("system", "", "delay_mean_s", mean, how=_HOW, variant=variant)
-    asked = [
+    targets = [
         (served[s.name].on_time >= s.reliability_target)
         for s in system.subscribers
         if s.name in served and s.reliability_target is not None
     ]
-    asked += [
+    targets += [
         (served[s.name].delay_mean_s <= s.response_target_s)
         for s in system.subscribers
         if s.name in served and s.response_target_s is not None
     ]
-    if asked:
-        builder.add("system", "", "targets_met_share", sum(asked) / len(asked), how=_HOW, variant=variant)
+    if targets:
+        builder.add("system", "", "targets_met_share", sum(targets) / len(targets), how=_HOW, variant=variant)
 
 
 def _add_brokers(builder: ReportBuilder, model: ComposedModel) -> None:

@@ -48,7 +48,7 @@ class Waits:
         return float(self.shares.sum())
 
     def kept(self, survives: Callable[[Array], Array]) -> Waits:
-        """What is left if only some survive a wait, by its length."""
+        """Returns the waits of the events that survive them, by length."""
         return Waits(self.times_s, np.asarray(self.shares * survives(self.times_s), dtype=np.float64))
 
 
@@ -78,19 +78,19 @@ class EventDelay:
         return self.response if self.passage == Passage() else None
 
     def within(self, time_s: float) -> float:
-        """P[it waits no longer than it lives, and is delivered within a time]."""
+        """Returns P[an event waits no longer than it lives, and is delivered within a time]."""
         if time_s == math.inf:
             return self.waits.total
         left = time_s - self.waits.times_s
-        kept = left >= 0.0
-        if not kept.any():
+        in_time = left >= 0.0
+        if not in_time.any():
             return 0.0
-        found = np.empty(int(kept.sum()))
+        probabilities = np.empty(int(in_time.sum()))
         # nearly all events wait for nothing: they are worth the exact value
-        found[0] = self._passing(left[kept][:1])[0]
-        if len(found) > 1:
-            found[1:] = self.tabulated(left[kept][1:])
-        return float(self.waits.shares[kept] @ found)
+        probabilities[0] = self._passing(left[in_time][:1])[0]
+        if len(probabilities) > 1:
+            probabilities[1:] = self.tabulated(left[in_time][1:])
+        return float(self.waits.shares[in_time] @ probabilities)
 
     def roughly_within(self, time_s: float) -> float:
         """As `within`, from the table alone."""
@@ -98,7 +98,7 @@ class EventDelay:
         return float(self.waits.shares @ np.where(left >= 0.0, self.tabulated(np.maximum(left, 0.0)), 0.0))
 
     def tabulated(self, times_s: Array) -> Array:
-        """P[queues on the way and response together take at most each of the times], from a table."""
+        """Returns P[queues on the way and response together take at most each of the times], from a table."""
         if self.response is None:
             return self.passage.within(times_s)
         times = np.atleast_1d(times_s)[:, None]
@@ -112,26 +112,26 @@ class EventDelay:
         if self._direct is not None:
             return np.array([self._direct.within(float(t)) if t > 0.0 else 0.0 for t in times_s])
         left = times_s[:, None] - self.passage.points_s
-        found = np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left])
-        return np.asarray(found.mean(axis=1), dtype=np.float64)
+        probabilities = np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left])
+        return np.asarray(probabilities.mean(axis=1), dtype=np.float64)
 
     @cached_property
     def _table(self) -> Callable[[Array], Array]:
         law = self._direct or self.response
         assert law is not None
-        known = _TABLES.get(id(law))
-        if known is not None and known[0] is law:
-            return known[1]
-        made = _tabulate(law)
+        cached = _TABLES.get(id(law))
+        if cached is not None and cached[0] is law:
+            return cached[1]
+        table = _tabulate(law)
         if len(_TABLES) > 64:
             _TABLES.clear()
-        _TABLES[id(law)] = (law, made)
-        return made
+        _TABLES[id(law)] = (law, table)
+        return table
 
 
 def interrupted(law: ResponseLaw, failure_per_s: float, repair_per_s: float) -> ResponseLaw | None:
-    """A time that stops for a repair whenever something fails, up and down times being exponential; None where it is
-    not known.
+    """Returns a time that stops for a repair whenever something fails, with exponential up and down times; None where
+    its law is not known.
 
     With the transform L(s) it has L(s + f - f r / (r + s)), f and r being the rates of failure and of repair. Each
     exponential time of a sum becomes one with two phases, whose tail is a sum of two exponentials.
@@ -167,7 +167,7 @@ _TABLES: dict[int, tuple[ResponseLaw, Callable[[Array], Array]]] = {}
 
 
 def _tabulate(law: ResponseLaw) -> Callable[[Array], Array]:
-    """A response time's distribution function, monotone between points that are closer where it is shorter."""
+    """Returns a response time's distribution function, monotone between points that are closer where it is shorter."""
     last = max(law.quantile_s(0.5), 1e-12)
     for _ in range(60):
         if law.within(last) >= 1.0 - _LEFT_OUT:
@@ -180,14 +180,14 @@ def _tabulate(law: ResponseLaw) -> Callable[[Array], Array]:
 
     def within(asked_s: Array) -> Array:
         inner = curve(np.log(np.clip(asked_s, first, last)))
-        found = np.where(asked_s < first, slope * np.maximum(asked_s, 0.0), inner)
-        return np.asarray(np.where(asked_s >= last, np.maximum(inner, values[-1]), found), dtype=np.float64)
+        probabilities = np.where(asked_s < first, slope * np.maximum(asked_s, 0.0), inner)
+        return np.asarray(np.where(asked_s >= last, np.maximum(inner, values[-1]), probabilities), dtype=np.float64)
 
     return within
 
 
 def mixture_quantile_s(parts: Sequence[tuple[float, EventDelay]], quantile: float) -> float:
-    """The time that a share of the delivered events does not exceed, over flows with their weights."""
+    """Returns the time that a share of the delivered events does not exceed, over flows with their weights."""
     if len(parts) == 1 and parts[0][1].law is not None:
         return parts[0][1].law.quantile_s(quantile)
     total = math.fsum(weight * delay.waits.total for weight, delay in parts)

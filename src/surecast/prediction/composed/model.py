@@ -37,8 +37,8 @@ _LEFT_OUT = 1e-9
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the last stage gives a subscriber: the share of what gets there that is delivered, the response time of
-    these, and the losses by reason. `outcome` is that of the dropping model, None for who is always connected."""
+    """The last stage of a subscriber: the share of arriving events that is delivered, their response time, and the
+    losses by reason. `outcome` is that of the dropping model, None for a subscriber that is always connected."""
 
     success_share: float
     response: ResponseLaw | None
@@ -60,7 +60,7 @@ class ComposedModel:
 
     @cached_property
     def answer(self) -> SchemeAnswer:
-        """What the reliability model says of each flow."""
+        """The answer of the reliability model for each flow."""
         model = self.delivery
         delays = np.zeros(0), np.zeros(0)
         if self.scheme == "buffering":
@@ -81,7 +81,7 @@ class ComposedModel:
         return np.asarray(np.divide(sums, arrives, out=np.zeros_like(sums), where=arrives > 0), dtype=np.float64)
 
     def waits_of(self, flow: int) -> Waits:
-        """How long the events of a flow wait for repairs: P[so many intervals], given that their home was up."""
+        """Returns the wait for repairs of the events of a flow: P[so many intervals], given that their home was up."""
         if self.scheme != "buffering":
             return Waits.none()
         model = self.delivery
@@ -136,14 +136,14 @@ class ComposedModel:
     @cached_property
     def route_passages(self) -> list[Passage]:
         """The time in all brokers and on all links of each route."""
-        found = []
+        passages = []
         for route in self.flows.routes:
             latency = math.fsum(self.system.overlay.links[i].latency_s for i in route.links) if self.waits else 0.0
             total = Passage(latency)
             for broker in route.brokers:
                 total = total.then(self.passages[broker])
-            found.append(total)
-        return found
+            passages.append(total)
+        return passages
 
     @cached_property
     def staying_s(self) -> list[float]:
@@ -172,22 +172,22 @@ class ComposedModel:
     def outlets(self) -> dict[str, Outlet]:
         """The queues of the subscribers that come and go, as the dropping model has them, behind the queues here."""
         notes: list[str] = []
-        found, _ = outlets_of(self.system, notes.append, self.warnings.append)
+        outlets, _ = outlets_of(self.system, notes.append, self.warnings.append)
         interest_of = {s.name: int(i) for s, i in zip(self.system.subscribers, self.flows.interest_of, strict=True)}
         plain = self.groups is None and self.waits
         return {
             outlet.subscriber.name: outlet
             if plain
             else replace(outlet, before_s=float(self.before_s[interest_of[outlet.subscriber.name]]), exponential=False)
-            for outlet in found
+            for outlet in outlets
         }
 
     def mechanism(self, subscriber: Subscriber) -> Mechanism:
-        """The dropping mechanism of a subscriber that comes and goes, as if nothing failed."""
+        """Returns the dropping mechanism of a subscriber that disconnects at times, as if nothing failed."""
         return choose(self.outlets[subscriber.name], self.policy, self.system.delivery.dropping).mechanism
 
     def outlook(self, subscriber: Subscriber, flows: NDArray[np.intp]) -> Outlook:
-        """The last stage of a subscriber; refuses a queue that would grow for ever."""
+        """Returns the last stage of a subscriber; refuses a queue that would grow forever."""
         rate = self.rate_seen(flows)
         if subscriber.connectivity is None:
             return self._always(subscriber, rate)
@@ -196,12 +196,12 @@ class ComposedModel:
         if not math.isclose(rate, outlet.queue.arrival_per_s, rel_tol=1e-12):
             queue = OnOffQueue(rate, outlet.queue.service_per_s, outlet.queue.phases)
             outlet = replace(outlet, queue=queue)
-        found = through_input(outlet, mechanism)
-        law, mean_s = self._interrupted(subscriber, found.answer.law, found.answer.response_mean_s)
-        return Outlook(found.success_share, law, mean_s, found.dropped, rate, found)
+        outcome = through_input(outlet, mechanism)
+        law, mean_s = self._interrupted(subscriber, outcome.answer.law, outcome.answer.response_mean_s)
+        return Outlook(outcome.success_share, law, mean_s, outcome.dropped, rate, outcome)
 
     def _interrupted(self, subscriber: Subscriber, law: ResponseLaw, mean_s: float) -> tuple[ResponseLaw, float]:
-        """A response time and its mean, with the outages of the home broker in it."""
+        """Returns a response time and its mean, with the outages of the home broker in it."""
         parts = self.delivery.components
         if parts.brokers[subscriber.home] is None:
             return law, mean_s
@@ -253,7 +253,7 @@ class ComposedModel:
         return total / float(reach.sum())
 
     def _also_up(self, own: Route, other: Route) -> float:
-        """P[all of another route is up], given that all of the own one is."""
+        """Returns P[all of another route is up], given that all of the own one is."""
         parts = self.delivery.components
         brokers = [float(parts.broker_up[b]) for b in set(other.brokers) - set(own.brokers)]
         links = [float(parts.link_up[k]) for k in set(other.links) - set(own.links)]

@@ -1,4 +1,4 @@
-"""What the composition assumes: every independence by its name, and what is left out."""
+"""The assumptions of the composition: every independence by its name, and the effects that are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the four models a system needs, and systems with some of them switched off."""
+"""The models out of four that a system needs, and systems with some of them switched off."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ queues, and queues of milliseconds change little of what they do."""
 
 
 def parts_of(system: System) -> tuple[str, ...]:
-    """The parts of a system that a model each is about: path failure, queueing, replication and dropping.
+    """Returns the parts of a system that have a model each: path failure, queueing, replication and dropping.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -57,13 +57,13 @@ def parts_of(system: System) -> tuple[str, ...]:
 
 
 def composes(system: System) -> bool:
-    """Whether a system needs several models at once, and is one that they can be composed for.
+    """Returns whether a system needs several models at once, and they can be composed for it.
 
     Events have topics and travel whole, along their topic's tree. Queues where nothing fails are all there is to know.
     A group alone, whose subscribers stay connected, has no paths and no queues but its own, which the model of groups
     is about.
     """
-    found = set(parts_of(system))
+    parts = set(parts_of(system))
     if system.class_workload is not None or system.delivery.coding is not None:
         return False
     if not any(system.publishers_of(subscriber) for subscriber in system.subscribers):
@@ -72,11 +72,11 @@ def composes(system: System) -> bool:
         return False
     if _transmits(system):
         return True
-    if "queueing" in found and not found & {"path failure", "replication", "dropping"}:
+    if "queueing" in parts and not parts & {"path failure", "replication", "dropping"}:
         return True
-    if len(system.overlay.brokers) == 1 and "dropping" not in found:
+    if len(system.overlay.brokers) == 1 and "dropping" not in parts:
         return False
-    return any(pair <= found for pair in _TOGETHER)
+    return any(pair <= parts for pair in _TOGETHER)
 
 
 def _transmits(system: System) -> bool:
@@ -86,7 +86,7 @@ def _transmits(system: System) -> bool:
 
 
 def without_failures(system: System) -> System:
-    """The system with everything always up; groups stay groups."""
+    """Returns the system with everything always up; groups stay groups."""
     overlay = replace(
         system.overlay,
         brokers=tuple(replace(broker, failures=None) for broker in system.overlay.brokers),
@@ -96,15 +96,15 @@ def without_failures(system: System) -> System:
 
 
 def without_outlets(system: System) -> System:
-    """The system with every subscriber always connected, and transmission to it taking no time."""
+    """Returns the system with every subscriber always connected, and transmission to it taking no time."""
     subscribers = tuple(replace(subscriber, connectivity=None, service=None) for subscriber in system.subscribers)
     return replace(system, subscribers=subscribers)
 
 
 def without_replication(system: System) -> System:
-    """The system with each broker on its own, failing as one replica does."""
-    told = system.delivery
+    """Returns the system with each broker on its own, failing as one replica does."""
+    before = system.delivery
     delivery = Delivery(
-        routing=told.routing, fault_tolerance=told.fault_tolerance, dropping=told.dropping, coding=told.coding
+        routing=before.routing, fault_tolerance=before.fault_tolerance, dropping=before.dropping, coding=before.coding
     )
     return replace(system, delivery=delivery)

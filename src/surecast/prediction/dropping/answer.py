@@ -27,7 +27,7 @@ def predict_dropping(
     protect_connected: bool = True,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
 ) -> QoSReport:
-    """Success shares, response times and losses of the subscribers that disconnect; each policy is a variant.
+    """Returns success shares, response times and losses of the subscribers that disconnect; each policy is a variant.
 
     `policies` are names, whose parameters come from the scenario or are the largest that meet each subscriber's target;
     or mechanisms by name, for mixtures and for parameters of one's own. Left out, the policy of the scenario. With
@@ -55,9 +55,9 @@ def predict_dropping(
     expiry: 0.8514 delivered, 7.000 s on average
     optimal: 0.6965 delivered, 7.000 s on average
     """
-    asked = (system.delivery.dropping.policy,) if policies is None else tuple(dict.fromkeys(policies))
+    names = (system.delivery.dropping.policy,) if policies is None else tuple(dict.fromkeys(policies))
     mechanisms = policies if isinstance(policies, Mapping) else {}
-    for policy in asked:
+    for policy in names:
         if policy not in mechanisms and policy not in POLICIES:
             raise ConfigurationError(f"unknown dropping policy {policy!r}; known are {', '.join(POLICIES)}")
     for q in quantiles:
@@ -68,7 +68,7 @@ def predict_dropping(
         "predicted",
         seed=system.seed,
         notes=system.notes,
-        parameters={"policies": list(asked), "protect_connected": protect_connected},
+        parameters={"policies": list(names), "protect_connected": protect_connected},
     )
     refuse_overloaded_events(system)
     outlets, inputs = outlets_of(system, builder.note, builder.warn)
@@ -78,7 +78,7 @@ def predict_dropping(
             "{on: 20s, off: 20s}"
         )
     refusals = []
-    for policy in asked:
+    for policy in names:
         mechanism = mechanisms.get(policy)
 
         def outcome(outlet: Outlet, policy: str = policy, mechanism: Mechanism | None = mechanism) -> Outcome:
@@ -88,9 +88,9 @@ def predict_dropping(
 
         refusals += _add_policy(builder, policy, outlets, outcome, quantiles)
         _add_brokers(builder, system, inputs, policy)
-    if len(refusals) == len(asked) * len(outlets):
+    if len(refusals) == len(names) * len(outlets):
         raise refusals[0]
-    _add_assumptions(builder, system, asked)
+    _add_assumptions(builder, system, names)
     return builder.build()
 
 
@@ -101,8 +101,8 @@ def _add_policy(
     outcome: Callable[[Outlet], Outcome],
     quantiles: Sequence[float],
 ) -> list[AssumptionError]:
-    """The figures of one policy; returns the refusals, which the report shows as warnings."""
-    known: dict[tuple[object, ...], tuple[Outcome, list[tuple[str, float, str, str]]]] = {}
+    """Adds the figures of one policy; returns the refusals, which the report shows as warnings."""
+    results: dict[tuple[object, ...], tuple[Outcome, list[tuple[str, float, str, str]]]] = {}
     refusals = []
     weights, shares, met = [], [], []
     for outlet in outlets:
@@ -110,9 +110,9 @@ def _add_policy(
         rates = (queue.arrival_per_s, queue.service_per_s, outlet.before_s, outlet.exact, outlet.exponential)
         key = (*rates, id(queue.phases), subscriber.response_target_s)
         try:
-            if key not in known:
-                found = outcome(outlet)
-                known[key] = found, _figures(found, outlet, quantiles)
+            if key not in results:
+                result = outcome(outlet)
+                results[key] = result, _figures(result, outlet, quantiles)
         except AssumptionError as refusal:
             text = str(refusal)
             named = text if subscriber.name in text else f"subscriber {subscriber.name}: {text}"
@@ -122,38 +122,38 @@ def _add_policy(
             if subscriber.response_target_s is not None:
                 met.append(0.0)
             continue
-        found, figures = known[key]
+        result, figures = results[key]
         for metric, value, detail, how in figures:
             builder.add("subscriber", subscriber.name, metric, value, how=how, detail=detail, variant=policy)
         weights.append(queue.arrival_per_s)
-        shares.append(found)
+        shares.append(result)
         if subscriber.response_target_s is not None:
-            met.append(1.0 if found.delay_mean_s <= subscriber.response_target_s * (1.0 + _TOLERANCE) else 0.0)
+            met.append(1.0 if result.delay_mean_s <= subscriber.response_target_s * (1.0 + _TOLERANCE) else 0.0)
     if shares:
         _add_system(builder, policy, weights, shares)
     if met:
-        how = "exact" if all(found.exact for found in shares) else "approximation"
+        how = "exact" if all(result.exact for result in shares) else "approximation"
         builder.add("system", "", "targets_met_share", math.fsum(met) / len(met), how=how, variant=policy)
     return refusals
 
 
-def _figures(found: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list[tuple[str, float, str, str]]:
-    """Metric, value, detail and how of all figures of one subscriber."""
-    answer, mechanism, rate = found.answer, found.mechanism, outlet.queue.arrival_per_s
-    how = "exact" if found.exact else "approximation"
+def _figures(outcome: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list[tuple[str, float, str, str]]:
+    """Returns metric, value, detail and how of all figures of one subscriber."""
+    answer, mechanism, rate = outcome.answer, outcome.mechanism, outlet.queue.arrival_per_s
+    how = "exact" if outcome.exact else "approximation"
     away = 1.0 - answer.connected_share
     turned = math.fsum(lost for reason, lost in answer.dropped.items() if reason in _TURNED_AWAY)
     rows = [
-        ("success_share", min(found.success_share, 1.0), "", how),
+        ("success_share", min(outcome.success_share, 1.0), "", how),
         ("response_mean_s", answer.response_mean_s, "", how),
-        ("delay_mean_s", found.delay_mean_s, "", how),
+        ("delay_mean_s", outcome.delay_mean_s, "", how),
         ("queue_length_mean", answer.queue_length_mean, "", how),
-        ("throughput_per_s", rate * found.success_share, "", how),
+        ("throughput_per_s", rate * outcome.success_share, "", how),
         ("rate_in_per_s", rate, "", "exact"),
         ("join_probability", min(max(1.0 - turned / away, 0.0), 1.0), "", how),
         ("availability", answer.connected_share, "", "exact"),
     ]
-    dropped = found.dropped
+    dropped = outcome.dropped
     rows.append(("share_dropped", min(math.fsum(dropped.values()), 1.0), "", how))
     rows += [("share_dropped", lost, reason, how) for reason, lost in dropped.items()]
     if not mechanism.expires:
@@ -163,7 +163,7 @@ def _figures(found: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list
         rows.append(("buffer_size", float(mechanism.buffer_size), "", how))
     if mechanism.expires:
         rows.append(("event_lifetime_s", mechanism.lifetime_s, "", how))
-    whole = after(answer.law, found.input_s) if outlet.exponential or found.input_s == 0.0 else None
+    whole = after(answer.law, outcome.input_s) if outlet.exponential or outcome.input_s == 0.0 else None
     for q in quantiles:
         detail = f"p{100 * q:.10g}"
         rows.append(("response_quantile_s", answer.quantile_s(q), detail, how))
@@ -171,7 +171,7 @@ def _figures(found: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list
             rows.append(("delay_quantile_s", whole.quantile_s(q), detail, how))
     wanted = outlet.subscriber.response_target_s
     if wanted is not None:
-        met = found.delay_mean_s <= wanted * (1.0 + _TOLERANCE)
+        met = outcome.delay_mean_s <= wanted * (1.0 + _TOLERANCE)
         rows.append(("targets_met_share", 1.0 if met else 0.0, "", how))
     return rows
 
@@ -179,15 +179,17 @@ def _figures(found: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list
 _TURNED_AWAY = ("rejected while disconnected", "buffer full while disconnected")
 
 
-def _add_system(builder: ReportBuilder, policy: str, weights: Sequence[float], found: Sequence[Outcome]) -> None:
-    """Means over the subscribers: of shares as they stand, of times over the events delivered."""
-    how = "exact" if all(one.exact for one in found) else "approximation"
-    count = len(found)
-    share = min(math.fsum(one.success_share for one in found) / count, 1.0)
-    delivered = [weight * one.success_share for weight, one in zip(weights, found, strict=True)]
+def _add_system(builder: ReportBuilder, policy: str, weights: Sequence[float], outcomes: Sequence[Outcome]) -> None:
+    """Adds means over the subscribers: of shares as they stand, of times over the events delivered."""
+    how = "exact" if all(outcome.exact for outcome in outcomes) else "approximation"
+    count = len(outcomes)
+    share = min(math.fsum(outcome.success_share for outcome in outcomes) / count, 1.0)
+    delivered = [weight * outcome.success_share for weight, outcome in zip(weights, outcomes, strict=True)]
     total = math.fsum(delivered)
-    response = math.fsum(d * one.answer.response_mean_s for d, one in zip(delivered, found, strict=True)) / total
-    delay = math.fsum(d * one.delay_mean_s for d, one in zip(delivered, found, strict=True)) / total
+    response = (
+        math.fsum(d * outcome.answer.response_mean_s for d, outcome in zip(delivered, outcomes, strict=True)) / total
+    )
+    delay = math.fsum(d * outcome.delay_mean_s for d, outcome in zip(delivered, outcomes, strict=True)) / total
     for metric, value in (
         ("success_share", share),
         ("response_mean_s", response),
@@ -198,13 +200,13 @@ def _add_system(builder: ReportBuilder, policy: str, weights: Sequence[float], f
 
 
 def _add_brokers(builder: ReportBuilder, system: System, inputs: Sequence[BrokerInput], policy: str) -> None:
-    for broker, given in zip(system.overlay.brokers, inputs, strict=True):
-        how = "exact" if given.exact and len(inputs) == 1 else "approximation"
-        builder.add("broker", broker.name, "rate_in_per_s", given.rate_per_s, how="exact", variant=policy)
+    for broker, broker_input in zip(system.overlay.brokers, inputs, strict=True):
+        how = "exact" if broker_input.exact and len(inputs) == 1 else "approximation"
+        builder.add("broker", broker.name, "rate_in_per_s", broker_input.rate_per_s, how="exact", variant=policy)
         if broker.notification_service is not None:
-            builder.add("broker", broker.name, "utilisation", given.utilisation, how="exact", variant=policy)
-            builder.add("broker", broker.name, "delay_mean_s", given.delay_mean_s, how=how, variant=policy)
-            builder.add("broker", broker.name, "queue_length_mean", given.mean_number, how=how, variant=policy)
+            builder.add("broker", broker.name, "utilisation", broker_input.utilisation, how="exact", variant=policy)
+            builder.add("broker", broker.name, "delay_mean_s", broker_input.delay_mean_s, how=how, variant=policy)
+            builder.add("broker", broker.name, "queue_length_mean", broker_input.mean_number, how=how, variant=policy)
 
 
 def _add_assumptions(builder: ReportBuilder, system: System, policies: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The mechanism of each subscriber, with the parameters that a scenario leaves open found."""
+"""The mechanism of each subscriber; parameters that a scenario leaves open are searched for."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def unregister_policy(name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a subscriber gets under a mechanism, seen from publication on."""
+    """The service to a subscriber under a mechanism, counted from publication on."""
 
     mechanism: Mechanism
     answer: QueueAnswer
@@ -100,7 +100,7 @@ class Outcome:
 
 
 def through_input(outlet: Outlet, mechanism: Mechanism) -> Outcome:
-    """What a mechanism gives a subscriber, its lifetimes counted from publication.
+    """Returns the outcome of a mechanism for a subscriber, with lifetimes counted from publication.
 
     Without an input queue this is exact. With one, an exponential lifetime goes on in the subscriber's queue as it
     was, and a deterministic one is shorter there by the mean time before.
@@ -125,7 +125,7 @@ def through_input(outlet: Outlet, mechanism: Mechanism) -> Outcome:
 
 
 def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected: bool = True) -> Outcome:
-    """The mechanism of one subscriber under a policy; refuses with the reason where the target cannot be met.
+    """Returns the outcome for one subscriber under a policy; refuses with the reason where the target cannot be met.
 
     Parameters come from the scenario where it has this policy and gives them; otherwise they are the largest that meet
     the subscriber's target.
@@ -141,9 +141,9 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
                 f"arrive, and {outlet.queue.service_per_s * outlet.queue.phases.connected_share:.6g}/s can be sent"
             )
         return through_input(outlet, base)
-    given = _given(policy, dropping)
-    if given is not None:
-        return through_input(outlet, replace(base, **given))  # type: ignore[arg-type]
+    parameters = _given(policy, dropping)
+    if parameters is not None:
+        return through_input(outlet, replace(base, **parameters))  # type: ignore[arg-type]
     wanted = outlet.subscriber.response_target_s
     if wanted is None:
         raise ConfigurationError(
@@ -162,7 +162,7 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
 
 
 def _given(policy: str, dropping: Dropping) -> dict[str, float] | None:
-    """The parameter that the scenario gives for this policy, if it does."""
+    """Returns the parameter that the scenario gives for this policy, if it does."""
     if policy != dropping.policy or policy == "optimal":
         return None
     field = {"probabilistic": "join_probability", "expiry": "lifetime", "finite-buffer": "buffer_size"}[policy]
@@ -172,23 +172,23 @@ def _given(policy: str, dropping: Dropping) -> dict[str, float] | None:
 
 def _automatic(outlet: Outlet, parameter: Parameter, base: Mechanism, wanted: float) -> Outcome:
     before, queue = outlet.before_s, outlet.queue
-    found = largest_parameter(queue, parameter, Target(wanted - before), base)
-    if found.mechanism is None:
-        raise AssumptionError(f"subscriber {outlet.subscriber.name}: {_why(outlet, found, parameter, base, wanted)}")
-    if not found.mechanism.expires or before == 0.0:
-        return through_input(outlet, found.mechanism)
+    search = largest_parameter(queue, parameter, Target(wanted - before), base)
+    if search.mechanism is None:
+        raise AssumptionError(f"subscriber {outlet.subscriber.name}: {_why(outlet, search, parameter, base, wanted)}")
+    if not search.mechanism.expires or before == 0.0:
+        return through_input(outlet, search.mechanism)
     if base.lifetime_distribution == "deterministic":
-        return through_input(outlet, replace(base, lifetime_s=found.mechanism.lifetime_s + before))
+        return through_input(outlet, replace(base, lifetime_s=search.mechanism.lifetime_s + before))
     for _ in range(3):
         # what expires before the queue depends, a little, on the lifetime that is sought
-        lifetime = found.mechanism.lifetime_s
+        lifetime = search.mechanism.lifetime_s
         thinned = OnOffQueue(queue.arrival_per_s * lifetime / (lifetime + before), queue.service_per_s, queue.phases)
         again = largest_parameter(thinned, parameter, Target(wanted - 1.0 / (1.0 / before + 1.0 / lifetime)), base)
         if again.mechanism is None or not again.mechanism.expires:
             break
-        found = again
-    assert found.mechanism is not None
-    return through_input(outlet, found.mechanism)
+        search = again
+    assert search.mechanism is not None
+    return through_input(outlet, search.mechanism)
 
 
 def _by_rule(outlet: Outlet, policy: str, wanted: float) -> Outcome:
@@ -203,9 +203,9 @@ def _by_rule(outlet: Outlet, policy: str, wanted: float) -> Outcome:
     return through_input(outlet, mechanism)
 
 
-def _why(outlet: Outlet, found: Found, parameter: Parameter, base: Mechanism, wanted: float) -> str:
+def _why(outlet: Outlet, search: Found, parameter: Parameter, base: Mechanism, wanted: float) -> str:
     queue = outlet.queue
-    if found.verdict is Verdict.UNSTABLE:
+    if search.verdict is Verdict.UNSTABLE:
         return (
             f"its queue is unstable even if everything is dropped while it is disconnected: {queue.arrival_per_s:.6g} "
             f"events/s arrive while connected, and {queue.service_per_s:.6g}/s can be sent"
@@ -236,17 +236,17 @@ def _optimal(outlet: Outlet, target_s: float, protect_connected: bool) -> Outcom
 
 
 def _best_known(queue: OnOffQueue, target: Target) -> Mechanism | None:
-    """The better of a threshold and a join probability: with periods that are not exponential, either may be."""
+    """Returns the better of a threshold and a join probability: unless periods are exponential, either may win."""
     threshold = threshold_policy(queue, target) if queue.is_stable(0.0) else None
     join = largest_parameter(queue, "join_probability", target).mechanism
-    found = [mechanism for mechanism in (threshold, join) if mechanism is not None]
-    return max(found, key=lambda mechanism: evaluate(queue, mechanism).success_share, default=None)
+    mechanisms = [mechanism for mechanism in (threshold, join) if mechanism is not None]
+    return max(mechanisms, key=lambda mechanism: evaluate(queue, mechanism).success_share, default=None)
 
 
 def find_mechanisms(
     system: System, policy: str | None = None, *, protect_connected: bool = True
 ) -> Mapping[str, Mechanism]:
-    """The mechanism of each subscriber that disconnects, by name, with all parameters found.
+    """Returns the mechanism of each subscriber that disconnects, by name, with all parameters found.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''

@@ -69,7 +69,9 @@ def tail_of(t: float, weight: Array, rate: Array) -> float:
 
 @njit(cache=True)
 def quantile_of(left: float, weight: Array, rate: Array) -> float:
-    """The time that is exceeded with probability `left`: Newton's method on the tail's logarithm, kept in bounds."""
+    """Returns the time that is exceeded with probability `left`: Newton's method on the tail's logarithm, kept in
+    bounds.
+    """
     low, high, time = 0.0, np.inf, -math.log(left) / rate[0]
     for _ in range(_STEPS_MAX):
         tail, slope = 0.0, 0.0
@@ -168,7 +170,7 @@ def _table(arrays: tuple[Array, ...]) -> tuple[Array, tuple[int, ...]]:
 def tail_terms(
     arrival_per_s: float, service_per_s: float, on_s: float, off_s: float, join_probability: float = 1.0
 ) -> tuple[Array, Array]:
-    """Weights and rates per second such that P(response > t) is the sum of weight * exp(-rate t).
+    """Returns weights and rates per second such that P(response > t) is the sum of weight * exp(-rate t).
 
     >>> weights, rates = tail_terms(2.0, 8.0, 20.0, 20.0, 1.0)
     >>> float(weights.sum().round(12)), float((weights / rates).sum().round(12))
@@ -191,7 +193,7 @@ def probability_within(
     off_s: ArrayLike,
     join_probability: ArrayLike = 1.0,
 ) -> Array:
-    """Probability that an event that joined the queue is delivered within a time.
+    """Returns the probability that an event that joined the queue is delivered within a time.
 
     >>> float(probability_within(7.0, 2.0, 8.0, 20.0, 20.0, 0.3822).round(4))
     0.761
@@ -216,7 +218,7 @@ def response_quantile_s(
     off_s: ArrayLike,
     join_probability: ArrayLike = 1.0,
 ) -> Array:
-    """The time within which a share of the events that joined the queue is delivered.
+    """Returns the time within which a share of the events that joined the queue is delivered.
 
     >>> response_quantile_s([0.5, 0.99], 2.0, 8.0, 20.0, 20.0, 0.3822).round(3).tolist()
     [0.259, 78.567]
@@ -239,7 +241,7 @@ def join_probability_for_quantile(
     on_s: ArrayLike,
     off_s: ArrayLike,
 ) -> JoinAnswer:
-    """The largest join probability with which a share of the accepted events is delivered within the target.
+    """Returns the largest join probability with which a share of the accepted events is delivered within the target.
 
     >>> answer = join_probability_for_quantile(7.0, [0.5, 0.8, 0.99], 2.0, 8.0, 20.0, 20.0)
     >>> answer.join_probability.round(4).tolist()

@@ -36,7 +36,9 @@ class ResponseLaw(Protocol):
 def quantile_of_law(
     within: Callable[[float], float], quantile: float, start_s: float, end_s: float = math.inf
 ) -> float:
-    """Where a distribution function reaches a quantile; `start_s` is a first guess of the order of magnitude."""
+    """Returns the time at which a distribution function reaches a quantile; `start_s` is a first guess of the order of
+    magnitude.
+    """
     if not 0.0 < quantile < 1.0:
         raise ConfigurationError(f"quantile: {quantile!r} must be between 0 and 1, both excluded")
     low, high = 0.0, min(start_s, end_s)
@@ -93,7 +95,7 @@ class TransformLaw:
 
 
 def _euler() -> tuple[Complex, Array]:
-    """Points and weights of the Euler summation for Laplace inversion, without the factor 10**(M/3)."""
+    """Returns points and weights of the Euler summation for Laplace inversion, without the factor 10**(M/3)."""
     m = _EULER
     points = m * math.log(10.0) / 3.0 + 1j * math.pi * np.arange(2 * m + 1)
     weights = np.ones(2 * m + 1)

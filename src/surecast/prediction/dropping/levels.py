@@ -83,7 +83,7 @@ def _reduce(generator: Array, up: Array, down: Array, climb: Any, inverse: Any) 
 
 @njit(cache=True)
 def level_distribution(generator: Array, up: Array, down: Array) -> Array:
-    """Probability of each level (rows) and phase (columns), by linear level reduction from the top.
+    """Returns the probability of each level (rows) and phase (columns), by linear level reduction from the top.
 
     `up[n]` holds the rates from level n to n + 1 and `down[n]` those from n to n - 1; the last row of `up` and the
     first of `down` are zero. The inverses have no negative entries, so that even tiny probabilities keep their digits.
@@ -91,24 +91,25 @@ def level_distribution(generator: Array, up: Array, down: Array) -> Array:
     levels, size = up.shape
     climb, inverse = np.zeros((levels, size, size)), np.zeros((size, size))
     _reduce(generator, up, down, climb, inverse)
-    found = np.zeros((levels, size))
+    probability = np.zeros((levels, size))
     for i in range(size):
-        found[0, i] = inverse[i, size - 1]
+        probability[0, i] = inverse[i, size - 1]
     total = 1.0
     for n in range(1, levels):
         for j in range(size):
             for i in range(size):
-                found[n, j] += found[n - 1, i] * climb[n, i, j]
-            total += found[n, j]
+                probability[n, j] += probability[n - 1, i] * climb[n, i, j]
+            total += probability[n, j]
         if total > 1e200:
-            found[: n + 1] *= 1e-200
+            probability[: n + 1] *= 1e-200
             total *= 1e-200
-    return found / total
+    return probability / total
 
 
 @njit(cache=True)
 def delivered_moments(generator: Array, serve: Array, renege: float, joins: Array) -> tuple[float, float]:
-    """Probability that a joining event is delivered, and its mean response time on that event (not divided by it).
+    """Returns the probability that a joining event is delivered, and its mean response time on that event (not divided
+    by it).
 
     `joins[k]` holds the probabilities that it joins behind k events in each phase; `serve` the rates of transmission
     by phase, `renege` the rate at which each event expires.

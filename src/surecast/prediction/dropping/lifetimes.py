@@ -60,9 +60,9 @@ class AgeLaw:
             return 1.0
         if time_s <= 0.0:
             return 0.0
-        at = min(int(time_s / self.step_s), len(self.flows) - 1)
-        part = (time_s / self.step_s - at) ** np.arange(1, _TERMS + 1)
-        return float(np.clip(self.before[at] + self.flows[at] @ self._series @ part, 0.0, 1.0))
+        stretch = min(int(time_s / self.step_s), len(self.flows) - 1)
+        part = (time_s / self.step_s - stretch) ** np.arange(1, _TERMS + 1)
+        return float(np.clip(self.before[stretch] + self.flows[stretch] @ self._series @ part, 0.0, 1.0))
 
     @cached_property
     def _series(self) -> Array:
@@ -89,11 +89,11 @@ class LifetimeQueue:
 
 
 def lifetime_queue(phases: Phases, arrival_per_s: float, service_per_s: float, lifetime_s: float) -> LifetimeQueue:
-    """The queue in which every event lives equally long from its arrival, also while it is transmitted.
+    """Returns the queue in which every event lives equally long from its arrival, also while it is transmitted.
 
     >>> from surecast.prediction.dropping.phases import exponential_phases
-    >>> found = lifetime_queue(exponential_phases(20.0, 20.0), 2.0, 8.0, 25.0)
-    >>> round(found.success_share, 4), round(found.response_mean_s, 4)
+    >>> answer = lifetime_queue(exponential_phases(20.0, 20.0), 2.0, 8.0, 25.0)
+    >>> round(answer.success_share, 4), round(answer.response_mean_s, 4)
     (0.8265, 5.8791)
     """
     size = len(phases.generator)
@@ -139,7 +139,7 @@ def _stretch(rates: Array, step: float) -> tuple[Array, Array, Array]:
 
 
 def _boundary_problem(generator: Array, arrival: float, over: Array, stretches: int) -> tuple[Array, Array]:
-    """Flows at the ends of all stretches (rows) and the empty queue by phase, up to a common factor."""
+    """Returns flows at the ends of all stretches (rows) and the empty queue by phase, up to a common factor."""
     size = len(generator)
     width, flows = 2 * size, 2 * size * (stretches + 1)
     rows: list[NDArray[np.signedinteger]] = []
@@ -147,17 +147,17 @@ def _boundary_problem(generator: Array, arrival: float, over: Array, stretches: 
     values: list[Array] = []
 
     def put(block: Array, row: int, column: int) -> None:
-        at, to = np.nonzero(block)
-        rows.append(at + row)
-        columns.append(to + column)
-        values.append(block[at, to])
+        source, target = np.nonzero(block)
+        rows.append(source + row)
+        columns.append(target + column)
+        values.append(block[source, target])
 
     # y[j + 1] = y[j] over, for every stretch at once
-    at, to = np.nonzero(over.T)
+    source, target = np.nonzero(over.T)
     shift = width * np.arange(stretches)
-    rows.append((shift[:, None] + at).ravel())
-    columns.append((shift[:, None] + to).ravel())
-    values.append(np.tile(over.T[at, to], stretches))
+    rows.append((shift[:, None] + source).ravel())
+    columns.append((shift[:, None] + target).ravel())
+    values.append(np.tile(over.T[source, target], stretches))
     each = np.arange(width * stretches)
     rows.append(each)
     columns.append(each + width)
@@ -179,5 +179,5 @@ def _boundary_problem(generator: Array, arrival: float, over: Array, stretches: 
     matrix = coo_array((np.concatenate(values), place), shape=(total, total)).tocsc()
     right = np.zeros(total)
     right[base + width + size - 1] = 1.0
-    found = splu(matrix).solve(right)
-    return found[:flows].reshape(stretches + 1, width), found[flows:]
+    solution = splu(matrix).solve(right)
+    return solution[:flows].reshape(stretches + 1, width), solution[flows:]

@@ -37,7 +37,7 @@ Codes = NDArray[np.int8]
 
 
 class Verdict(IntEnum):
-    """What became of a target.
+    """The verdict on a target: it can be met, or why not.
 
     >>> Verdict(2).name
     'IMPOSSIBLE'
@@ -70,13 +70,13 @@ class ArrivalAnswer:
 
 
 def _first(values: Array, wrong: NDArray[np.bool_]) -> str:
-    at = np.argwhere(wrong)[0]
-    place = f" at index {at[0] if len(at) == 1 else tuple(int(i) for i in at)}" if values.ndim else ""
-    return f"{float(values[tuple(at)])!r}{place}"
+    index = np.argwhere(wrong)[0]
+    place = f" at index {index[0] if len(index) == 1 else tuple(int(i) for i in index)}" if values.ndim else ""
+    return f"{float(values[tuple(index)])!r}{place}"
 
 
 def checked(**parameters: ArrayLike) -> tuple[Array, ...]:
-    """The parameters as arrays; all must be above 0 and finite, a join probability between 0 and 1."""
+    """Returns the parameters as arrays; all must be above 0 and finite, a join probability between 0 and 1."""
     arrays = []
     for name, value in parameters.items():
         array = np.asarray(value, dtype=np.float64)
@@ -107,7 +107,7 @@ def refuse_unstable(arrival: Array, service: Array, on: Array, off: Array, join:
 def arrival_limit_per_s(
     service_per_s: ArrayLike, on_s: ArrayLike, off_s: ArrayLike, join_probability: ArrayLike
 ) -> Array:
-    """The arrival rate from which on the queue grows without end.
+    """Returns the arrival rate from which on the queue grows without end.
 
     >>> float(arrival_limit_per_s(8.0, 20.0, 20.0, 1.0))
     4.0
@@ -119,7 +119,7 @@ def arrival_limit_per_s(
 
 
 def success_share(on_s: ArrayLike, off_s: ArrayLike, join_probability: ArrayLike) -> Array:
-    """Share of the events that join the queue; in a stable queue all of them are delivered.
+    """Returns the share of the events that join the queue; in a stable queue all of them are delivered.
 
     >>> float(success_share(20.0, 20.0, 0.5))
     0.75
@@ -143,7 +143,7 @@ def accepted_rate_per_s(
 def rate_matrix(
     arrival_per_s: float, service_per_s: float, on_s: float, off_s: float, join_probability: float
 ) -> Array:
-    """The rate matrix R of the queue (dropping Eq. 19); first row and column: disconnected.
+    """Returns the rate matrix R of the queue (dropping Eq. 19); first row and column: disconnected.
 
     >>> rate_matrix(2.0, 8.0, 20.0, 20.0, 1.0).round(4).tolist()
     [[0.9817, 0.25], [0.0061, 0.25]]
@@ -159,7 +159,7 @@ def rate_matrix(
 def stationary(
     arrival_per_s: float, service_per_s: float, on_s: float, off_s: float, join_probability: float, levels: int
 ) -> Array:
-    """Probability of 0, 1, ... events (rows) while disconnected and while connected (columns).
+    """Returns the probability of 0, 1, ... events (rows) while disconnected and while connected (columns).
 
     >>> stationary(2.0, 8.0, 20.0, 20.0, 1.0, 2).round(5).tolist()
     [[0.0061, 0.25], [0.00751, 0.06402]]
@@ -169,12 +169,12 @@ def stationary(
     refuse_unstable(arrival, service, on, off, join)
     # dropping Eq. 22
     empty_on = (on - arrival / service * (on + join * off)) / (on + off)
-    found = np.empty((levels, 2))
-    found[0] = empty_on * np.array([1.0 / on / (arrival * join + 1.0 / off), 1.0])
+    probability = np.empty((levels, 2))
+    probability[0] = empty_on * np.array([1.0 / on / (arrival * join + 1.0 / off), 1.0])
     for level in range(1, levels):
         # dropping Eq. 13
-        found[level] = found[level - 1] @ rate
-    return found
+        probability[level] = probability[level - 1] @ rate
+    return probability
 
 
 def mean_number(
@@ -186,7 +186,7 @@ def mean_number(
     *,
     refuse: bool = True,
 ) -> Array:
-    """Mean number of events in the queue, the one in transmission included.
+    """Returns the mean number of events in the queue, the one in transmission included.
 
     An unstable queue is refused; without `refuse` its mean is infinite.
 
@@ -220,7 +220,7 @@ def response_mean_s(
     *,
     refuse: bool = True,
 ) -> Array:
-    """Mean time from joining the queue to the end of transmission, by Little's law (dropping Eq. 28).
+    """Returns the mean time from joining the queue to the end of transmission, by Little's law (dropping Eq. 28).
 
     >>> float(response_mean_s(2.0, 8.0, 20.0, 20.0, 1.0))
     20.5
@@ -236,7 +236,7 @@ def join_probability_for(
     on_s: ArrayLike,
     off_s: ArrayLike,
 ) -> JoinAnswer:
-    """The largest join probability with which the mean response time meets a target, and whether there is one.
+    """Returns the largest join probability with which the mean response time meets a target, and whether there is one.
 
     >>> answer = join_probability_for([1.0, 7.0, 30.0, 0.1], 2.0, 8.0, 20.0, 20.0)
     >>> answer.join_probability.round(4).tolist()
@@ -271,7 +271,7 @@ def arrival_rate_for(
     off_s: ArrayLike,
     join_probability: ArrayLike,
 ) -> ArrivalAnswer:
-    """The largest arrival rate at which the mean response time meets a target with a given join probability.
+    """Returns the largest arrival rate at which the mean response time meets a target with a given join probability.
 
     >>> answer = arrival_rate_for([7.0, 12.0], 8.0, 20.0, 20.0, [0.25, 0.25])
     >>> answer.arrival_per_s.round(4).tolist()

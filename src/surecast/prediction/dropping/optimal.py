@@ -99,7 +99,7 @@ def program_bound(queue: OnOffQueue, target_s: float, levels: int, *, protect_co
     limits = vstack([_pairs(count + state, state, 2 * count), csr_array(little[None, :])])
     upper = np.concatenate([np.ones(count), np.where(may, 1.0, 0.0)])
     least = _least_mean_s(queue, protect_connected)
-    known = least is not None and target_s > least * (1.0 + 1e-9)
+    feasible = least is not None and target_s > least * (1.0 + 1e-9)
     result = _solve(
         np.concatenate([np.zeros(count), -np.ones(count)]),
         limits,
@@ -107,16 +107,16 @@ def program_bound(queue: OnOffQueue, target_s: float, levels: int, *, protect_co
         right,
         upper,
         np.tile(_scale(queue, state // 2), 2),
-        feasible=known,
+        feasible=feasible,
     )
     if result is None:
         return Program(0.0, np.zeros((levels + 1, 2)), np.zeros((levels + 1, 2)))
-    found = np.maximum(result, 0.0).reshape(2, levels + 1, 2)
-    return Program(float(found[1].sum()), found[0], found[1])
+    solution = np.maximum(result, 0.0).reshape(2, levels + 1, 2)
+    return Program(float(solution[1].sum()), solution[0], solution[1])
 
 
 def _least_mean_s(queue: OnOffQueue, protect_connected: bool) -> float | None:
-    """The lowest mean response time of any policy; None if the queue grows under all of them.
+    """Returns the lowest mean response time of any policy; None if the queue grows under all of them.
 
     With protection it is that of dropping everything while disconnected (1 + r)/(service - arrival rate); without, that
     of events which join an empty queue while connected, a transmission with its interruptions.
@@ -128,7 +128,9 @@ def _least_mean_s(queue: OnOffQueue, protect_connected: bool) -> float | None:
 
 
 def _scale(queue: OnOffQueue, level: Index) -> Array:
-    """About how likely each level is at most, so that the solver sees numbers near 1 at low rates, too."""
+    """Returns roughly an upper bound of each level's probability, so that the solver sees numbers near 1 at low rates,
+    too.
+    """
     assert queue.periods_s is not None
     on, off = queue.periods_s
     # one more event joins before the connection is back, or before one is transmitted
@@ -140,7 +142,7 @@ def _scale(queue: OnOffQueue, level: Index) -> Array:
 def _solve(
     cost: Array, limits: Any, equal: Any, right: Array, upper: Array, scale: Array, *, feasible: bool
 ) -> Array | None:
-    """The solution of the program, None if there is none; where the solver gives up it is asked for fewer digits.
+    """Returns the solution of the program, None if there is none; if the solver gives up it is asked for fewer digits.
 
     So it is where it calls a program infeasible that is known to be `feasible`.
     """
@@ -168,14 +170,15 @@ def _solve(
 
 
 def _pairs(plus: Index, minus: Index, width: int) -> coo_array:
-    """Rows that hold 1 in one column and -1 in another."""
+    """Returns rows that hold 1 in one column and -1 in another."""
     each = np.arange(len(plus))
     values = np.concatenate([np.ones(len(plus)), -np.ones(len(plus))])
     return coo_array((values, (np.tile(each, 2), np.concatenate([plus, minus]))), shape=(len(plus), width))
 
 
 def _balance(queue: OnOffQueue, levels: int) -> coo_array:
-    """What flows into each state less what flows out, in p and then in w; the last row sums the probabilities.
+    """Returns the flow into each state less the flow out of it, in p and then in w; the last row sums the
+    probabilities.
 
     Where events are rarer than connections, the rows of the connected states give way to the balance between each level
     and the next, what joins against what is transmitted: it holds rates of events only, and keeps their digits.
@@ -205,7 +208,7 @@ def _balance(queue: OnOffQueue, levels: int) -> coo_array:
             (second[1:], on[1:-1], -queue.service_per_s),
             (second[1:], on_joins[:-1], arrival),
         ]
-    rows, columns = (np.concatenate([entry[at] for entry in entries]) for at in (0, 1))
+    rows, columns = (np.concatenate([entry[axis] for entry in entries]) for axis in (0, 1))
     values = np.concatenate([np.full(len(entry[0]), entry[2]) for entry in entries])
     return coo_array((values, (rows, columns)), shape=(count, 2 * count))
 
@@ -224,7 +227,7 @@ def _mechanism(off: float, on: float) -> Mechanism:
 
 
 def threshold_policy(queue: OnOffQueue, target: Target, on: float = math.inf) -> Mechanism | None:
-    """The largest threshold while disconnected that meets a target, with a given one while connected.
+    """Returns the largest threshold while disconnected that meets a target, with a given one while connected.
 
     Thresholds are real numbers: the fraction is the join probability at the level where it is reached. None if even
     dropping everything while disconnected misses the target.
@@ -237,10 +240,10 @@ def threshold_policy(queue: OnOffQueue, target: Target, on: float = math.inf) ->
     def excess(off: float) -> float:
         return target.excess(evaluate(queue, _mechanism(off, on)))
 
-    found = _largest_threshold(excess)
-    if found is None or math.isfinite(found):
-        return None if found is None else _mechanism(found, on)
-    endless = Mechanism() if math.isinf(on) else _mechanism(found, on)
+    threshold = _largest_threshold(excess)
+    if threshold is None or math.isfinite(threshold):
+        return None if threshold is None else _mechanism(threshold, on)
+    endless = Mechanism() if math.isinf(on) else _mechanism(threshold, on)
     if (math.isinf(on) and not queue.is_stable()) or target.excess(evaluate(queue, endless)) > 0.0:
         raise AssumptionError(
             f"every threshold of up to {_THRESHOLD_MAX} events meets the target, and larger ones are not tried; choose "
@@ -250,7 +253,7 @@ def threshold_policy(queue: OnOffQueue, target: Target, on: float = math.inf) ->
 
 
 def _largest_threshold(excess: Callable[[float], float]) -> float | None:
-    """The largest threshold that meets a target, infinite if all that are tried do; None if none does."""
+    """Returns the largest threshold that meets a target, infinite if all that are tried do; None if none does."""
     if excess(0.0) > 0.0:
         return None
     high = 1.0
@@ -264,7 +267,7 @@ def _largest_threshold(excess: Callable[[float], float]) -> float | None:
 
 
 def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: bool = True) -> OptimalPolicy:
-    """The policy that delivers the largest share of events while the mean response time meets the target.
+    """Returns the policy that delivers the largest share of events while the mean response time meets the target.
 
     With `protect_connected` nothing is dropped while the subscriber is connected, as in the paper. Targets that allow
     queues of more than about a thousand events are refused.
@@ -324,36 +327,36 @@ def _large_enough(queue: OnOffQueue, target_s: float, protect_connected: bool) -
 
 
 def _threshold(program: Program, state: int) -> int:
-    """The first level at which joining is not the rule, among levels that are ever reached."""
-    seen = program.probability[:, state] > 1e-8
-    share = program.joining[:, state] / np.where(seen, program.probability[:, state], 1.0)
-    rare = np.flatnonzero(seen & (share < 0.5))
-    return int(rare[0]) if len(rare) else int(np.flatnonzero(seen)[-1]) + 1 if seen.any() else 0
+    """Returns the first level at which joining is not the rule, among levels that are ever reached."""
+    reached = program.probability[:, state] > 1e-8
+    share = program.joining[:, state] / np.where(reached, program.probability[:, state], 1.0)
+    rare = np.flatnonzero(reached & (share < 0.5))
+    return int(rare[0]) if len(rare) else int(np.flatnonzero(reached)[-1]) + 1 if reached.any() else 0
 
 
 def _climb(queue: OnOffQueue, target: Target, off: int, on: int) -> QueueAnswer | None:
-    """The best pair of thresholds near those of the program, whose small probabilities are not exact."""
+    """Returns the best pair of thresholds near those of the program, whose small probabilities are not exact."""
     near = range(-2, 3)
-    found = []
+    candidates = []
     for k in near:
         # a threshold that would have to be larger than those tried is none of the best
         with suppress(AssumptionError):
-            found += [_candidate(queue, target, float(on + k))] if on + k >= 1 else []
-    found += [_between(queue, target, off + k, on) for k in near if off + k >= 0]
+            candidates += [_candidate(queue, target, float(on + k))] if on + k >= 1 else []
+    candidates += [_between(queue, target, off + k, on) for k in near if off + k >= 0]
     if queue.is_stable(0.0):
-        found.append(_candidate(queue, target, math.inf))
-    answers = [answer for answer in found if answer is not None]
+        candidates.append(_candidate(queue, target, math.inf))
+    answers = [answer for answer in candidates if answer is not None]
     return max(answers, key=lambda answer: answer.success_share, default=None)
 
 
 def _candidate(queue: OnOffQueue, target: Target, on: float) -> QueueAnswer | None:
-    """The best policy with the threshold while connected given; None if there is none."""
+    """Returns the best policy with the given threshold while connected; None if there is none."""
     mechanism = threshold_policy(queue, target, on)
     return None if mechanism is None else evaluate(queue, mechanism)
 
 
 def _between(queue: OnOffQueue, target: Target, off: int, on: int) -> QueueAnswer | None:
-    """The best policy with the threshold while disconnected given, and the other one near where the program has it."""
+    """Returns the best policy with the given threshold while disconnected, and the other near that of the program."""
 
     def excess(free: float) -> float:
         return target.excess(evaluate(queue, _mechanism(off, free)))

@@ -1,4 +1,4 @@
-"""What comes before the subscribers' queues: the brokers' input queues, and what of each flow reaches a subscriber."""
+"""The stages before the subscribers' queues: the brokers' input queues, and the share of each flow that passes them."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class Outlet:
 
 
 def broker_inputs(system: System, flows: Flows) -> list[BrokerInput]:
-    """The input queue of each broker: M/M/1, or M/G/1 in the mean; an overloaded one is refused.
+    """Returns the input queue of each broker: M/M/1, or M/G/1 in the mean; an overloaded one is refused.
 
     Each event passes a broker once, however many subscribers it goes to: also one that matches no subscription.
     """
-    found = []
+    inputs = []
     for broker, rate in zip(system.overlay.brokers, broker_rates_per_s(system, flows), strict=True):
         service = broker.notification_service
         if service is None:
-            found.append(BrokerInput(rate, 0.0, 0.0, True))
+            inputs.append(BrokerInput(rate, 0.0, 0.0, True))
             continue
         first, second, _ = service.moments()
         load = rate * first
@@ -72,14 +72,14 @@ def broker_inputs(system: System, flows: Flows) -> list[BrokerInput]:
             )
         # dropping Eq. 1: M/M/1 by its textbook formula, any other service by that of Pollaczek and Khinchine
         delay = first + rate * second / (2.0 * (1.0 - load))
-        found.append(BrokerInput(rate, load, delay, abs(service.squared_cv - 1.0) < 1e-9))
-    return found
+        inputs.append(BrokerInput(rate, load, delay, abs(service.squared_cv - 1.0) < 1e-9))
+    return inputs
 
 
 def outlets_of(
     system: System, note: Callable[[str], None], warn: Callable[[str], None]
 ) -> tuple[list[Outlet], list[BrokerInput]]:
-    """The queues of all subscribers that disconnect and that somebody publishes to; assumptions go to the notes."""
+    """Returns the queues of all subscribers that disconnect and that have a publisher; assumptions go to the notes."""
     flows = flows_of(system)
     inputs = broker_inputs(system, flows)
     count = len(flows.interests)
@@ -94,9 +94,9 @@ def outlets_of(
             "several brokers: the input queues on the way are taken as independent M/M/1 queues and arrivals at each "
             "as Poisson; failures of brokers and links are left out"
         )
-    if any(not given.exact for given in inputs):
+    if any(not broker_input.exact for broker_input in inputs):
         note("input queues whose service is not exponential have the mean delay of M/G/1; their output is not Poisson")
-    found = []
+    outlets = []
     phases: dict[str, tuple[Phases, bool]] = {}
     for subscriber, interest in zip(system.subscribers, flows.interest_of.tolist(), strict=True):
         rate = float(rates[interest])
@@ -119,14 +119,14 @@ def outlets_of(
         queue = OnOffQueue(rate, service, chain)
         home = inputs[subscriber.home]
         certain = exact and as_assumed and alone and home.exact
-        found.append(Outlet(subscriber, queue, float(mean_before[interest]), certain, alone and home.exact))
-    return found, inputs
+        outlets.append(Outlet(subscriber, queue, float(mean_before[interest]), certain, alone and home.exact))
+    return outlets, inputs
 
 
 def _service_per_s(
     subscriber: Subscriber, rate: float, note: Callable[[str], None], warn: Callable[[str], None]
 ) -> tuple[float, bool]:
-    """The rate of transmission to a subscriber, and whether the formulas take it as it is."""
+    """Returns the rate of transmission to a subscriber, and whether the formulas use its distribution unchanged."""
     service, connectivity = subscriber.service, subscriber.connectivity
     if service is None:
         assert connectivity is not None

@@ -33,15 +33,15 @@ class Phases:
         """Share of time in each phase."""
         size = len(self.generator)
         system = np.vstack([self.generator.T, np.ones(size)])
-        found = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0]
-        return np.asarray(np.maximum(found, 0.0))
+        solution = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0]
+        return np.asarray(np.maximum(solution, 0.0))
 
     @property
     def connected_share(self) -> float:
         return float(self.shares[self.connected].sum())
 
     def by_state(self, disconnected: float, connected: float) -> Array:
-        """One value for each phase, by its state."""
+        """Returns one value for each phase, by its state."""
         return np.where(self.connected, connected, disconnected).astype(np.float64)
 
 
@@ -60,7 +60,7 @@ def alternating(off: tuple[Array, Array], on: tuple[Array, Array]) -> Phases:
 
 
 def exponential_phases(on_s: float, off_s: float) -> Phases:
-    """Exponential periods with these means.
+    """Returns the phases of exponential periods with these means.
 
     >>> float(round(exponential_phases(30.0, 10.0).connected_share, 12))
     0.75
@@ -68,12 +68,12 @@ def exponential_phases(on_s: float, off_s: float) -> Phases:
     for name, value in (("on_s", on_s), ("off_s", off_s)):
         if not 0.0 < value < np.inf:
             raise ConfigurationError(f"{name}: {value!r} must be above 0 and finite")
-    one = np.ones(1)
-    return alternating((one, np.array([[-1.0 / off_s]])), (one, np.array([[-1.0 / on_s]])))
+    start = np.ones(1)
+    return alternating((start, np.array([[-1.0 / off_s]])), (start, np.array([[-1.0 / on_s]])))
 
 
 def fitted_phases(on: Distribution, off: Distribution) -> tuple[Phases, bool]:
-    """Periods of any distribution as phases, and whether that is exact.
+    """Returns the phases of periods of any distribution, and whether they are exact.
 
     Exponential, Erlang, hyperexponential and phase-type periods are taken as they are. Others are replaced by two
     exponential branches with the same first three moments where there are such, else by a phase-type time with the same
@@ -87,10 +87,10 @@ def fitted_phases(on: Distribution, off: Distribution) -> tuple[Phases, bool]:
     """
     parts, exact = [], True
     for period in (off, on):
-        known = isinstance(period, Exponential | Erlang | Hyperexponential | PhaseType)
-        branches = None if known else _two_branches(*period.moments())
+        is_phase_type = isinstance(period, Exponential | Erlang | Hyperexponential | PhaseType)
+        branches = None if is_phase_type else _two_branches(*period.moments())
         parts.append(fit_phase_type(period, _STAGES_MAX) if branches is None else branches)
-        exact &= known and (not isinstance(period, Erlang) or period.stages <= _STAGES_MAX)
+        exact &= is_phase_type and (not isinstance(period, Erlang) or period.stages <= _STAGES_MAX)
     return alternating(parts[0], parts[1]), exact
 
 
@@ -123,7 +123,7 @@ def measured_phases(on_s: ArrayLike, off_s: ArrayLike, *, moments: Literal[1, 2,
 
 
 def _two_branches(first: float, second: float, third: float) -> tuple[Array, Array] | None:
-    """Two exponential branches with these moments, None if there are none."""
+    """Returns two exponential branches with these moments, None if there are none."""
     a, b, c = first, second / 2.0, third / 6.0
     if b <= a * a * (1.0 + 1e-9):
         return None
@@ -143,7 +143,7 @@ def _two_branches(first: float, second: float, third: float) -> tuple[Array, Arr
 def infinite_queue(
     phases: Phases, arrival_per_s: float, service_per_s: float, join_probability: float
 ) -> tuple[Array, Array]:
-    """The distribution of an empty queue over the phases, and the rate matrix R, of the queue without a bound.
+    """Returns the distribution of an empty queue over the phases, and the rate matrix R, of the queue without a bound.
 
     G comes from logarithmic reduction, R from G (dropping Eqs. 15, 16), the empty queue from dropping Eqs. 20, 21
     with the vector of ones for e.
@@ -171,17 +171,17 @@ def infinite_queue(
 
 
 def _first_passage(up: Array, local: Array, down: Array) -> Array:
-    """The matrix G by logarithmic reduction."""
+    """Returns the matrix G by logarithmic reduction."""
     inverse = np.linalg.inv(-local)
     higher, lower = inverse @ up, inverse @ down
-    found, product = lower.copy(), higher.copy()
+    passage, product = lower.copy(), higher.copy()
     identity = np.eye(len(up))
     for _ in range(64):
         middle = np.linalg.inv(identity - higher @ lower - lower @ higher)
         higher, lower = middle @ higher @ higher, middle @ lower @ lower
         step = product @ lower
-        found += step
+        passage += step
         product = product @ higher
         if step.max() < 1e-17:
             break
-    return np.asarray(found)
+    return np.asarray(passage)

@@ -31,7 +31,7 @@ _EXPIRED = ("expired while disconnected", "expired while connected")
 
 @dataclass(frozen=True, eq=False)
 class OnOffQueue:
-    """What arrives at the queue of one subscriber, how fast it is transmitted, and when the subscriber is connected.
+    """The queue of one subscriber: arrivals, transmission rate, and connected and disconnected periods.
 
     >>> OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0).phases.connected_share.__round__(6)
     0.5
@@ -49,7 +49,7 @@ class OnOffQueue:
 
     @classmethod
     def exponential(cls, arrival_per_s: float, service_per_s: float, on_s: float, off_s: float) -> OnOffQueue:
-        """The queue of a subscriber with exponential connected and disconnected periods, as in the paper."""
+        """Returns the queue of a subscriber with exponential connected and disconnected periods, as in the paper."""
         return cls(arrival_per_s, service_per_s, exponential_phases(on_s, off_s))
 
     @property
@@ -61,14 +61,16 @@ class OnOffQueue:
         return on, off
 
     def is_stable(self, join_probability: float = 1.0) -> bool:
-        """Whether the queue without a bound and without expiry settles (the corrected condition of the paper)."""
+        """Returns whether the queue without a bound and without expiry is stable (the corrected condition of the
+        paper).
+        """
         share = self.phases.connected_share
         return self.arrival_per_s * (share + (1.0 - share) * join_probability) < self.service_per_s * share
 
 
 @dataclass(frozen=True, eq=False)
 class QueueAnswer:
-    """What a mechanism gives a subscriber. Shares are of all events that arrive at its queue."""
+    """The service to a subscriber under a mechanism. Shares are of all events that arrive at its queue."""
 
     mechanism: Mechanism
     success_share: float
@@ -91,11 +93,11 @@ class QueueAnswer:
         return (self.dropped.get(_REJECTED[1], 0.0) + self.dropped.get(_FULL[1], 0.0)) / self.connected_share
 
     def within(self, time_s: float) -> float:
-        """Probability that a delivered event takes at most this long."""
+        """Returns the probability that a delivered event takes at most this long."""
         return self.law.within(time_s)
 
     def quantile_s(self, quantile: float) -> float:
-        """The time within which a share of the delivered events is delivered."""
+        """Returns the time within which a share of the delivered events is delivered."""
         return self.law.quantile_s(quantile)
 
 
@@ -143,7 +145,9 @@ def _unbounded(queue: OnOffQueue, mechanism: Mechanism) -> QueueAnswer:
 
 
 def _geometric(empty: Array, climb: Array) -> tuple[Array, float]:
-    """The levels of a matrix-geometric distribution that matter, and the probability of the last (dropping Eq. 13)."""
+    """Returns the levels of a matrix-geometric distribution that matter, and the probability of the last (dropping Eq.
+    13).
+    """
     rows = [empty]
     total = float(empty.sum())
     while 1.0 - total > _LEFT_OUT and len(rows) < 100_000:
@@ -161,17 +165,17 @@ def _deterministic(queue: OnOffQueue, mechanism: Mechanism) -> QueueAnswer:
             f"{mechanism.name}: a deterministic lifetime together with another mechanism has no exact formula; make "
             "the lifetime exponential, or simulate"
         )
-    found = lifetime_queue(queue.phases, queue.arrival_per_s, queue.service_per_s, mechanism.lifetime_s)
+    answer = lifetime_queue(queue.phases, queue.arrival_per_s, queue.service_per_s, mechanism.lifetime_s)
     connected = queue.phases.connected
-    dropped = dict(zip(_EXPIRED, (float(found.expired_share[c].sum()) for c in (~connected, connected)), strict=True))
+    dropped = dict(zip(_EXPIRED, (float(answer.expired_share[c].sum()) for c in (~connected, connected)), strict=True))
     return QueueAnswer(
         mechanism,
-        found.success_share,
-        found.response_mean_s,
-        found.mean_number,
+        answer.success_share,
+        answer.response_mean_s,
+        answer.mean_number,
         dropped,
         queue.phases.connected_share,
-        found.law,
+        answer.law,
         np.zeros((0, len(connected))),
     )
 
@@ -188,7 +192,7 @@ def _join_rows(queue: OnOffQueue, mechanism: Mechanism, levels: int) -> Array:
 
 
 def _by_levels(queue: OnOffQueue, mechanism: Mechanism) -> QueueAnswer:
-    """Finite buffers, exponential lifetimes and join tables, together or alone."""
+    """Returns the answer for finite buffers, exponential lifetimes and join tables, together or alone."""
     expiry = 1.0 / mechanism.lifetime_s if mechanism.expires else 0.0
     table = mechanism.join_table
     if mechanism.buffer_size is not None:
@@ -200,12 +204,12 @@ def _by_levels(queue: OnOffQueue, mechanism: Mechanism) -> QueueAnswer:
         if not bounded and not expiry and table is not None:
             _refuse_drift(queue, table)
     _check_size(levels, queue)
-    found = _solve(queue, mechanism, levels, expiry)
-    while not bounded and found[-1].sum() > _LEFT_OUT:
+    probability = _solve(queue, mechanism, levels, expiry)
+    while not bounded and probability[-1].sum() > _LEFT_OUT:
         levels *= 2
         _check_size(levels, queue)
-        found = _solve(queue, mechanism, levels, expiry)
-    return _level_answer(queue, mechanism, found, expiry, 0.0 if bounded else float(found[-1].sum()))
+        probability = _solve(queue, mechanism, levels, expiry)
+    return _level_answer(queue, mechanism, probability, expiry, 0.0 if bounded else float(probability[-1].sum()))
 
 
 def _refuse_drift(queue: OnOffQueue, table: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
@@ -236,20 +240,20 @@ def _solve(queue: OnOffQueue, mechanism: Mechanism, levels: int, expiry: float) 
 
 
 def _level_answer(
-    queue: OnOffQueue, mechanism: Mechanism, found: Array, expiry: float, truncation: float
+    queue: OnOffQueue, mechanism: Mechanism, probability: Array, expiry: float, truncation: float
 ) -> QueueAnswer:
     connected, arrival = queue.phases.connected, queue.arrival_per_s
-    join = _join_rows(queue, mechanism, len(found))
-    full = np.zeros(len(found), dtype=np.bool_)
+    join = _join_rows(queue, mechanism, len(probability))
+    full = np.zeros(len(probability), dtype=np.bool_)
     full[-1] = mechanism.buffer_size is not None
-    refused = found * (1.0 - join) * ~full[:, None]
+    refused = probability * (1.0 - join) * ~full[:, None]
     dropped = {}
-    number = np.arange(len(found)) @ found
+    number = np.arange(len(probability)) @ probability
     for state, columns in enumerate((~connected, connected)):
         dropped[_REJECTED[state]] = float(refused[:, columns].sum())
-        dropped[_FULL[state]] = float(found[full][:, columns].sum())
+        dropped[_FULL[state]] = float(probability[full][:, columns].sum())
         dropped[_EXPIRED[state]] = expiry * float(number[columns].sum()) / arrival
-    joins = found * join * ~full[:, None]
+    joins = probability * join * ~full[:, None]
     accepted = float(joins.sum())
     if accepted == 0.0:
         raise AssumptionError(f"{mechanism.name}: no event ever joins the queue, so there is no response time")
@@ -262,27 +266,29 @@ def _level_answer(
         )
         time = spent / share
     law = _level_law(queue, joins, expiry, time)
-    kept = {reason: lost for reason, lost in dropped.items() if lost > 0.0}
+    reasons = {reason: lost for reason, lost in dropped.items() if lost > 0.0}
     success = accepted * share
-    return QueueAnswer(mechanism, success, time, length, kept, queue.phases.connected_share, law, found, truncation)
+    return QueueAnswer(
+        mechanism, success, time, length, reasons, queue.phases.connected_share, law, probability, truncation
+    )
 
 
 def _level_law(queue: OnOffQueue, joins: Array, expiry: float, mean_s: float) -> TransformLaw:
-    """The response time of an event that joins behind k others in a phase with these weights, and is delivered."""
+    """Returns the response time of a delivered event that joins behind k others in a phase with these weights."""
     serve, generator = queue.phases.by_state(0.0, queue.service_per_s), queue.phases.generator
     weights = joins / joins.sum()
     matters = int(np.argmax(np.cumsum(weights.sum(axis=1)) >= 1.0 - _LEFT_OUT)) + 1
-    kept = np.ascontiguousarray(weights[:matters])
-    share = delivered_moments(generator, serve, expiry, kept)[0]
+    weights_used = np.ascontiguousarray(weights[:matters])
+    share = delivered_moments(generator, serve, expiry, weights_used)[0]
 
     def transform(points: Complex) -> Complex:
-        return np.asarray(delivery_transforms(generator, serve, expiry, kept, points)) / share
+        return np.asarray(delivery_transforms(generator, serve, expiry, weights_used, points)) / share
 
     return TransformLaw(transform, mean_s)
 
 
 def after(law: ResponseLaw, mean_s: float) -> ResponseLaw | None:
-    """A response time together with an independent exponential time before it; None where it is not computed."""
+    """Returns a response time plus an independent exponential time before it; None where it is not computed."""
     if mean_s == 0.0:
         return law
     if isinstance(law, ExponentialSum):

@@ -1,4 +1,4 @@
-"""Which parameter of a mechanism meets a target: the largest join probability, buffer or lifetime."""
+"""The parameter of a mechanism that meets a target: the largest join probability, buffer or lifetime."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What became of a target. Where it can be met, `mechanism` meets it and `answer` says what else it gives."""
+    """The result of a search. If the target can be met, `mechanism` meets it and `answer` is the service under it."""
 
     verdict: Verdict
     mechanism: Mechanism | None
@@ -55,15 +55,15 @@ class Found:
 
 
 def largest_parameter(queue: OnOffQueue, parameter: Parameter, target: Target, base: Mechanism | None = None) -> Found:
-    """The largest join probability, buffer size or lifetime that meets a target, all else being as in `base`.
+    """Returns the largest join probability, buffer size or lifetime that meets a target, all else being as in `base`.
 
     The response time grows with each of the three. `NOT_NEEDED` means that the target is met without the parameter;
     the mechanism found is then `base` itself.
 
     >>> queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
     >>> for parameter in ("join_probability", "buffer_size", "lifetime_s"):
-    ...     found = largest_parameter(queue, parameter, Target(7.0))
-    ...     print(parameter, round(getattr(found.mechanism, parameter), 4), round(found.answer.success_share, 4))
+    ...     search = largest_parameter(queue, parameter, Target(7.0))
+    ...     print(parameter, round(getattr(search.mechanism, parameter), 4), round(search.answer.success_share, 4))
     join_probability 0.3537 0.6768
     buffer_size 22 0.6925
     lifetime_s 29.3223 0.853
@@ -107,8 +107,8 @@ def _largest_join(queue: OnOffQueue, target: Target, free: Mechanism) -> Found:
         return Found(Verdict.IMPOSSIBLE, None, None)
     periods = queue.periods_s
     if free == Mechanism() and target.quantile is None and periods is not None:
-        known = join_probability_for(target.time_s, queue.arrival_per_s, queue.service_per_s, *periods)
-        return _found(queue, replace(free, join_probability=float(known.join_probability)))
+        solution = join_probability_for(target.time_s, queue.arrival_per_s, queue.service_per_s, *periods)
+        return _found(queue, replace(free, join_probability=float(solution.join_probability)))
 
     def excess(join: float) -> float:
         mechanism = replace(free, join_probability=join)
@@ -151,7 +151,7 @@ def _largest_buffer(queue: OnOffQueue, target: Target, free: Mechanism) -> Found
 
 
 def _last_below(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Where a growing function crosses 0, from below: the value itself still meets the target."""
+    """Returns the last point at which a growing function is at most 0, so that it still meets the target."""
     root = float(brentq(excess, low, high, xtol=1e-13 * high, rtol=4.0 * float(np.finfo(float).eps)))
     while root > low and excess(root) > 1e-12:
         root = max(low, root * (1.0 - 1e-13))

@@ -43,7 +43,7 @@ def predict_reliability(
     samples: int = 40_000,
     load: System | None = None,
 ) -> QoSReport:
-    """Real-time reliability, delays and price of a system under each scheme; each is a variant of the report.
+    """Returns real-time reliability, delays and price of a system under each scheme; each is a variant of the report.
 
     `connection` says how the connection probabilities of the bypass schemes are found: exactly, by the paper's lower
     bound, from `samples` sampled states, or (auto) exactly where that is quick and else sampled. With `ideal`
@@ -93,10 +93,10 @@ def predict_reliability(
         # these only say how partitions are shared between brokers and links, so fewer samples do
         sampled = connections.samples is not None
         bare = _flow_connections(model.bare, "monte-carlo" if sampled else connection, max(samples // 4, 1))
-    found = answers(model, chosen, (tails, means), connections, bare)
+    scheme_answers = answers(model, chosen, (tails, means), connections, bare)
     connected = None if connections is None else connections.value
     names = tuple(s.name for s in system.subscribers)
-    for answer in (_timed(model, answer) for answer in found):
+    for answer in (_timed(model, answer) for answer in scheme_answers):
         _add_reliability(builder, model, answer, names)
         if answer.late is None:
             _add_passing(builder, model, answer, names)
@@ -134,16 +134,18 @@ def _checked(schemes: tuple[str, ...], quantiles: Sequence[float], delays: str) 
 
 
 def _flow_connections(model: DeliveryModel, mode: Connection, samples: int) -> PairConnections:
-    """Connection probabilities for each flow; each pair of brokers, in either direction, is computed once."""
+    """Returns connection probabilities for each flow; each pair of brokers, in either direction, is computed once."""
     if mode not in ("auto", "exact", "bound", "monte-carlo"):
         raise ConfigurationError(f"unknown connection {mode!r}; write auto, exact, bound or monte-carlo")
     path = model.flow_path
     ends = np.sort(np.stack([model.paths.first[path], model.paths.last[path]], axis=1), axis=1)
     pairs, back = np.unique(ends, axis=0, return_inverse=True)
     back = back.ravel()
-    found = connect_pairs(model.system, model.components, pairs.astype(np.intp), mode, samples)
-    low, high, bound = (None if v is None else v[back] for v in (found.low, found.high, found.bound))
-    return PairConnections(found.value[back], low, high, found.how, found.note, found.samples, bound)
+    connections = connect_pairs(model.system, model.components, pairs.astype(np.intp), mode, samples)
+    low, high, bound = (None if v is None else v[back] for v in (connections.low, connections.high, connections.bound))
+    return PairConnections(
+        connections.value[back], low, high, connections.how, connections.note, connections.samples, bound
+    )
 
 
 def _add_many(
@@ -178,7 +180,9 @@ def _takes_no_time(model: DeliveryModel) -> bool:
 
 
 def _timed(model: DeliveryModel, answer: SchemeAnswer) -> SchemeAnswer:
-    """The answer with the time that brokers and links take: who is late by that alone is late, not lost."""
+    """Returns the answer with the time that brokers and links take: an event late by that alone counts as late, not
+    lost.
+    """
     times = model.times
     if times is None or times.is_zero:
         return answer
@@ -205,14 +209,14 @@ def _add_reliability(
         return np.clip(flows.per_subscriber(flows.weighted(values)), 0.0, 1.0)
 
     value = spread(client_up**2 * answer.reliability)
-    known = ~np.isnan(value)
+    defined = ~np.isnan(value)
     ends = [None if end is None else spread(client_up**2 * end) for end in (answer.low, answer.high)]
     low = None if ends[0] is None else np.minimum(ends[0], value)
     high = None if ends[1] is None else np.maximum(ends[1], value)
-    means = [None if end is None else float(np.mean(end[known])) for end in (low, high)]
+    means = [None if end is None else float(np.mean(end[defined])) for end in (low, high)]
     for metric in ("reliability", "share_on_time"):
         _add_many(builder, names, metric, value, answer.how, scheme, "", low, high)
-        mean = float(np.mean(value[known]))
+        mean = float(np.mean(value[defined]))
         builder.add("system", "", metric, mean, how=answer.how, variant=scheme, low=means[0], high=means[1])
     opposite = {"lower_bound": "upper_bound"}.get(answer.how, answer.how)
     dropped = {reason: client_up * lost for reason, lost in answer.dropped.items()}
@@ -221,21 +225,21 @@ def _add_reliability(
         arrived = arrived + answer.behind
         shares = spread(client_up**2 * answer.behind)
         _add_many(builder, names, "share_late", shares, answer.how, scheme)
-        builder.add("system", "", "share_late", float(np.mean(shares[known])), how=answer.how, variant=scheme)
+        builder.add("system", "", "share_late", float(np.mean(shares[defined])), how=answer.how, variant=scheme)
     if client_up < 1:
         dropped["client link down"] = (1.0 - client_up) * (1.0 + client_up * arrived)
     for reason, lost in dropped.items():
         shares, how = spread(lost), "exact" if reason in _CERTAIN else opposite
         _add_many(builder, names, "share_dropped", shares, how, scheme, reason)
-        mean = float(np.mean(shares[known]))
+        mean = float(np.mean(shares[defined]))
         builder.add("system", "", "share_dropped", mean, how=how, variant=scheme, detail=reason)
     worst = int(np.nanargmin(value))
     builder.note(f"{scheme}: the worst served subscriber is {names[worst]}, reliability {value[worst]:.6g}")
     wanted = [s.reliability_target for s in model.system.subscribers]
     targets = np.array([np.nan if target is None else target for target in wanted], dtype=np.float64)
-    asked = ~np.isnan(targets) & known
-    if asked.any():
-        met = float(np.mean(value[asked] >= targets[asked]))
+    targeted = ~np.isnan(targets) & defined
+    if targeted.any():
+        met = float(np.mean(value[targeted] >= targets[targeted]))
         builder.add("system", "", "targets_met_share", met, how=answer.how, variant=scheme)
 
 
@@ -311,7 +315,7 @@ def _add_delays(
 
 
 def _passing(model: DeliveryModel, weight: Array, count: int) -> tuple[Array, NDArray[np.bool_]]:
-    """Mean time on brokers and links by interest, and whether it varies, so that it cannot just be added."""
+    """Returns the mean time on brokers and links by interest, and whether it varies and so cannot just be added."""
     if model.times is None:
         return np.zeros(count), np.zeros(count, dtype=np.bool_)
     flows, total_s = model.flows, model.times.total_s[model.flows.route]
@@ -323,7 +327,7 @@ def _passing(model: DeliveryModel, weight: Array, count: int) -> tuple[Array, ND
 
 
 def _mixtures(model: DeliveryModel, terms: Sequence[Term], weight: Array, limit: Array) -> tuple[Mixtures, Index]:
-    """The distinct mixtures of routes over all interests, and which one each interest has."""
+    """Returns the distinct mixtures of routes over all interests, and the mixture of each interest."""
     count = len(model.flows.interests)
     route, factor, tail = (
         np.concatenate(parts) for parts in zip(*((t.route, weight * t.factor, t.tail) for t in terms), strict=True)
@@ -335,12 +339,12 @@ def _mixtures(model: DeliveryModel, terms: Sequence[Term], weight: Array, limit:
     starts = np.zeros(count + 1, dtype=np.intp)
     np.cumsum(np.bincount(interest[order], minlength=count), out=starts[1:])
     columns = np.stack([route[order].astype(np.float64), factor[order], limits[order]], axis=1)
-    known: dict[bytes, int] = {}
+    number_of: dict[bytes, int] = {}
     member = np.empty(count, dtype=np.intp)
     rows: list[Index] = []
     for i in range(count):
         key = columns[starts[i] : starts[i + 1]].tobytes()
-        member[i] = known.setdefault(key, len(known))
+        member[i] = number_of.setdefault(key, len(number_of))
         if member[i] == len(rows):
             rows.append(order[starts[i] : starts[i + 1]])
     entries = np.concatenate(rows)

@@ -57,7 +57,7 @@ class Component:
         return float(self.stationary[: self.up].sum())
 
     def after(self, time_s: float) -> Array:
-        """Probabilities of each phase a time after each phase."""
+        """Returns the probabilities of each phase a time after each phase."""
         if len(self.generator) == 2:
             fade = math.exp(self.generator.trace() * time_s)
             return np.asarray(fade * np.eye(2) + (1.0 - fade) * self.stationary, dtype=np.float64)
@@ -65,7 +65,7 @@ class Component:
 
 
 def component_of(name: str, failures: Failures | None) -> Component | None:
-    """The chain of a component; None if it never fails.
+    """Returns the chain of a component; None if it never fails.
 
     Exponential up and down times give the two states of the paper. Any other are replaced by their phases.
 
@@ -122,7 +122,7 @@ class Components:
 
 
 def components_of(system: System) -> Components:
-    """The components of a system's overlay."""
+    """Returns the components of a system's overlay."""
     overlay = system.overlay
     links = [(f"link {link.name}", link.failures) for link in overlay.links]
     groups = _groups(system)
@@ -150,19 +150,19 @@ def components_of(system: System) -> Components:
 
 
 def _groups(system: System) -> list[GroupChain | None]:
-    """The chain of each broker that is a group of replicas; equal groups share theirs."""
+    """Returns the chain of each broker that is a group of replicas; equal groups share theirs."""
     brokers = system.overlay.brokers
     if system.delivery.replication.replicas == 1:
         return [None] * len(brokers)
-    known: dict[tuple[Failures | None, float], GroupChain | None] = {}
-    found = []
+    cache: dict[tuple[Failures | None, float], GroupChain | None] = {}
+    chains = []
     for i, rate in enumerate(broker_rates_per_s(system)):
         group = group_of(system, i)
         key = (group.failures, failover_s(group, rate))
-        if key not in known:
-            known[key] = reversible_chain(group, key[1]) or group_chain(group, key[1])
-        found.append(known[key])
-    return found
+        if key not in cache:
+            cache[key] = reversible_chain(group, key[1]) or group_chain(group, key[1])
+        chains.append(cache[key])
+    return chains
 
 
 def _is_large(group: GroupChain) -> bool:
@@ -170,7 +170,7 @@ def _is_large(group: GroupChain) -> bool:
 
 
 def _group_component(name: str, group: GroupChain) -> Component:
-    """A group in place of a broker: as it is, or where that is too large with the moments of its times."""
+    """Returns a group in place of a broker: as it is, or, if that is too large, with the moments of its times."""
     if not _is_large(group):
         return Component(f"broker {name}", group.generator, group.up, False)
     failures = group.failures()

@@ -29,7 +29,7 @@ def connection_probability(
     *,
     states_max: int = STATES_MAX,
 ) -> float | None:
-    """P[brokers s and t are up and connected through brokers and links that are up]; None beyond `states_max`.
+    """Returns P[brokers s and t are up and connected through brokers and links that are up]; None beyond `states_max`.
 
     `graph` is the overlay's (`Overlay.graph`): its nodes index `broker_up`, the attribute `link` of its edges indexes
     `link_up`. All components fail independently.
@@ -81,7 +81,8 @@ class ConnectionSolver:
                     self._depth[below] = self._depth[above] + 1
 
     def chain(self, s: int, t: int) -> list[tuple[int, int, int]]:
-        """The blocks between two brokers, each with the brokers it is entered and left by; empty if they coincide.
+        """Returns the blocks between two brokers, each with the brokers it is entered and left by; empty if they
+        coincide.
 
         Block -1 stands for no connection at all.
         """
@@ -97,7 +98,7 @@ class ConnectionSolver:
         return [(-1 - way[i], way[i - 1], way[i + 1]) for i in range(1, len(way), 2)]
 
     def probability(self, s: int, t: int) -> float | None:
-        """P[s and t up and connected], or None if it would take too many states."""
+        """Returns P[s and t up and connected], or None if it would take too many states."""
         result = float(self._up[s])
         for block, a, b in self.chain(s, t):
             inside = 0.0 if block < 0 else self.in_block(block, a, b)
@@ -107,7 +108,7 @@ class ConnectionSolver:
         return result
 
     def in_block(self, block: int, a: int, b: int) -> float | None:
-        """P[connected inside a block | both ends up]."""
+        """Returns P[connected inside a block | both ends up]."""
         key = (block, min(a, b), max(a, b))
         if key not in self._known:
             adjacency = self._blocks[block]
@@ -118,7 +119,7 @@ class ConnectionSolver:
         return self._known[key]
 
     def is_trivial(self, block: int) -> bool:
-        """Whether a block is a single link."""
+        """Returns whether a block is a single link."""
         return len(self._blocks[block]) == 2
 
     def size(self, block: int) -> int:
@@ -137,8 +138,8 @@ class ConnectionSolver:
 
 
 def reduce_block(adjacency: Adjacency, node_up: Mapping[int, float], a: int, b: int) -> Adjacency:
-    """An equivalent smaller block: dead ends removed, brokers between two links merged into one link, links between
-    the same brokers into one.
+    """Returns an equivalent smaller block: dead ends removed, brokers between two links merged into one link, links
+    between the same brokers into one.
 
     >>> triangle = {0: {1: 0.5, 2: 0.5}, 1: {0: 0.5, 2: 0.5}, 2: {0: 0.5, 1: 0.5}}
     >>> reduce_block(triangle, {0: 1.0, 1: 1.0, 2: 0.8}, 0, 1)

@@ -59,13 +59,13 @@ class PhaseTypeDelay:
         return float(np.linalg.solve(-self.matrix.T, self.alpha).sum())
 
     def tail(self, time_s: float, method: Method = "auto") -> float:
-        """P[delay > time]."""
+        """Returns P[delay > time]."""
         if time_s == 0 or not len(self.alpha):
             return float(self.alpha.sum())
         return float(self._phases(time_s, method).sum()) if time_s < math.inf else 0.0
 
     def cdf(self, time_s: float, method: Method = "auto") -> float:
-        """P[delay <= time]: the atom at 0 counts (reliability Eq. 4 needs `<=`)."""
+        """Returns P[delay <= time]: the atom at 0 counts (reliability Eq. 4 needs `<=`)."""
         return 1.0 - self.tail(time_s, method)
 
     def density(self, time_s: float) -> float:
@@ -73,7 +73,7 @@ class PhaseTypeDelay:
         return float(self._phases(time_s, "auto") @ self.exits) if len(self.alpha) else 0.0
 
     def quantile(self, probability: float) -> float:
-        """The least time with P[delay <= time] of at least `probability`."""
+        """Returns the least time with P[delay <= time] of at least `probability`."""
         if probability <= self.atom or not len(self.alpha):
             return 0.0
         if probability >= 1:
@@ -84,7 +84,7 @@ class PhaseTypeDelay:
         return float(brentq(lambda t: self.cdf(t) - probability, 0.0, high, xtol=1e-12 * high, rtol=1e-12))
 
     def then(self, other: PhaseTypeDelay) -> PhaseTypeDelay:
-        """The sum of this delay and an independent other one."""
+        """Returns the sum of this delay and an independent other one."""
         n = len(self.alpha)
         matrix = np.zeros((n + len(other.alpha),) * 2)
         matrix[:n, :n], matrix[n:, n:] = self.matrix, other.matrix
@@ -92,7 +92,7 @@ class PhaseTypeDelay:
         return PhaseTypeDelay(self.atom * other.atom, np.concatenate([self.alpha, self.atom * other.alpha]), matrix)
 
     def _phases(self, time_s: float, method: Method) -> Array:
-        """Probability of each phase at a time."""
+        """Returns the probability of each phase at a time."""
         rate = float(-self.matrix.diagonal().min())
         if method == "expm" or (method == "auto" and rate * time_s > STEPS_MAX):
             return np.asarray(self.alpha @ expm(self.matrix * time_s), dtype=np.float64)
@@ -101,7 +101,7 @@ class PhaseTypeDelay:
 
 
 def route_delay(brokers: Sequence[Failures | None], links: Sequence[Failures | None]) -> PhaseTypeDelay:
-    """The delay of an event from its arrival at the first broker of a route to its arrival at the last.
+    """Returns the delay of an event from its arrival at the first broker of a route to its arrival at the last.
 
     For exponential times this is exact: when an event arrives at a broker, that broker is up, and what comes after it
     is still in its stationary state, so the hops are independent.
@@ -129,7 +129,8 @@ def _delay_of(hop: Hop) -> PhaseTypeDelay:
 
 @njit(cache=True)
 def uniformise(data: Array, indices: Integers, starts: Integers, initial: Array, jumps: float) -> Array:
-    """State of a chain after a Poisson number of jumps with the given mean; the matrix comes transposed, by rows.
+    """Returns the state of a chain after a Poisson number of jumps with the given mean; the matrix comes transposed, by
+    rows.
 
     The Poisson weights are followed in logarithms, and the sum stops when less than 1e-15 of them is left.
     """
@@ -137,14 +138,14 @@ def uniformise(data: Array, indices: Integers, starts: Integers, initial: Array,
     following = np.empty_like(state)
     total = np.zeros_like(state)
     log_weight = -jumps
-    seen = 0.0
+    total_weight = 0.0
     last = int(jumps + 12.0 * math.sqrt(jumps) + 60.0)
     for k in range(last + 1):
         weight = math.exp(log_weight)
-        seen += weight
+        total_weight += weight
         for i in range(len(state)):
             total[i] += weight * state[i]
-        if k > jumps and 1.0 - seen < 1e-15:
+        if k > jumps and 1.0 - total_weight < 1e-15:
             break
         log_weight += math.log(jumps / (k + 1))
         for i in range(len(state)):

@@ -61,7 +61,7 @@ def disjoint_path_bound(
     s: int,
     t: int,
 ) -> float:
-    """A lower bound of the connection probability: P[one of the disjoint paths is up].
+    """Returns a lower bound of the connection probability: P[one of the disjoint paths is up].
 
     As printed the fraction of Eq. 12 is flattened: each factor is 1 - r_i / (a_first a_last).
 

@@ -1,4 +1,4 @@
-"""How many link-state messages the bypass schemes send: expected floods in the part of the overlay that is up.
+"""The number of link-state messages of the bypass schemes: expected floods in the part of the overlay that is up.
 
 Who announces what at a change, and what is sent when neighbours come together again, is as in the protocol
 (`protocol.overlay.link_state`) without latency. All brokers that are up are taken to know the same: what those in
@@ -34,7 +34,7 @@ SHARE = 8
 
 
 def link_state_rate(system: System, components: Components) -> float:
-    """Link-state messages per second in the long run.
+    """Returns the link-state messages per second in the long run.
 
     In the example both brokers announce that their link is back, and tell each other what they know.
 
@@ -60,8 +60,8 @@ def link_state_rate(system: System, components: Components) -> float:
     graph = first, neighbour, link, ends
     outbids = _outbids(frequency, first, neighbour, link)
     floods = _floods(*_states(system, up, frequency, len(neighbour)), frequency, outbids, *graph)
-    known = _announcers(frequency, ends, len(components.broker_up)) - 1
-    return float(floods + _resynchronisation(up, frequency, outbids, *graph, known))
+    others = _announcers(frequency, ends, len(components.broker_up)) - 1
+    return float(floods + _resynchronisation(up, frequency, outbids, *graph, others))
 
 
 def _neighbours(system: System) -> tuple[Index, Index, Index]:
@@ -77,14 +77,16 @@ def _neighbours(system: System) -> tuple[Index, Index, Index]:
 
 
 def _announcers(frequency: Array, ends: Index, brokers: int) -> int:
-    """How many brokers ever announce anything: those with a link that fails, or with an end that does."""
+    """Returns the number of brokers that ever announce anything: those with a link that fails, or with an end that
+    does.
+    """
     fails = frequency > 0
     changing = fails[brokers:] | fails[ends].any(axis=1)
     return len(np.unique(ends[changing]))
 
 
 def _outbids(frequency: Array, first: Index, neighbour: Index, link: Index) -> Flags:
-    """Whether each broker, once back, has to announce its state under a higher number than before it went down.
+    """Returns whether each broker, once back, has to announce its state under a higher number than before it went down.
 
     Where none of its neighbours and links ever fails it gets to the same number with the same state by itself.
     """
@@ -94,7 +96,7 @@ def _outbids(frequency: Array, first: Index, neighbour: Index, link: Index) -> F
 
 
 def _states(system: System, up: Array, frequency: Array, directed_links: int) -> States:
-    """All states with their probabilities where they are few, else a sample, in which components take turns."""
+    """Returns all states with their probabilities where they are few, else a sample, in which components take turns."""
     failing = np.flatnonzero(frequency)
     if len(failing) <= EXACT_MAX:
         states = np.ones((2 ** len(failing), len(up)), dtype=np.bool_)
@@ -118,9 +120,9 @@ def _resynchronisation(
     neighbour: Index,
     link: Index,
     ends: Index,
-    known: int,
+    others: int,
 ) -> float:
-    """Messages per second, besides floods, when neighbours come together, each of which knows `known` others.
+    """Returns messages per second, besides floods, when neighbours reconnect, each of which knows `others` others.
 
     The ends of a link send each other all they know. A broker x that was down, with d neighbours in reach, starts to
     count its announcements anew: it makes one for each neighbour it finds, to those found so far, and is answered by
@@ -131,32 +133,33 @@ def _resynchronisation(
     """
     brokers = len(first) - 1
     between = {(min(a, b), max(a, b)): up[brokers + i] for i, (a, b) in enumerate(ends.tolist())}
-    total = float((frequency[brokers:] * up[ends].prod(axis=1)).sum()) * 2 * known
+    total = float((frequency[brokers:] * up[ends].prod(axis=1)).sum()) * 2 * others
     for x in np.flatnonzero(frequency[:brokers]).tolist():
         around = neighbour[first[x] : first[x + 1]].tolist()
         reach = up[around] * up[brokers + link[first[x] : first[x + 1]]]
         none_before = np.cumprod(np.append(1.0, 1.0 - reach))
         mean = float(reach.sum())
         square = mean**2 + float((reach * (1.0 - reach)).sum())
-        found = square + mean if outbids[x] else square
-        told = mean * known + (known - 1) * (mean - (1.0 - none_before[-1]))
+        own = square + mean if outbids[x] else square
+        copied = mean * others + (others - 1) * (mean - (1.0 - none_before[-1]))
         newer = (square - mean) / 2
         for j, v in enumerate(around):
             for k in range(j + 1, len(around)):
                 pair = between.get((min(v, around[k]), max(v, around[k])), 0.0)
                 newer += 2 * pair * reach[j] * reach[k] * (1.0 - none_before[j])
-        total += frequency[x] * (found + told + newer)
+        total += frequency[x] * (own + copied + newer)
     return float(total)
 
 
 @njit(cache=True)
 def _flood(
-    origin: int, first: Index, neighbour: Index, link: Index, up: Flags, queue: Index, seen: Index, mark: int
+    origin: int, first: Index, neighbour: Index, link: Index, up: Flags, queue: Index, mark_of: Index, mark: int
 ) -> int:
-    """Messages of a flood in the up graph: from each broker to all its neighbours but the one it has it from."""
+    """Returns messages of a flood in the up graph: each broker sends to all its neighbours but the one it has it
+    from."""
     brokers = len(first) - 1
     queue[0] = origin
-    seen[origin] = mark
+    mark_of[origin] = mark
     head, tail, messages = 0, 1, 0
     while head < tail:
         v = queue[head]
@@ -165,8 +168,8 @@ def _flood(
             w = neighbour[j]
             if up[w] and up[brokers + link[j]]:
                 messages += 1
-                if seen[w] != mark:
-                    seen[w] = mark
+                if mark_of[w] != mark:
+                    mark_of[w] = mark
                     queue[tail] = w
                     tail += 1
     return messages - (tail - 1)
@@ -185,12 +188,13 @@ def _floods(
     link: Index,
     ends: Index,
 ) -> float:
-    """Messages per second of floods: for each component, going down and coming up with all others in each state.
+    """Returns messages per second of floods: for each component, going down and coming up with all others in each
+    state.
 
     Both ends of a link announce its change, all neighbours in reach that of a broker, and the broker its return.
     """
     brokers = len(first) - 1
-    queue, seen, origins = np.empty(brokers, np.intp), np.zeros(brokers, np.intp), np.empty(brokers, np.intp)
+    queue, mark_of, origins = np.empty(brokers, np.intp), np.zeros(brokers, np.intp), np.empty(brokers, np.intp)
     mark = 0
     total = 0.0
     for s in range(len(states)):
@@ -215,9 +219,9 @@ def _floods(
                 cost = 0
                 for k in range(n):
                     # a flood costs the same from wherever in a connected part it starts
-                    if k == 0 or seen[origins[k]] != mark:
+                    if k == 0 or mark_of[origins[k]] != mark:
                         mark += 1
-                        cost = _flood(origins[k], first, neighbour, link, up, queue, seen, mark)
+                        cost = _flood(origins[k], first, neighbour, link, up, queue, mark_of, mark)
                     messages += cost
             up[c] = before
             total += weights[s] * frequency[c] * messages

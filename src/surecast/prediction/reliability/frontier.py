@@ -37,7 +37,7 @@ class Sweep:
 
 
 def plan_sweep(adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int) -> Sweep:
-    """An order that keeps the frontier narrow: the best of a greedy order from either end."""
+    """Returns an order that keeps the frontier narrow: the best of a greedy order from either end."""
     plans = [_steps(adjacency, node_up, source, target, first) for first in (source, target)]
     return min(plans, key=lambda plan: plan[0])[1]
 
@@ -96,8 +96,9 @@ def _growth(
 
 
 def run_sweep(sweep: Sweep, states_max: int) -> tuple[float | None, int]:
-    """P[source and target connected, given that both are up], or None beyond `states_max`; and the work done, in
-    states times steps."""
+    """Returns P[source and target connected, given that both are up], or None beyond `states_max`; and the work done,
+    in states times steps.
+    """
     if sweep.width > WIDTH_MAX:
         return None, 0
     bits = 12
@@ -113,7 +114,7 @@ def run_sweep(sweep: Sweep, states_max: int) -> tuple[float | None, int]:
 
 @njit(cache=True)
 def _canonical(key: np.uint64, width: int) -> np.uint64:
-    """The same state with the labels of other components in order of appearance."""
+    """Returns the same state with the labels of other components in order of appearance."""
     names = np.zeros(16, dtype=np.uint64)
     following = np.uint64(3)
     result = np.uint64(0)
@@ -194,25 +195,25 @@ def _step(
     masses: Array,
     count: int,
 ) -> tuple[int, float]:
-    """What one step makes of one state: adds its successors, returns their number and the mass that is connected."""
+    """Applies one step to one state: adds its successors; returns their number and the mass that is connected."""
     key, mass = state
     a, b = np.uint64(4 * first), np.uint64(4 * second)
-    one = (key >> a) & np.uint64(15)
+    first_part = (key >> a) & np.uint64(15)
     if kind == _TAKE:
         label = np.uint64(second) if second < _OTHER else np.uint64(15)
         count = _add(table, keys, masses, count, _canonical(key | (label << a), width), mass * up)
         return _add(table, keys, masses, count, key, mass * (1.0 - up)), 0.0
     if kind == _DROP:
         # an end whose component has left the frontier can be reached no more
-        if one != np.uint64(0) and one < np.uint64(3) and _places_with(key, width, one) == 1:
+        if first_part != np.uint64(0) and first_part < np.uint64(3) and _places_with(key, width, first_part) == 1:
             return count, 0.0
         rest = key & ~(np.uint64(15) << a)
         return _add(table, keys, masses, count, _canonical(rest, width), mass), 0.0
-    two = (key >> b) & np.uint64(15)
-    if one == np.uint64(0) or two == np.uint64(0) or one == two:
+    second_part = (key >> b) & np.uint64(15)
+    if first_part == np.uint64(0) or second_part == np.uint64(0) or first_part == second_part:
         return _add(table, keys, masses, count, key, mass), 0.0
     count = _add(table, keys, masses, count, key, mass * (1.0 - up))
-    low, high = min(one, two), max(one, two)
+    low, high = min(first_part, second_part), max(first_part, second_part)
     if high == np.uint64(2):
         return count, mass * up
     joined = _canonical(_relabel(key, width, high, low), width)
@@ -221,7 +222,7 @@ def _step(
 
 @njit(cache=True)
 def _sweep(kind: Numbers, first: Numbers, second: Numbers, up: Array, width: int, room: int) -> tuple[float, int]:
-    """The probability and the work; a negative probability if there was no room."""
+    """Returns the probability and the work; a negative probability if there was no room."""
     size = 16
     while size < 3 * room:
         size *= 2

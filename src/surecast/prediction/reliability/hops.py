@@ -70,7 +70,7 @@ class SpectralHop:
 def hop_chain(
     holder: Component | None, link: Component | None, after: Component | None, interval_s: float = 0.0
 ) -> Hop:
-    """The hop from the broker that holds an event over a link to the next broker.
+    """Returns the hop from the broker that holds an event over a link to the next broker.
 
     Components that never fail (None) need no states. With an `interval_s` above 0 an attempt is made that often and
     the event moves at the first attempt that finds all three up.
@@ -121,7 +121,7 @@ def hop_chain(
 
 
 def _product(factors: Sequence[Array]) -> Array:
-    """The Kronecker product of all factors."""
+    """Returns the Kronecker product of all factors."""
     result = factors[0]
     for factor in factors[1:]:
         if result.ndim == 1:
@@ -133,7 +133,7 @@ def _product(factors: Sequence[Array]) -> Array:
 
 
 def spectral_hop(hop: Hop, interval_s: float = 0.0) -> SpectralHop:
-    """A hop's delay distribution as a sum of exponentials.
+    """Returns a hop's delay distribution as a sum of exponentials.
 
     Chains of exponential or hyperexponential times are reversible: all rates are real, and the computation is as
     accurate as that of a symmetric matrix. With attempts every `interval_s` the sum is right at its multiples.
@@ -147,8 +147,8 @@ def spectral_hop(hop: Hop, interval_s: float = 0.0) -> SpectralHop:
     is_real = bool(np.allclose(balance, balance.T, rtol=1e-9, atol=1e-14 * np.abs(balance).max()))
     ends = np.stack([np.ones(len(hop.alpha)), hop.up.astype(np.float64)], axis=1)
     starts = np.stack([hop.alpha, hop.alpha_down - hop.alpha])
-    found = _symmetric(operator, hop.weights, starts, ends) if is_real else _general(operator, starts, ends)
-    values, left, right = found
+    spectrum = _symmetric(operator, hop.weights, starts, ends) if is_real else _general(operator, starts, ends)
+    values, left, right = spectrum
     weights, up_weights, excess = left[0] * right[:, 0], left[0] * right[:, 1], left[1] * right[:, 0]
     if lattice:
         mean, excess_mean = (float((interval_s * np.sum(w / (1.0 - values))).real) for w in (weights, excess))
@@ -156,16 +156,16 @@ def spectral_hop(hop: Hop, interval_s: float = 0.0) -> SpectralHop:
     else:
         mean, excess_mean = (float(m) for m in np.linalg.solve(-hop.matrix.T, starts.T).sum(axis=0))
     up_mean = float(np.sum(up_weights / -values).real)
-    kept = np.abs(np.stack([weights, up_weights, excess])).max(axis=0) > _NEGLIGIBLE
+    relevant = np.abs(np.stack([weights, up_weights, excess])).max(axis=0) > _NEGLIGIBLE
     return SpectralHop(
         hop.atom,
-        weights[kept],
-        up_weights[kept],
-        -values[kept],
+        weights[relevant],
+        up_weights[relevant],
+        -values[relevant],
         mean,
         up_mean,
         is_real,
-        excess[kept],
+        excess[relevant],
         excess_mean,
     )
 
@@ -189,7 +189,7 @@ def _general(operator: Array, starts: Array, ends: Array) -> tuple[Complex, Comp
 
 
 def _diagonalise(operator: Array, starts: Array, ends: Array) -> tuple[Complex, Complex, Complex]:
-    found = eig(operator)
-    values, vectors = np.asarray(found[0], dtype=np.complex128), np.asarray(found[1], dtype=np.complex128)
+    eigen = eig(operator)
+    values, vectors = np.asarray(eigen[0], dtype=np.complex128), np.asarray(eigen[1], dtype=np.complex128)
     right = np.asarray(np.linalg.solve(vectors, ends.astype(np.complex128)), dtype=np.complex128)
     return values, starts @ vectors, right

@@ -32,7 +32,7 @@ _EULER_ORDER = 15
 
 
 def parabola() -> tuple[Complex, Complex]:
-    """Points and weights for transforms whose poles are real and not positive."""
+    """Returns points and weights for transforms whose poles are real and not positive."""
     n = _PARABOLA_POINTS
     theta = math.pi * np.arange(1, n, 2) / n
     points = n * (0.1309 - 0.1194 * theta**2 + 0.25j * theta)
@@ -42,7 +42,7 @@ def parabola() -> tuple[Complex, Complex]:
 
 
 def euler_line() -> tuple[Complex, Complex]:
-    """Points and weights for transforms with poles anywhere to the left of the imaginary axis."""
+    """Returns points and weights for transforms with poles anywhere to the left of the imaginary axis."""
     m = _EULER_ORDER
     xi = np.ones(2 * m + 1)
     xi[0] = 0.5
@@ -108,7 +108,7 @@ class HopTable:
         return self.joined(HopTable(atoms, weights, none, rates, means, zeros, none, zeros, *points))
 
     def joined(self, other: HopTable) -> HopTable:
-        """The hops of this table, then those of another one; with the points of the one that has more."""
+        """Returns the hops of this table, then those of another one; with the points of the one that has more."""
         terms = max(self.rates.shape[1], other.rates.shape[1])
 
         def both(a: Complex, b: Complex, value: float = 0.0) -> Complex:
@@ -196,7 +196,7 @@ class RouteTable:
         )
 
     def joined(self, other: RouteTable) -> RouteTable:
-        """The routes of this table, then those of another one."""
+        """Returns the routes of this table, then those of another one."""
         return RouteTable(
             self.hops.joined(other.hops),
             np.concatenate([self.start, self.start[-1] + other.start[1:]]),
@@ -205,7 +205,7 @@ class RouteTable:
         )
 
     def tails(self, routes: Index, times_s: Array) -> tuple[Array, Array]:
-        """P[delay > time] of each route at its time, and the mean of min(delay, time)."""
+        """Returns P[delay > time] of each route at its time, and the mean of min(delay, time)."""
         tails, means = np.empty(len(routes)), np.empty(len(routes))
         atoms, totals, infinite = self.atoms, self.totals, self.means
         table = self.hops
@@ -218,12 +218,14 @@ class RouteTable:
             else:
                 transforms = _transforms(table.points / time, table.atoms, table.weights, table.rates)
                 points, weights = table.points, table.point_weights
-                found = _invert(routes[chosen], self.start, self.hop, transforms, points, weights, time, totals)
-                tails[chosen], means[chosen] = found
+                inverted = _invert(routes[chosen], self.start, self.hop, transforms, points, weights, time, totals)
+                tails[chosen], means[chosen] = inverted
         return np.clip(tails, 0.0, 1.0), np.maximum(means, 0.0)
 
     def up_times(self, routes: Index, times_s: Array) -> Array:
-        """Mean time until `times_s` in which the event waits at the last hop of each route with its holder up."""
+        """Returns the mean time until `times_s` in which the event waits at the last hop of each route with its holder
+        up.
+        """
         result = np.empty(len(routes))
         last = self.hop[self.start[routes + 1] - 1]
         table = self.hops
@@ -244,8 +246,8 @@ class RouteTable:
         hops = (table.atoms, table.weights, table.rates, table.points, table.point_weights)
         entries = (m.route, m.factor, m.limit_s, m.tail_at_limit)
         scale = np.maximum(self.means, 1e-12)
-        found = _quantiles(m.start, entries, targets, self.atoms, scale, (self.start, self.hop, self.totals), hops)
-        return np.asarray(found, dtype=np.float64)
+        times = _quantiles(m.start, entries, targets, self.atoms, scale, (self.start, self.hop, self.totals), hops)
+        return np.asarray(times, dtype=np.float64)
 
 
 @njit(cache=True)
@@ -294,7 +296,7 @@ def _resolvents(points: Complex, weights: Complex, rates: Complex) -> Complex:
 def _invert_last(
     routes: Index, start: Index, hop: Index, before: Complex, here: Complex, points: Complex, weights: Complex
 ) -> Array:
-    """The inverse of the product of all hops' transforms but the last, times the last one's integral."""
+    """Returns the inverse of the product of all hops' transforms but the last, times the last one's integral."""
     result = np.zeros(len(routes))
     for i in range(len(routes)):
         for k in range(len(points)):

@@ -1,4 +1,5 @@
-"""What all schemes need of a system: its flows, the routes with all their beginnings, the chains of its components."""
+"""The parts of a system that all schemes need: its flows, the routes with all their prefixes, the chains of its
+components."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Paths:
 
 @dataclass(frozen=True)
 class Spread:
-    """How each publisher's events on each topic spread: the paths they reach, of all their routes together, each once.
+    """The spread of each publisher's events on each topic: the paths they reach, of all their routes together, each
+    once.
 
     One entry per path and *stream* (publisher and topic): `stream`, `path`, and the entry of the `parent` path, -1
     where that is the start itself. `of_flow` is the entry in which each flow ends, -1 if it ends where it starts.
@@ -138,15 +140,15 @@ class DeliveryModel:
         """The delay distributions of the paths."""
         brokers, links = self.components.brokers, self.components.links
         hops: list[SpectralHop] = []
-        seen: dict[tuple[bytes, ...], int] = {}
+        number_of: dict[tuple[bytes, ...], int] = {}
         index = np.empty(len(self.paths.hops), dtype=np.intp)
         for i, (a, link, b) in enumerate(self.paths.hops):
             parts = (brokers[a], links[link], brokers[b])
             key = tuple(b"" if p is None else p.generator.tobytes() + bytes([p.up]) for p in parts)
-            if key not in seen:
-                seen[key] = len(hops)
+            if key not in number_of:
+                number_of[key] = len(hops)
                 hops.append(spectral_hop(hop_chain(*parts, self.interval_s), self.interval_s))
-            index[i] = seen[key]
+            index[i] = number_of[key]
         return RouteTable(HopTable.of(hops), self.paths.parts.start, index[self.paths.hop])
 
     @cached_property
@@ -176,7 +178,7 @@ class DeliveryModel:
         return table.joined(self.bare.table.with_excess(chosen, shifts)), numbers
 
     def full_periods(self, times_s: Array) -> Array:
-        """Times rounded down to whole retransmission intervals: nothing moves in between."""
+        """Returns times rounded down to whole retransmission intervals: nothing moves in between."""
         if self.interval_s <= 0:
             return times_s
         finite = np.isfinite(times_s)
@@ -184,7 +186,7 @@ class DeliveryModel:
         return np.where(finite, periods * self.interval_s, np.inf)
 
     def delays(self, paths: Index, deadlines_s: Array) -> tuple[Array, Array]:
-        """P[delay > deadline] of paths, and the mean of min(delay, deadline)."""
+        """Returns P[delay > deadline] of paths, and the mean of min(delay, deadline)."""
         return self._delays(self.table, paths, deadlines_s)
 
     def bypass_delays(self, routes: Index, deadlines_s: Array) -> tuple[Array, Array]:
@@ -241,22 +243,22 @@ def _paths(flows: Flows) -> Paths:
     links: list[int] = []
     for route in flows.routes:
         start = route.brokers[0]
-        at = index.setdefault((-1 - start, -1), len(parent))
-        if at == len(parent):
+        path = index.setdefault((-1 - start, -1), len(parent))
+        if path == len(parent):
             parent.append(-1)
             first.append(start)
             last.append(start)
             step.append(-1)
             links.append(-1)
         for link, a, b in zip(route.links, route.brokers, route.brokers[1:], strict=False):
-            before, at = at, index.setdefault((at, link), len(parent))
-            if at == len(parent):
+            before, path = path, index.setdefault((path, link), len(parent))
+            if path == len(parent):
                 parent.append(before)
                 first.append(start)
                 last.append(b)
                 step.append(hop_index.setdefault((a, link, b), len(hop_index)))
                 links.append(link)
-        ends.append(at)
+        ends.append(path)
     up, begin, end, hop, via = (np.array(column, dtype=np.intp) for column in (parent, first, last, step, links))
     starts, flat_broker, flat_link, flat_hop = _flatten(up, end, via, hop)
     parts = RouteParts(starts, flat_broker, flat_link)
@@ -288,19 +290,19 @@ def _flatten(parent: Index, last: Index, link: Index, hop: Index) -> tuple[Index
     links = np.empty(starts[n], dtype=np.intp)
     hops = np.empty(starts[n], dtype=np.intp)
     for i in range(n):
-        at = i
+        path = i
         for position in range(depth[i] - 1, -1, -1):
-            brokers[starts[i] + i + position + 1] = last[at]
-            links[starts[i] + position] = link[at]
-            hops[starts[i] + position] = hop[at]
-            at = parent[at]
-        brokers[starts[i] + i] = last[at]
+            brokers[starts[i] + i + position + 1] = last[path]
+            links[starts[i] + position] = link[path]
+            hops[starts[i] + position] = hop[path]
+            path = parent[path]
+        brokers[starts[i] + i] = last[path]
     return starts, brokers, links, hops
 
 
 @njit(cache=True)
 def _entries_of(stream: Index, flow_path: Index, parent: Index) -> tuple[Index, Index, Index, Index]:
-    """The entries of a `Spread`: stream by stream, each path of its flows and all paths before it, once."""
+    """Returns the entries of a `Spread`: stream by stream, each path of its flows and all paths before it, once."""
     order = np.argsort(stream, kind="mergesort")
     entry_of = np.full(len(parent), -1, dtype=np.intp)
     seen_by = np.full(len(parent), -1, dtype=np.intp)
@@ -311,12 +313,12 @@ def _entries_of(stream: Index, flow_path: Index, parent: Index) -> tuple[Index, 
     count = 0
     trail = np.empty(len(parent), dtype=np.intp)
     for flow in order:
-        at, steps = flow_path[flow], 0
-        while parent[at] >= 0 and seen_by[at] != stream[flow]:
-            trail[steps] = at
+        path, steps = flow_path[flow], 0
+        while parent[path] >= 0 and seen_by[path] != stream[flow]:
+            trail[steps] = path
             steps += 1
-            at = parent[at]
-        above = entry_of[at] if parent[at] >= 0 else -1
+            path = parent[path]
+        above = entry_of[path] if parent[path] >= 0 else -1
         while count + steps > room:
             room *= 2
             grown = np.empty((3, room), dtype=np.intp)

@@ -46,7 +46,7 @@ class PairConnections:
 def connect_pairs(
     system: System, components: Components, pairs: Index, mode: Connection, samples: int
 ) -> PairConnections:
-    """The connection probability of each row of `pairs`."""
+    """Returns the connection probability of each row of `pairs`."""
     if mode == "bound":
         note = "bypass: connection probabilities are the lower bound by disjoint paths (reliability Eq. 12)"
         return PairConnections(_bounds(system, components, pairs), None, None, "lower_bound", note)
@@ -56,10 +56,10 @@ def connect_pairs(
             return PairConnections(exact, None, None, "exact", "")
     ends = np.array([(link.a, link.b) for link in system.overlay.links], dtype=np.intp).reshape(-1, 2)
     seed = int(Streams(system.seed).generator("predict/connection").integers(2**63))
-    found = sample_connections(components.broker_up, ends, components.link_up, pairs, samples, seed)
+    estimates = sample_connections(components.broker_up, ends, components.link_up, pairs, samples, seed)
     note = f"bypass: connection probabilities are from {samples:,} sampled states of the overlay, with 95 % intervals"
     bound = _bounds(system, components, pairs) if len(pairs) <= BOUNDS_MAX else None
-    return PairConnections(*found, "approximation", note, samples, bound)
+    return PairConnections(*estimates, "approximation", note, samples, bound)
 
 
 def _bounds(system: System, components: Components, pairs: Index) -> Array:
@@ -68,7 +68,7 @@ def _bounds(system: System, components: Components, pairs: Index) -> Array:
 
 
 def _exact(system: System, components: Components, pairs: Index, work_max: int | None) -> Array | None:
-    """The exact probabilities; None if they would take more than `work_max`, a refusal if that is not given."""
+    """Returns the exact probabilities; None if they would take more than `work_max`, a refusal if that is not given."""
     graph = system.overlay.graph
     solver = ConnectionSolver(graph, components.broker_up.tolist(), components.link_up.tolist())
     if work_max is not None and not _is_affordable(solver, pairs, work_max):
@@ -89,21 +89,21 @@ def _exact(system: System, components: Components, pairs: Index, work_max: int |
 
 
 def _is_affordable(solver: ConnectionSolver, pairs: Index, work_max: int) -> bool:
-    """Whether all pairs can be expected to stay within the limit, judged by one pair in each block."""
-    asked: Counter[int] = Counter()
-    done: set[tuple[int, int, int]] = set()
+    """Returns whether all pairs can be expected to stay within the limit, judged by one pair in each block."""
+    queries: Counter[int] = Counter()
+    counted: set[tuple[int, int, int]] = set()
     cost: dict[int, int] = {}
     for a, b in pairs.tolist():
         for block, first, second in solver.chain(a, b):
             key = (block, min(first, second), max(first, second))
-            if block < 0 or solver.is_trivial(block) or key in done:
+            if block < 0 or solver.is_trivial(block) or key in counted:
                 continue
-            done.add(key)
-            asked[block] += 1
+            counted.add(key)
+            queries[block] += 1
             if block not in cost:
                 before = solver.work
                 if solver.in_block(*key) is None:
                     return False
                 # planning a sweep takes about as long as some hundred of its steps for each broker
                 cost[block] = solver.work - before + 200 * solver.size(block)
-    return sum(asked[block] * cost[block] for block in cost) <= work_max
+    return sum(queries[block] * cost[block] for block in cost) <= work_max

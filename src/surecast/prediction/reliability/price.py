@@ -1,4 +1,4 @@
-"""What a scheme costs: messages over overlay links per published event, by kind.
+"""The price of a scheme: messages over overlay links per published event, by kind.
 
 Everything is counted as sent, whether it arrives or not. The formulas are in docs/background/reliability.md.
 """
@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 
 
 def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: Array) -> Price:
-    """The price of a scheme.
+    """Returns the price of a scheme.
 
     `connected` has P[homes connected] of each flow, for the bypass schemes; `tails` has P[delay > deadline] of each
     entry of the model's spread, for the buffering schemes.
@@ -57,14 +57,14 @@ def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: 
 
 
 def later_share(model: DeliveryModel, tails: Array) -> Array:
-    """P[0 < delay <= deadline] / P[delay > 0] of each flow; 0 where there is never a delay."""
+    """Returns P[0 < delay <= deadline] / P[delay > 0] of each flow; 0 where there is never a delay."""
     waits = 1.0 - model.table.atoms[model.flow_path]
     at_end = flow_values(model, tails)
     return np.divide(np.maximum(waits - at_end, 0.0), waits, out=np.zeros_like(waits), where=waits > 0)
 
 
 def flow_values(model: DeliveryModel, by_entry: Array) -> Array:
-    """A value per entry of the spread for each flow; 0 for those that end where they start."""
+    """Returns a value per entry of the spread for each flow; 0 for those that end where they start."""
     return np.append(by_entry, 0.0)[model.spread.of_flow]
 
 
@@ -73,7 +73,8 @@ def _published(model: DeliveryModel) -> float:
 
 
 def _per_event(model: DeliveryModel, messages: Array) -> float:
-    """Messages over the overlay links of the spread, per published event, where the publisher's own link is up."""
+    """Returns messages over the overlay links of the spread per published event, given that the publisher's link is
+    up."""
     spread = model.spread
     rates = spread.rate_per_s[spread.stream] * model.client_up
     return float((rates * messages).sum() / _published(model))
@@ -91,7 +92,7 @@ def _unrefreshed(model: DeliveryModel) -> float:
 
 
 def _notifications(model: DeliveryModel) -> tuple[float, str]:
-    """Sent by every broker that the event reaches and that has an entry.
+    """Returns the notifications sent by every broker that the event reaches and that has an entry.
 
     With refreshes at intervals it has one if what is beyond was up lately: at a refresh within the time-out. Each
     component is taken to have been so on its own, which is somewhat too often.
@@ -107,21 +108,21 @@ def _notifications(model: DeliveryModel) -> tuple[float, str]:
     )
     last_link = model.paths.parts.link[model.paths.parts.start[spread.path + 1] - 1]
     across = lately_broker[model.paths.last[spread.path]] * lately_link[last_link]
-    kept = np.exp(-parts.broker_failure * interval / 2.0)
-    refreshed = route_up(model.paths.parts, kept, np.ones(len(kept) + len(lately_link)))
+    stays_up = np.exp(-parts.broker_failure * interval / 2.0)
+    refreshed = route_up(model.paths.parts, stays_up, np.ones(len(stays_up) + len(lately_link)))
     held = across * _some_end(spread.parent, across, _is_end(model))
     return _per_event(model, before * held * refreshed[model.paths.parent[spread.path]]), "approximation"
 
 
 def _is_end(model: DeliveryModel) -> NDArray[np.bool_]:
-    """Whether a subscriber is at home at the end of each entry of the spread."""
+    """Returns whether a subscriber is at home at the end of each entry of the spread."""
     ends = np.zeros(len(model.spread.path), dtype=np.bool_)
     ends[model.spread.of_flow[model.spread.of_flow >= 0]] = True
     return ends
 
 
 def _used_at_once(model: DeliveryModel) -> Array:
-    """P[the static route of some subscriber over this link is all up], of each entry of the spread."""
+    """Returns P[the static route of some subscriber over this link is all up], of each entry of the spread."""
     spread = model.spread
     before = model.path_up[model.paths.parent[spread.path]]
     here = model.path_up[spread.path]
@@ -130,10 +131,11 @@ def _used_at_once(model: DeliveryModel) -> Array:
 
 
 def _buffering(model: DeliveryModel, tails: Array, *, knows: bool) -> Price:
-    """First transmissions, one for each broker reached in time; acknowledgements, one for each hop made in time;
-    retransmissions, one per interval in which the event waits and its holder is up, or, with ideal ones, one for each
-    hop made late. A broker that `knows` which neighbours it can reach sends nothing to the others, and once when one
-    comes back."""
+    """Returns the first transmissions, one for each broker reached in time; acknowledgements, one for each hop made in
+    time; retransmissions, one per interval in which the event waits and its holder is up, or, with ideal ones, one for
+    each hop made late. A broker that `knows` which neighbours it can reach sends nothing to the others, and once when
+    one comes back.
+    """
     spread = model.spread
     home_up = model.components.broker_up[spread.home[spread.stream]]
     reached = home_up * (1.0 - tails)
@@ -158,13 +160,15 @@ def _buffering(model: DeliveryModel, tails: Array, *, knows: bool) -> Price:
 
 
 def _first_of_each_home(model: DeliveryModel) -> Index:
-    """One flow for each publisher, topic and home broker: others there share what it is sent."""
+    """Returns one flow for each publisher, topic and home broker: others there share what it is sent."""
     keys = np.stack([model.flows.publisher, model.flows.topic, model.flow_path], axis=1)
     return np.unique(keys, axis=0, return_index=True)[1].astype(np.intp)
 
 
 def _refreshes(model: DeliveryModel) -> float:
-    """Each home broker refreshes each topic of its subscribers, over the topic's whole tree as far as it is up."""
+    """Returns the refresh messages: each home broker refreshes each topic of its subscribers over the part of the
+    topic's tree that is up.
+    """
     overlay = model.system.overlay
     homes: dict[tuple[int, ...], list[int]] = {}
     for home, topic in {(home, topic) for home, topics in model.flows.interests for topic in topics}:
@@ -200,7 +204,7 @@ def _neighbours(overlay: Overlay, links: tuple[int, ...]) -> tuple[Index, Index,
 
 @njit(cache=True)
 def _some_end(parent: Index, across: Array, ends: NDArray[np.bool_]) -> Array:
-    """P[some end at or beyond an entry is connected with it]; parents stand before their children."""
+    """Returns P[some end at or beyond an entry is connected with it]; parents stand before their children."""
     none = np.ones(len(parent))
     result = np.empty(len(parent))
     for i in range(len(parent) - 1, -1, -1):
@@ -212,7 +216,9 @@ def _some_end(parent: Index, across: Array, ends: NDArray[np.bool_]) -> Array:
 
 @njit(cache=True)
 def _flooded(first: Index, neighbour: Index, link: Index, broker_up: Array, link_up: Array, starts: Index) -> float:
-    """Messages of a flood along a tree from each start together: each broker that is reached sends to all others."""
+    """Returns messages of a flood along a tree from each start together: each broker that is reached sends to all
+    others.
+    """
     n = len(first) - 1
     total = 0.0
     queue, before, reached = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp), np.empty(n)

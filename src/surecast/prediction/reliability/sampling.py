@@ -18,7 +18,8 @@ _Z = 1.959963984540054
 def sample_connections(
     broker_up: Array, ends: Index, link_up: Array, pairs: Index, samples: int, seed: int
 ) -> tuple[Array, Array, Array]:
-    """Estimate and 95 % interval of P[connected] for each row of `pairs`; `ends` has the two brokers of each link.
+    """Returns the estimate and 95 % interval of P[connected] for each row of `pairs`; `ends` has the two brokers of
+    each link.
 
     The share of samples in which a pair is connected is taken among those in which both are up, and multiplied by the
     exact probability of that; the interval is Wilson's.
@@ -35,11 +36,11 @@ def sample_connections(
     centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     low, high = np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
-    known = both == 0
+    unsampled = both == 0
     return (
-        certain * np.where(known, 0.5, share),
-        certain * np.where(known, 0.0, np.minimum(low, share)),
-        certain * np.where(known, 1.0, np.maximum(high, share)),
+        certain * np.where(unsampled, 0.5, share),
+        certain * np.where(unsampled, 0.0, np.minimum(low, share)),
+        certain * np.where(unsampled, 1.0, np.maximum(high, share)),
     )
 
 
@@ -53,7 +54,7 @@ def _root(parent: Index, v: int) -> int:
 
 @njit(cache=True)
 def _uniform(state: NDArray[np.uint64]) -> float:
-    """The next number of a SplitMix64 generator, in [0, 1)."""
+    """Returns the next number of a SplitMix64 generator, in [0, 1)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

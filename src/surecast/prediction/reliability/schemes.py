@@ -62,21 +62,22 @@ def answers(
     connections: PairConnections | None,
     bare: PairConnections | None,
 ) -> list[SchemeAnswer]:
-    """The answer for each scheme; `delays` are P[delay > deadline] and the mean of min(delay, deadline) of each entry
-    of the model's spread, and `bare` the connections with links that never fail."""
-    found = []
+    """Returns the answer for each scheme; `delays` are P[delay > deadline] and the mean of min(delay, deadline) of each
+    entry of the model's spread, and `bare` the connections with links that never fail.
+    """
+    scheme_answers = []
     for scheme in schemes:
         if scheme == "none":
-            found.append(_none(model))
+            scheme_answers.append(_none(model))
         elif scheme == "periodic-subscription":
-            found.append(_periodic(model))
+            scheme_answers.append(_periodic(model))
         elif scheme == "buffering":
-            found.append(_buffering(model, *delays))
+            scheme_answers.append(_buffering(model, *delays))
         elif connections is not None and scheme == "bypass":
-            found.append(_bypass(model, connections))
+            scheme_answers.append(_bypass(model, connections))
         elif connections is not None and bare is not None:
-            found.append(_bypass_buffering(model, connections, bare))
-    return found
+            scheme_answers.append(_bypass_buffering(model, connections, bare))
+    return scheme_answers
 
 
 def _home_down(model: DeliveryModel) -> Array:
@@ -119,7 +120,7 @@ def _periodic(model: DeliveryModel) -> SchemeAnswer:
 
 
 def _delay_notes(model: DeliveryModel) -> tuple[str, ...]:
-    """Why the delay distribution is no exact one; empty if it is."""
+    """Returns the reasons why the delay distribution is not exact; empty if it is."""
     notes = []
     if model.interval_s > 0:
         notes.append(
@@ -155,7 +156,7 @@ def _bypass(model: DeliveryModel, connections: PairConnections) -> SchemeAnswer:
 
 
 def _ends_up(model: DeliveryModel) -> Array:
-    """P[both home brokers are up] of each flow."""
+    """Returns P[both home brokers are up] of each flow."""
     last_up = model.components.broker_up[model.paths.last[model.flow_path]]
     return model.home_up * np.where(model.spread.of_flow >= 0, last_up, 1.0)
 
@@ -176,8 +177,8 @@ def _late_factors(model: DeliveryModel, followed: NDArray[np.bool_], at_once: Ar
     by_brokers = 1.0 - down - connected - by_links
 
     def share(partitioned: Array, waits: Array) -> Array:
-        found = np.divide(partitioned, waits, out=np.zeros_like(waits), where=waits > _ROUNDING)
-        return np.clip(found, 0.0, 1.0)
+        ratio = np.divide(partitioned, waits, out=np.zeros_like(waits), where=waits > _ROUNDING)
+        return np.clip(ratio, 0.0, 1.0)
 
     links, brokers = share(by_links, bare_up - route_up), share(by_brokers, 1.0 - down - bare_up)
     more = brokers - links
@@ -208,8 +209,8 @@ def _bypass_buffering(model: DeliveryModel, connections: PairConnections, bare: 
         *((connections.note,) if connections.note else ()),
         *_delay_notes(model),
     )
-    found = zip(routes, factors(connections.value), late, strict=True)
-    terms = tuple(Term(route, factor, tail, mean) for route, factor, (tail, mean) in found)
+    parts = zip(routes, factors(connections.value), late, strict=True)
+    terms = tuple(Term(route, factor, tail, mean) for route, factor, (tail, mean) in parts)
     return SchemeAnswer("bypass-buffering", value, "approximation", dropped, low, high, terms, notes)
 
 

@@ -34,7 +34,7 @@ class RouteParts:
 
 
 def route_up(parts: RouteParts, broker_up: Array, link_up: Array) -> Array:
-    """P[all brokers and links of the route are up], for each route.
+    """Returns P[all brokers and links of the route are up], for each route.
 
     >>> parts = RouteParts(np.array([0, 1]), np.array([0, 1]), np.array([0]))
     >>> route_up(parts, np.array([0.9, 0.8]), np.array([0.5])).round(12).tolist()
@@ -46,7 +46,7 @@ def route_up(parts: RouteParts, broker_up: Array, link_up: Array) -> Array:
 def with_refresh(
     parts: RouteParts, chosen: Index, components: Components, interval_s: float, timeout_s: float
 ) -> Array:
-    """P[the route is up and every broker of it has a routing entry], for each chosen route: an approximation.
+    """Returns P[the route is up and every broker of it has a routing entry], for each chosen route: an approximation.
 
     The subscriber's home sends a refresh against the direction of events every `interval_s`; it gets as far as the
     route is up. A broker loses its entry when it fails and when the entry is `timeout_s` old. All brokers must have
@@ -129,7 +129,8 @@ def _entries(
     interval: float,
     timeout: float,
 ) -> float:
-    """P[route up, entries everywhere] when the last refresh was `age` ago. Link m leads from broker m to m + 1."""
+    """Returns P[route up, entries everywhere] when the last refresh was `age` ago. Link m leads from broker m to
+    m+1."""
     hops = len(links)
     all_up = 1.0
     for b in brokers:

@@ -24,7 +24,7 @@ OFTEN = 0.05
 
 
 def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.95)) -> QoSReport:
-    """Latency, throughput, processor time and availability of each broker of a system as a group of replicas.
+    """Returns latency, throughput, processor time and availability of each broker of a system as a group of replicas.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -37,20 +37,20 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
     0.968
     """
     refuse_saturated_events(system)
-    told = system.delivery.replication
+    replication = system.delivery.replication
     builder = ReportBuilder(
         system.name,
         "predicted",
         seed=system.seed,
         notes=system.notes,
-        parameters={"replication": told.model_dump(mode="json")},
+        parameters={"replication": replication.model_dump(mode="json")},
     )
     loads = broker_rates_per_s(system)
     for i, broker in enumerate(system.overlay.brokers):
         group = group_of(system, i)
-        found = predict_open(group, loads[i], f"broker {broker.name}")
+        performance = predict_open(group, loads[i], f"broker {broker.name}")
         gap_s = failover_s(group, loads[i])
-        _add_performance(builder, broker.name, group, found, quantiles)
+        _add_performance(builder, broker.name, group, performance, quantiles)
         if group.replicas > 1:
             builder.add("broker", broker.name, "failover_mean_s", gap_s, how="approximation", variant=group.label)
         chain = _chain(group, gap_s)
@@ -66,7 +66,7 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
 
 
 def _chain(group: Group, gap_s: float) -> GroupChain | None:
-    """The group's chain, with elections in many stages where that has few states."""
+    """Returns the group's chain, with elections in many stages where that has few states."""
     failures = group.failures
     if failures is None or not all(isinstance(law, Exponential) for law in (failures.up, failures.down)):
         return group_chain(group, gap_s)
@@ -74,28 +74,31 @@ def _chain(group: Group, gap_s: float) -> GroupChain | None:
 
 
 def _add_performance(
-    builder: ReportBuilder, name: str, group: Group, found: GroupPerformance, quantiles: Sequence[float]
+    builder: ReportBuilder, name: str, group: Group, performance: GroupPerformance, quantiles: Sequence[float]
 ) -> None:
     def add(metric: str, value: float, detail: str = "", how: str = "approximation") -> None:
         if math.isfinite(value):
             builder.add("broker", name, metric, value, how=how, detail=detail, variant=group.label)
 
-    add("throughput_per_s", found.throughput_per_s, how="exact")
-    add("capacity_per_s", found.capacity_per_s)
-    add("utilisation", found.utilisation)
-    add("headroom_factor", found.capacity_per_s / found.throughput_per_s if found.throughput_per_s else math.inf)
-    add("batch_size_mean", found.batch_mean)
-    add("acknowledgement_mean_s", found.acknowledged_mean_s)
+    add("throughput_per_s", performance.throughput_per_s, how="exact")
+    add("capacity_per_s", performance.capacity_per_s)
+    add("utilisation", performance.utilisation)
+    add(
+        "headroom_factor",
+        performance.capacity_per_s / performance.throughput_per_s if performance.throughput_per_s else math.inf,
+    )
+    add("batch_size_mean", performance.batch_mean)
+    add("acknowledgement_mean_s", performance.acknowledged_mean_s)
     for q in quantiles:
-        add("acknowledgement_quantile_s", found.acknowledged_quantile_s(q), f"p{100 * q:.10g}")
-    add("cpu_per_event_s", found.leader_cpu_s, "leader")
+        add("acknowledgement_quantile_s", performance.acknowledged_quantile_s(q), f"p{100 * q:.10g}")
+    add("cpu_per_event_s", performance.leader_cpu_s, "leader")
     if group.replicas > 1:
-        add("commit_delay_mean_s", found.commit_mean_s)
-        add("cpu_per_event_s", found.follower_cpu_s, "follower")
-    add("cpu_per_event_s", found.leader_cpu_s + (group.replicas - 1) * found.follower_cpu_s)
-    if found.collisions > OFTEN:
+        add("commit_delay_mean_s", performance.commit_mean_s)
+        add("cpu_per_event_s", performance.follower_cpu_s, "follower")
+    add("cpu_per_event_s", performance.leader_cpu_s + (group.replicas - 1) * performance.follower_cpu_s)
+    if performance.collisions > OFTEN:
         builder.warn(
-            f"broker {name}: replicas propose in the same instance {found.collisions:.0%} of the time; the fast "
+            f"broker {name}: replicas propose in the same instance {performance.collisions:.0%} of the time; the fast "
             "variant then goes classic for a while, which the formulas leave out: write entry: leader, or variant: "
             "multi, under delivery.replication"
         )

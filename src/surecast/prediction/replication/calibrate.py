@@ -49,7 +49,7 @@ class Measurement:
     batch: float | None = None
 
     def group(self, costs: GroupCosts) -> Group:
-        """The group that was measured, with some costs."""
+        """Returns the group that was measured, with some costs."""
         return Group(self.replicas, self.variant, self.alpha, delay_s=self.delay_s, sync_s=self.sync_s, costs=costs)
 
 
@@ -68,7 +68,7 @@ class Calibration:
 
 
 def predict_measurement(row: Measurement, costs: GroupCosts) -> GroupPerformance:
-    """What the model says of a row.
+    """Returns the model's prediction for a row.
 
     >>> row = Measurement(3, publishers=50, window=16, sync_s=1e-3, think_s=1e-4)
     >>> predict_measurement(row, GroupCosts()).throughput_per_s > 100_000
@@ -81,7 +81,8 @@ def predict_measurement(row: Measurement, costs: GroupCosts) -> GroupPerformance
 
 
 def fit_costs(rows: Sequence[Measurement], start: GroupCosts | None = None) -> Calibration:
-    """The costs with which the model comes nearest to all that was measured, in relative terms (least squares of logs).
+    """Returns the costs with which the model comes nearest to all measurements, in relative terms (least squares of
+    logs).
 
     A constant that the rows say nothing of, such as what followers cost where no row has any, stays as in `start`.
 
@@ -89,9 +90,9 @@ def fit_costs(rows: Sequence[Measurement], start: GroupCosts | None = None) -> C
     >>> rows = [Measurement(n, rate_per_s=rate) for n in (1, 3, 5) for rate in (100.0, 5_000.0, 50_000.0)]
     >>> measured = []
     >>> for row in rows:
-    ...     found = predict_measurement(row, true)
-    ...     total = found.leader_cpu_s + (row.replicas - 1) * found.follower_cpu_s
-    ...     measured.append(replace(row, cpu_s=total, leader_cpu_s=found.leader_cpu_s))
+    ...     predicted = predict_measurement(row, true)
+    ...     total = predicted.leader_cpu_s + (row.replicas - 1) * predicted.follower_cpu_s
+    ...     measured.append(replace(row, cpu_s=total, leader_cpu_s=predicted.leader_cpu_s))
     >>> round(fit_costs(measured).costs.publication_s * 1e6, 3)
     3.0
     """
@@ -119,13 +120,13 @@ def fit_costs(rows: Sequence[Measurement], start: GroupCosts | None = None) -> C
     def pulled(logs: Array) -> Array:
         return np.append(residuals(logs), pull * (logs - begin))
 
-    found = least_squares(
+    fit = least_squares(
         pulled,
         begin,
         bounds=(np.full(len(names), math.log(_SMALLEST_S) - 1e-9), np.full(len(names), math.log(1.0))),
         diff_step=np.full(len(names), 1e-4),
     )
-    costs = costs_of(found.x)
+    costs = costs_of(fit.x)
     return Calibration(costs, tuple(_ratios(rows, costs)))
 
 
@@ -135,7 +136,7 @@ def _measured(row: Measurement) -> list[tuple[str, float]]:
 
 
 def _ratios(rows: Sequence[Measurement], costs: GroupCosts) -> list[tuple[int, str, float]]:
-    found = []
+    ratios = []
     for i, row in enumerate(rows):
         model = predict_measurement(row, costs)
         leader_s, follower_s = model.leader_cpu_s, model.follower_cpu_s
@@ -151,5 +152,5 @@ def _ratios(rows: Sequence[Measurement], costs: GroupCosts) -> list[tuple[int, s
             "cpu_s": leader_s + (row.replicas - 1) * follower_s,
             "leader_cpu_s": leader_s,
         }
-        found += [(i, name, predicted[name] / value) for name, value in _measured(row)]
-    return found
+        ratios += [(i, name, predicted[name] / value) for name, value in _measured(row)]
+    return ratios

@@ -70,7 +70,7 @@ class GroupChain:
 
     @property
     def outages_per_s(self) -> float:
-        """How often the group stops serving."""
+        """The rate of outages of the group."""
         return float((self.stationary[: self.up] @ self.generator[: self.up, self.up :]).sum())
 
     @property
@@ -96,12 +96,12 @@ class GroupChain:
         return entered / entered.sum(), self.generator[: self.up, : self.up]
 
     def down_tail(self, time_s: float) -> float:
-        """P[an outage lasts longer]."""
+        """Returns P[an outage lasts longer]."""
         initial, matrix = self.down
         return float(np.clip(initial @ expm(matrix * time_s).sum(axis=1), 0.0, 1.0))
 
     def down_quantile_s(self, share: float) -> float:
-        """The length that this share of the outages does not exceed."""
+        """Returns the length that this share of the outages does not exceed."""
         low, high = 0.0, self.down_mean_s
         while self.down_tail(high) > 1.0 - share:
             low, high = high, 2.0 * high
@@ -117,7 +117,7 @@ class GroupChain:
 
 
 def group_chain(group: Group, gap_s: float = 0.0, stages: int = 1) -> GroupChain | None:
-    """The chain of a group with elections of `gap_s` on average, in `stages`; None if its replicas never fail.
+    """Returns the chain of a group with elections of `gap_s` on average, in `stages`; None if its replicas never fail.
 
     With exponential times of failure and repair it is exact for such elections: exponential ones with one stage, less
     variable ones with more. Other times of failure and repair are replaced
@@ -157,13 +157,13 @@ def group_chain(group: Group, gap_s: float = 0.0, stages: int = 1) -> GroupChain
         generator[position[source], position[target]] += rate
     np.fill_diagonal(generator, 0.0)
     np.fill_diagonal(generator, -generator.sum(axis=1))
-    kept = (Exponential, PhaseType)
-    exact = isinstance(group.failures.up, kept) and isinstance(group.failures.down, kept)
+    exact_laws = (Exponential, PhaseType)
+    exact = isinstance(group.failures.up, exact_laws) and isinstance(group.failures.down, exact_laws)
     return GroupChain(generator, sum(map(step.serves, order)), exact)
 
 
 def reversible_chain(group: Group, gap_s: float = 0.0) -> GroupChain | None:
-    """A small chain of a group with exponential times that looks the same backwards; None for other times.
+    """Returns a small chain of a group with exponential times that looks the same backwards; None for other times.
 
     Forwards and backwards alike, it has real eigenvalues and is solved as accurately as a symmetric matrix. For that,
     an election begins and ends with the same replicas up, at the rate of failing leaders; one that follows the return
@@ -194,7 +194,7 @@ def reversible_chain(group: Group, gap_s: float = 0.0) -> GroupChain | None:
 
 
 class _Step:
-    """What can happen next in each state."""
+    """The possible transitions of each state."""
 
     def __init__(self, group: Group, up: tuple[Array, Array], down: tuple[Array, Array], stages: int, gap_s: float):
         self.majority = group.majority
@@ -242,7 +242,7 @@ class _Step:
                     yield rate * chance * share, self._settled(left, broken, queue, left_to_elect)
 
     def _taken(self, down: Counts, waiting: int) -> Iterator[tuple[float, Counts, int]]:
-        """Where a replica goes that failed: to repair, or to wait for it."""
+        """Yields the states after a failure of a replica: in repair, or waiting for it."""
         if self.single and any(down):
             yield 1.0, down, waiting + 1
             return
@@ -263,8 +263,8 @@ class _Step:
                     yield rate * chance * start, self._settled(_changed(up, j, 1), broken, queue, electing)
 
 
-def _changed(counts: Counts, at: int, by: int) -> Counts:
-    return (*counts[:at], counts[at] + by, *counts[at + 1 :])
+def _changed(counts: Counts, index: int, by: int) -> Counts:
+    return (*counts[:index], counts[index] + by, *counts[index + 1 :])
 
 
 def _moved(counts: Counts, source: int, target: int) -> Counts:

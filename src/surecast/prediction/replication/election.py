@@ -1,4 +1,4 @@
-"""How long a group is without a leader after its leader failed.
+"""The time that a group is without a leader after its leader failed.
 
 Every follower waits `suspect_s`, one step more for each rank, and a random part, counted from when it last heard of
 the leader. The first one whose wait is over asks the others, stands, gets its promises and orders what waits.
@@ -22,7 +22,7 @@ TICKS_PER_HEARTBEAT = 4
 
 
 def failover_s(group: Group, rate_per_s: float = 0.0) -> float:
-    """Mean time from the failure of a leader to the next acknowledgement; 0 for a single replica.
+    """Returns the mean time from the failure of a leader to the next acknowledgement; 0 for a single replica.
 
     Under load followers hear of their leader with every publication, and not only with heartbeats; and the first
     instance of the next leader has all that came to it meanwhile.
@@ -46,7 +46,7 @@ def failover_s(group: Group, rate_per_s: float = 0.0) -> float:
 
 
 def election_wait_s(group: Group, points: int = 4001) -> float:
-    """Mean of the shortest wait of the followers beyond `suspect_s`.
+    """Returns the mean of the shortest wait of the followers beyond `suspect_s`.
 
     Who led before is not among them. The next leader of each is the one with the shortest wait, so that leaders are a
     chain; the mean is over its stationary state.

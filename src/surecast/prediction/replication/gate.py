@@ -37,12 +37,12 @@ class Mixture:
         return float(self.weight @ (self.base + self.width / 2.0))
 
     def tail(self, time_s: float) -> float:
-        """P[longer than this]."""
+        """Returns P[longer than this]."""
         width = np.maximum(self.width, 1e-15)
         return float(self.weight @ (1.0 - np.clip((time_s - self.base) / width, 0.0, 1.0)))
 
     def quantile_s(self, share: float) -> float:
-        """The time that this share does not exceed."""
+        """Returns the time that this share does not exceed."""
         low, high = 0.0, float((self.base + self.width).max())
         while high - low > 1e-9 * high:
             middle = (low + high) / 2.0
@@ -58,7 +58,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Cycle:
-    """How long an instance keeps the gate closed, by how it began, and how long the gate then rests.
+    """The time that an instance keeps the gate closed, by how it began, and the time that the gate then rests.
 
     `driven`: others waited while the one before was under way. Where nobody did, the gate stays closed for `rest` of
     that one: who came meanwhile begins `rested`. Where nobody came then either, the next one begins alone, and closes
@@ -96,7 +96,7 @@ class Gate:
         return np.asarray(weight / weight.sum() if weight.sum() > 1e-12 else self.share)
 
     def latency(self, driven: Times, rested: Times | None = None, alone: Mixture | None = None) -> Mixture:
-        """From arrival until the own instance, of k publications, is done: so long after it began.
+        """Returns the time from arrival until the own instance is done, given its duration by batch size.
 
         Who comes while the gate is closed waits for the rest of that time, which is uniform, with all who come in the
         same while; who finds it open begins alone.
@@ -111,23 +111,23 @@ class Gate:
             (none, self.rest_s, (rested or driven)(count)),
         ]
         weights, bases, widths = [], [], []
-        for share, closed_s, done in parts:
+        for share, closed_s, done_s in parts:
             mean = self.rate_per_s * closed_s
             # an arrival's batch has itself and all others of that while (of a Poisson process)
             weight = (share * mean)[:, None] * _poisson(count - 1, mean)
-            base, width = np.broadcast_arrays(done[None, :], closed_s[:, None])
+            base, width = np.broadcast_arrays(done_s[None, :], closed_s[:, None])
             weights.append(weight.ravel())
             bases.append(base.ravel())
             widths.append(width.ravel())
         opened = float(none @ np.exp(-self.rate_per_s * self.rest_s))
         weight = np.concatenate([*weights, opened * first.weight])
         base, width = np.concatenate([*bases, first.base]), np.concatenate([*widths, first.width])
-        kept = weight > 1e-12 * weight.sum()
-        return Mixture(weight[kept] / weight[kept].sum(), base[kept], width[kept])
+        relevant = weight > 1e-12 * weight.sum()
+        return Mixture(weight[relevant] / weight[relevant].sum(), base[relevant], width[relevant])
 
 
 def solve_gate(rate_per_s: float, closed: Times) -> Gate | None:
-    """The gate that does not rest, under Poisson arrivals; None where it cannot keep up.
+    """Returns the gate that does not rest, under Poisson arrivals; None where it cannot keep up.
 
     >>> gate = solve_gate(100.0, lambda k: 0.001 + 0.0 * k)
     >>> round(gate.batch_mean, 3)  # a gate of fixed length closes with every first arrival, and takes those of a while
@@ -137,7 +137,7 @@ def solve_gate(rate_per_s: float, closed: Times) -> Gate | None:
 
 
 def solve_cycle(rate_per_s: float, cycle: Cycle) -> Gate | None:
-    """The gate under Poisson arrivals, None where it cannot keep up: the exact chain of successive batch sizes.
+    """Returns the gate under Poisson arrivals, None where it cannot keep up: the exact chain of successive batch sizes.
 
     >>> cycle = Cycle(lambda k: 0.001 + 0.0 * k, lambda k: 0.001 + 0.0 * k, lambda k: 0.001 + 0.0 * k, 0.001)
     >>> round(solve_cycle(100.0, cycle).batch_mean, 3)
@@ -147,8 +147,8 @@ def solve_cycle(rate_per_s: float, cycle: Cycle) -> Gate | None:
     if size is None:
         return None
     if size > BATCH_MAX:
-        one = np.array([size])
-        return Gate(rate_per_s, one, np.ones(1), cycle.driven(one), cycle.rest(one), np.zeros(1))
+        single = np.array([size])
+        return Gate(rate_per_s, single, np.ones(1), cycle.driven(single), cycle.rest(single), np.zeros(1))
     top = int(size + 12.0 * np.sqrt(size) + 20)
     while True:
         count = np.arange(1.0, top + 1)
@@ -178,7 +178,7 @@ def _stationary(step: Array) -> Array:
 
 
 def _typical(rate_per_s: float, closed: Times) -> float | None:
-    """The batch that reproduces itself: k publications come while k of them keep the gate closed."""
+    """Returns the batch that reproduces itself: k publications come while k of them keep the gate closed."""
     size = 1.0
     for _ in range(10_000):
         after = max(1.0, rate_per_s * float(closed(np.array([size]))[0]))
@@ -191,6 +191,6 @@ def _typical(rate_per_s: float, closed: Times) -> float | None:
 
 
 def _poisson(counts: Array, means: Array) -> Array:
-    """P[so many come], for each mean (rows) and each count (columns)."""
+    """Returns P[so many come], for each mean (rows) and each count (columns)."""
     logs = np.log(np.maximum(means, 1e-300))[:, None] * counts - means[:, None] - gammaln(counts + 1.0)
     return np.asarray(np.exp(logs), dtype=np.float64)

@@ -26,8 +26,8 @@ _ALWAYS_BUSY_PER_S = 1e15
 
 @dataclass(frozen=True)
 class GroupPerformance:
-    """What a group does under a load. Processor times are of one publication; `acknowledged` is the distribution of
-    the time from its arrival to its acknowledgement, None where publishers go in step and all wait equally long.
+    """The performance of a group under a load. Processor times are per publication; `acknowledged` is the distribution
+    of the time from its arrival to its acknowledgement, None where publishers go in step and all wait equally long.
 
     `collisions` is the share of publications whose fast instance another replica proposes in too.
     """
@@ -52,7 +52,7 @@ class GroupPerformance:
         return self.throughput_per_s * self.leader_cpu_s
 
     def acknowledged_quantile_s(self, share: float) -> float:
-        """The time by which this share of the publications is acknowledged."""
+        """Returns the time by which this share of the publications is acknowledged."""
         return self.acknowledged_mean_s if self.acknowledged is None else self.acknowledged.quantile_s(share)
 
 
@@ -71,7 +71,7 @@ def saturation_per_s(group: Group) -> float:
 
 
 def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> GroupPerformance:
-    """A group under publications at random (a Poisson process); refuses a rate that it cannot order.
+    """Returns the performance of a group under Poisson arrivals of publications; refuses a rate that it cannot order.
 
     >>> light = predict_open(Group(3), 10.0)
     >>> round(light.acknowledged_mean_s * 1e3, 2), round(light.batch_mean, 3)
@@ -81,13 +81,13 @@ def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> Gr
         raise ConfigurationError(f"rate_per_s: {rate_per_s} must be 0 or more, and finite")
     times, capacity = InstanceTimes(group), saturation_per_s(group)
     answer = _several if times.are_several else _one_by_one if times.peers else _lone
-    found = answer(times, rate_per_s) if rate_per_s < capacity else None
-    if found is None:
+    solution = answer(times, rate_per_s) if rate_per_s < capacity else None
+    if solution is None:
         raise SaturationError(
             f"{name}: {rate_per_s:.6g} publications per second come, and {group.replicas} replicas order at most "
             f"{capacity:.6g}; lower the rates, or the broker's service time"
         )
-    latency, batch, commit_s = found
+    latency, batch, commit_s = solution
     collided = _collisions(times, rate_per_s / batch)
     if collided > 0:
         latency = latency.plus([(1.0 - collided, 0.0), (collided, float(times.commit(np.array([batch]))[0]))])
@@ -99,13 +99,13 @@ def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> Gr
 
 
 def _lone(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
-    """Time to the acknowledgement, publications of an instance, and its time to commit: there are no others."""
+    """Returns the time to the acknowledgement, publications per instance and time to commit of a single replica."""
     gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
     return None if gate is None else (gate.latency(times.whole), gate.batch_mean, times.group.sync_s)
 
 
 def _one_by_one(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
-    """The same where one instance is under way at a time."""
+    """Returns the same with one instance in flight at a time."""
     gate = solve_cycle(rate_per_s, times.cycle(rate_per_s))
     if gate is None:
         return None
@@ -125,7 +125,7 @@ def _one_by_one(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float
 
 
 def _several(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
-    """The same where several instances are under way."""
+    """Returns the same with several instances in flight."""
     gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
     gathered = solve_gate(rate_per_s, partial(times.gathering, rate_per_s=rate_per_s))
     if gate is None or gathered is None:
@@ -138,7 +138,8 @@ def _several(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, f
 
 
 def predict_closed(group: Group, publishers: int, window: int = 1, think_s: float = 0.0) -> GroupPerformance:
-    """A group under publishers that each keep `window` publications under way, the next `think_s` after an answer.
+    """Returns the performance of a group under publishers that each keep `window` publications in flight, the next
+    `think_s` after an answer.
 
     They fall into step: m cohorts take turns, each an instance, so that the round of C(k) and the thinking takes m
     times what one instance keeps the next one waiting: the sync, the busiest processor, or with one instance under way
@@ -185,7 +186,7 @@ def _in_step(times: InstanceTimes, population: int, think_s: float) -> tuple[Arr
 
 
 def _spacing_s(times: InstanceTimes, k: Array) -> float:
-    """Least time between two instances."""
+    """Returns the least time between two instances."""
     follower = times.follower_cpu(k, 0.0)
     if not times.peers:
         return float(times.whole(k)[0])
@@ -205,15 +206,16 @@ def _cpu(times: InstanceTimes, batch: float, instances_per_s: float) -> tuple[fl
 
 
 def _behind(times: InstanceTimes, gate: Gate) -> float:
-    """Mean wait of a proposal for followers that carry out the instance before, and of a commit for the leader."""
+    """Returns the mean wait of a proposal for followers that apply the last instance, and of a commit for the
+    leader."""
     follow, rate = times.follow(gate.sizes), gate.rate_per_s
     if not rate or not follow.any():
         return 0.0
     ahead = times.votes_s + times.carry_out(gate.sizes)
     # who came while the leader carried out waits for all of theirs, who came later for what is left of it
-    came = -np.expm1(-rate * ahead)
+    during = -np.expm1(-rate * ahead)
     left = follow + np.expm1(-rate * follow) / rate
-    waits = times.told_alone(gate.sizes, rate) * (came * follow + (1.0 - came) * left)
+    waits = times.told_alone(gate.sizes, rate) * (during * follow + (1.0 - during) * left)
     # one that was proposed before the commit of another is chosen while that is carried out
     first = np.minimum(ahead, times.commit(gate.sizes))
     waits += rate * (first * ahead - first**2 / 2)
@@ -221,7 +223,7 @@ def _behind(times: InstanceTimes, gate: Gate) -> float:
 
 
 def _collisions(times: InstanceTimes, instances_per_s: float) -> float:
-    """Share of the instances in which two replicas propose, neither knowing of the other's proposal."""
+    """Returns the share of the instances in which two replicas propose, neither knowing of the other's proposal."""
     if not times.is_direct:
         return 0.0
     unknown_s = times.group.delay_s + float(times.propose(np.ones(1))[0])
@@ -229,7 +231,7 @@ def _collisions(times: InstanceTimes, instances_per_s: float) -> float:
 
 
 def _held(times: InstanceTimes, rate_per_s: float, batch: float) -> tuple[float, float]:
-    """How often a leader is syncing its next proposal when votes come, and how long these then wait.
+    """Returns the probability that a leader is syncing its next proposal when votes come, and how long these then wait.
 
     It leaves no space between fast instances.
     """

@@ -1,4 +1,4 @@
-"""What an instance takes in a group, by its number of publications.
+"""The duration of an instance in a group, by its number of publications.
 
 Times of an instance with k publications, on one processor at each replica, which does nothing else while its disk
 syncs, and links of one delay:
@@ -48,7 +48,7 @@ class InstanceTimes:
 
     @property
     def is_direct(self) -> bool:
-        """Whether any replica proposes."""
+        """True if any replica proposes."""
         return self.group.variant == "fast" and self.group.entry == "any" and self.peers > 0
 
     @property
@@ -60,12 +60,12 @@ class InstanceTimes:
 
     @property
     def begin_s(self) -> float:
-        """What a proposal takes beside its publications."""
+        """The time that a proposal takes beside its publications."""
         return self.group.costs.instance_s + self.told * self.group.costs.peer_s / 2
 
     @property
     def votes_s(self) -> float:
-        """What it takes to receive the votes."""
+        """The time to receive the votes."""
         return self.told * self.group.costs.peer_s / 2
 
     def propose(self, k: Array) -> Array:
@@ -91,12 +91,12 @@ class InstanceTimes:
     # What it costs
 
     def together(self, instances_per_s: float) -> float:
-        """Messages to and from a replica that is not told at once, for each instance.
+        """Returns messages to and from a replica that gets lazy commit notifications, per instance.
 
         With one that is held back go those that follow until a timer ends that; the next is never at once.
         """
-        one = np.ones(1)
-        next_s = float((self.space if self.are_several else self.decide)(one)[0])
+        single = np.ones(1)
+        next_s = float((self.space if self.are_several else self.decide)(single)[0])
         return 1.0 / (1.0 + instances_per_s * max(0.0, self.group.linger_s + self.group.timer_s - next_s))
 
     def _heard(self, instances_per_s: float) -> float:
@@ -125,14 +125,16 @@ class InstanceTimes:
     # One instance at a time
 
     def follow(self, k: Array) -> Array:
-        """How long a proposal waits that comes right after its followers were told what to carry out.
+        """Returns the wait of a proposal that arrives right after the followers were told what to apply.
 
         Whoever hears of both later votes first; that it then has to carry out too makes up for it.
         """
         return np.maximum(k * self.group.service_s - self.begin_s, 0.0)
 
     def before(self, ahead: Array) -> Array:
-        """What a leader does before it proposes for those who waited: with one instance at a time, carrying out."""
+        """Returns the work of a leader before it proposes for waiting publications: with one instance at a time,
+        applying.
+        """
         return self.carry_out(ahead) if self.group.instances_max == 1 else 0.0 * ahead
 
     def driven_commit(self, k: Array, ahead: Array) -> Array:
@@ -148,29 +150,29 @@ class InstanceTimes:
         return self.before(ahead) + self.begin_s + self.driven_commit(k, ahead) + self.votes_s
 
     def cycle(self, rate_per_s: float) -> Cycle:
-        """The gate of one instance at a time. How many were carried out before varies as the instances do."""
-        one = np.ones(1)
-        follow_s = float(self.follow(one)[0])
+        """Returns the gate of one instance at a time. The number applied before varies as the instances do."""
+        single = np.ones(1)
+        follow_s = float(self.follow(single)[0])
         left_s = follow_s + float(np.expm1(-rate_per_s * follow_s)) / rate_per_s if rate_per_s else 0.0
         return Cycle(
             lambda k: self._varied(self.driven(k, k), k),
             lambda k: self.decide(k) + self.follow(k),
             lambda k: self._varied(self.carry_out(k), k),
-            float(self.decide(one)[0]) + left_s,
+            float(self.decide(single)[0]) + left_s,
         )
 
     def alone(self, rate_per_s: float) -> Mixture:
-        """How long one takes that finds the group idle: its followers may still carry out the one before."""
+        """Returns the time of an instance that finds the group idle: its followers may still apply the one before."""
         whole_s, follow_s = float(self.whole(np.ones(1))[0]), float(self.follow(np.ones(1))[0])
         soon = -float(np.expm1(-rate_per_s * follow_s))
         return Mixture(np.array([1.0 - soon, soon]), np.full(2, whole_s), np.array([0.0, follow_s]))
 
     def _varied(self, time: Array, k: Array) -> Array:
-        """A time with carrying out in it: as a constant with the same area under the wait."""
+        """Returns a time that includes applying, as a constant with the same area under the wait."""
         return np.sqrt(time**2 + self._spread(k))
 
     def _spread(self, k: Array) -> Array:
-        """Variance of the time to carry out."""
+        """Returns the variance of the time to apply."""
         service = self.group.service
         return k * (0.0 if service is None else service.squared_cv * service.mean_s**2)
 
@@ -178,18 +180,18 @@ class InstanceTimes:
 
     @property
     def are_several(self) -> bool:
-        """Whether the next instance begins before one is chosen."""
-        one = np.ones(1)
+        """True if the next instance begins before the last one is chosen."""
+        single = np.ones(1)
         if not self.peers or self.group.instances_max == 1:
             return False
-        return float(self.space(one)[0]) < float(self.decide(one)[0])
+        return float(self.space(single)[0]) < float(self.decide(single)[0])
 
     def window_limit(self, k: Array) -> Array:
-        """Time between two instances where as many are under way as may be."""
+        """Returns the time between two instances when the maximum number is in flight."""
         return self.whole(k) / self.group.instances_max
 
     def space(self, k: Array) -> Array:
-        """How long a leader that has an instance under way collects for the next: at most until that is done."""
+        """Returns the time that a leader with an instance in flight collects for the next: at most until it is done."""
         whole = self.whole(k)
         if self.group.instances_max == 1:
             return whole
@@ -199,23 +201,25 @@ class InstanceTimes:
         return np.maximum(np.minimum(whole, longest_s), self.window_limit(k))
 
     def timed(self, k: Array, rate_per_s: float) -> Array:
-        """The space, and how late the timer is that ends it, unless somebody comes meanwhile."""
+        """Returns the proposal interval, and the lateness of the timer that ends it if nobody arrives meanwhile."""
         timer_s = self.group.timer_s
         if self.group.variant == "fast" or not rate_per_s:
             return self.space(k)
         return self.space(k) - float(np.expm1(-rate_per_s * timer_s)) / rate_per_s
 
     def gathering(self, k: Array, rate_per_s: float) -> Array:
-        """How long those gather who go into the next instance together."""
+        """Returns the time over which publications gather for the next instance."""
         busy = self.propose(k) + self.group.sync_s + self.votes_s + self.carry_out(k)
         return np.maximum(busy, self.timed(k, rate_per_s))
 
     def told_alone(self, k: Array, rate_per_s: float) -> Array:
-        """Share of the instances that followers hear of before the next proposal: nobody came until it was chosen."""
+        """Returns the share of the instances that followers hear of before the next proposal: no publication arrived
+        until it was chosen.
+        """
         return np.asarray(np.exp(-rate_per_s * self.decide(k)))
 
     def closed(self, k: Array, rate_per_s: float) -> Array:
-        """How long an instance makes later ones wait: a gate with as large an area under the wait.
+        """Returns the time by which an instance delays later ones: a gate with as large an area under the wait.
 
         A lone replica does all of it in one go. Where several are under way, it is at least the space that the leader
         leaves. Who comes before the commit waits for the carrying out ahead, and who comes while the leader is busy for
