@@ -249,6 +249,12 @@ has to wait. `0/s` is no limit."""
     join_probability: Share = _DEFAULTS.join_probability
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away; the others are dropped. \
 `surecast drop` finds the best one."""
+    user_queue_size: Size = float(_DEFAULTS.user_queue_bytes_max)
+    """Payload and topic bytes that wait for all sessions of one user. Beyond it `overflow` applies to its sessions; \
+each may have 16 KiB all the same."""
+    address_queue_size: Size = float(_DEFAULTS.address_queue_bytes_max)
+    """Payload and topic bytes that wait for all sessions without a user from one address; of IPv6, from one network \
+of 64 bits."""
     sessions: Count = _DEFAULTS.sessions_max
     """Sessions, connected or not."""
     user_sessions: Count = _DEFAULTS.user_sessions_max
@@ -299,6 +305,8 @@ the machine's or container's memory if it is left out."""
             address_subscriptions_max=self.address_subscriptions,
             publish_rate_per_s=self.publish_rate,
             join_probability=self.join_probability,
+            user_queue_bytes_max=int(self.user_queue_size),
+            address_queue_bytes_max=int(self.address_queue_size),
             sessions_max=self.sessions,
             user_sessions_max=self.user_sessions,
             address_sessions_max=self.address_sessions,

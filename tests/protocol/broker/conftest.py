@@ -322,9 +322,11 @@ class World:
 
     def check_accounts(self) -> None:
         """Checks that what is counted for users, addresses and clients is what they have."""
-        broker, counted = self.broker, Accounts()
+        broker, counted = self.broker, Accounts(self.broker.settings)
         for session in broker.sessions.by_client.values():
+            account = session.account
             counted.open(session)
+            session.account = account
             shapes = Counter(shape_of(each.filter, each.share) for each in session.subscriptions.values())
             assert session.shapes == {shape: count for shape, count in shapes.items() if shape}
         assert vars(broker.routes.accounts) == vars(counted)

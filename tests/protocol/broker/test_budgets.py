@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from surecast.protocol.broker import Broker, BrokerSettings
 from surecast.protocol.broker.accounts import shape_of
+from surecast.protocol.broker.limits import Limits, LimitTable
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.mqtt import V5, V311, Connack, Puback, Publish, ReasonCode, match
 
@@ -150,3 +152,93 @@ def test_limits_are_far_from_ordinary_use() -> None:
     settings = BrokerSettings()
     assert min(settings.user_sessions_max, settings.address_sessions_max) >= 10 * 10_000
     assert min(settings.user_subscriptions_max, settings.address_subscriptions_max) >= 10 * 10_000
+
+
+SIZE = 4_000 + 2 + 1
+"""The size of a message of 4,000 bytes to the topic t."""
+
+
+def session_of(world: Any, name: str) -> Any:
+    """Returns the session with a client identifier, whoever its user is."""
+    [session] = world.broker.sessions.named(name)
+    return session
+
+
+@pytest.mark.parametrize(("limit", "whose"), [("user_queue", {"user": "u"}), ("address_queue", {"peer": "10.0.0.1:5"})])
+def test_queued_bytes_are_limited_by_user_or_by_address(make_world: Any, limit: str, whose: dict[str, str]) -> None:
+    """Slow readers and sessions that are away held 64 MiB each, and identifiers are free."""
+    world = make_world({}, **{f"{limit}_bytes_max": 20 * SIZE})
+    clients = [connect(world, name, **whose) for name in ("c1", "c2", "c3")]
+    for client in clients:
+        client.subscribe("t", qos=1)
+    clients[0].drop()  # the others are connected, and acknowledge nothing
+    other = connect(world, "other", user="v", peer="10.0.0.2:5")
+    other.subscribe("t", qos=1)
+    publisher = world.client("publisher").online()
+    for _ in range(10):
+        publisher.publish("t", b"x" * 4_000, 1)
+    held = {name: session_of(world, name) for name in ("c1", "c2", "c3", "other")}
+    assert sum(held[name].bytes_queued for name in ("c1", "c2", "c3")) == 20 * SIZE
+    assert [held[name].books.dropped.get("account-full", 0) for name in held] == [3, 3, 4, 0]
+    assert world.broker.tally.limited == {f"{limit}_size": 10}
+    assert held["other"].queued == 10  # nobody else is concerned
+
+    copy = Broker(world.settings)
+    decode_state(copy, encode_state(world.broker))
+    assert vars(copy.routes.accounts) == vars(world.broker.routes.accounts)
+    world.restart()  # what was in flight is recomputed, and still there
+    assert session_of(world, "c1").account.bytes_queued == 20 * SIZE
+    publisher.online().publish("t", b"x" * 4_000, 1)
+    assert world.broker.tally.limited == {f"{limit}_size": 3}
+    world.broker.end_session(session_of(world, "c2").key, world.now)
+    publisher.publish("t", b"x" * 4_000, 1)
+    assert world.broker.tally.limited == {f"{limit}_size": 3}  # there is room again
+
+
+def test_a_session_with_a_short_queue_has_room_in_a_full_account(make_world: Any) -> None:
+    world = make_world({}, user_queue_bytes_max=10 * SIZE)
+    connect(world, "slow", user="u").subscribe("t", qos=1)
+    fast = connect(world, "fast", user="u")
+    fast.one(Connack)
+    fast.subscribe("t/fast", qos=1)
+    publisher = world.client("publisher").online()
+    for _ in range(11):
+        publisher.publish("t", b"x" * 4_000, 1)
+    assert world.broker.tally.limited == {"user_queue_size": 1}
+    for _ in range(100):
+        publisher.publish("t/fast", b"x" * 4_000, 1)
+        assert len(fast.messages()) == 1
+    assert (session_of(world, "fast").books.delivered, session_of(world, "fast").books.dropped_total) == (100, 0)
+    publisher.publish("t/fast", b"x" * 40_000, 1)  # more than its share
+    assert session_of(world, "fast").books.dropped == {"account-full": 1}
+
+
+@pytest.mark.parametrize("overflow", ["drop-old", "expire-first", "reject", "drop-new"])
+def test_beyond_the_budget_the_overflow_rule_of_the_session_applies(make_world: Any, overflow: str) -> None:
+    world = make_world({}, user_queue_bytes_max=6 * SIZE, overflow=overflow)
+    away = connect(world, "away", user="u")
+    away.subscribe("t", qos=1)
+    away.drop()
+    publisher = world.client("publisher").online()
+    reasons = []
+    for number in range(8):
+        packet = Publish("t", bytes((number,)) * 4_000, 1, False, packet_id=publisher.next_id())
+        reasons.append(publisher.ask(packet, Puback).reason)
+    kept = [delivery.message.payload[0] for delivery in session_of(world, "away").waiting]
+    assert kept == ([2, 3, 4, 5, 6, 7] if overflow == "drop-old" else [0, 1, 2, 3, 4, 5])
+    assert session_of(world, "away").books.dropped == {"account-full": 2}
+    assert reasons[-1] == (QUOTA if overflow == "reject" else 0)
+
+
+def test_the_budget_of_queued_bytes_changes_while_the_broker_runs(make_world: Any) -> None:
+    world = make_world({}, user_queue_bytes_max=10 * SIZE)
+    connect(world, "slow", user="u").subscribe("t", qos=1)
+    publisher = world.client("publisher").online()
+    for _ in range(12):
+        publisher.publish("t", b"x" * 4_000, 1)
+    settings = replace(world.settings, user_queue_bytes_max=11 * SIZE)
+    world.broker.configure(settings, LimitTable(Limits.of(settings)), world.now)
+    for _ in range(2):
+        publisher.publish("t", b"x" * 4_000, 1)
+    assert session_of(world, "slow").queued == 11
+    assert [line for line in world.broker.tally.notices if "queues of all sessions of u hold" in line]

@@ -71,6 +71,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
         *("subscriptions", "received", "inflight", "waiting", "resend"),
         *(
+            "account",
             "key",
             "key_field",
             "bytes_max",

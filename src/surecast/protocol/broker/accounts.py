@@ -1,4 +1,4 @@
-"""The accounts of users and addresses: their sessions, and the subscriptions of these.
+"""The accounts of users and addresses: their sessions, and the subscriptions and queues of these.
 
 A limit of one client is no limit for somebody with many identifiers. Everything here follows from the sessions, so a
 snapshot need not have it.
@@ -6,16 +6,21 @@ snapshot need not have it.
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from surecast.protocol.broker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.session import Session
 
-__all__ = ["Accounts", "network_of", "shape_of"]
+__all__ = ["SESSION_SHARE", "Account", "Accounts", "network_of", "shape_of"]
+
+SESSION_SHARE: Final = 16 << 10
+"""Bytes that each session may have in its queue, however full its account is: who reads what it gets loses nothing."""
+
+_UNLIMITED: Final = 1 << 62
 
 
 def network_of(peer: str) -> str:
@@ -54,53 +59,88 @@ def shape_of(filter: str, share: str) -> str:
     return f"$share/{share}/{levels}" if share else levels
 
 
-class Accounts:
-    """Counts sessions and subscriptions for every user and every address."""
+@dataclass(slots=True)
+class Account:
+    """Counts of one user or one address. Queued bytes are counted for the user, or the address where there is none.
 
-    def __init__(self) -> None:
-        self._sessions: Counter[tuple[str, str]] = Counter()
-        self._subscriptions: Counter[tuple[str, str]] = Counter()
+    `limit` is the name of the limit of queued bytes in the configuration. `dropped` messages met it, and the log is
+    told of the next one at `notice_at`: of the first, the tenth, the hundredth.
+    """
+
+    sessions: int = 0
+    subscriptions: int = 0
+    bytes_queued: int = 0
+    bytes_max: int = field(default=_UNLIMITED, compare=False)
+    limit: str = field(default="", compare=False)
+    dropped: int = field(default=0, compare=False)
+    notice_at: int = field(default=1, compare=False)
+
+
+class Accounts:
+    """Counts sessions, subscriptions and queued bytes for every user and every address."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._accounts: dict[tuple[str, str], Account] = {}
+
+    def limit(self, settings: BrokerSettings) -> None:
+        """Takes other limits."""
+        self._settings = settings
+        for owner, account in self._accounts.items():
+            account.bytes_max = self._bytes_max(owner)
+
+    def _bytes_max(self, owner: tuple[str, str]) -> int:
+        settings = self._settings
+        return settings.user_queue_bytes_max if owner[0] == "user" else settings.address_queue_bytes_max
 
     def open(self, session: Session) -> None:
-        """A session is there, with the subscriptions it has."""
-        for owner in _owners(session.user, session.address):
-            self._sessions[owner] += 1
+        """A session is there, with the subscriptions and the queue it has."""
+        session.account = Account()
+        for owner in reversed(_owners(session.user, session.address)):
+            account = self._accounts.get(owner)
+            if account is None:
+                account = self._accounts[owner] = Account(
+                    bytes_max=self._bytes_max(owner), limit=f"{owner[0]}_queue_size"
+                )
+            account.sessions += 1
+            session.account = account
+        session.account.bytes_queued += session.bytes_queued
         self.subscribed(session, len(session.subscriptions))
 
     def close(self, session: Session) -> None:
-        """A session is gone, with the subscriptions it has."""
-        for owner in _owners(session.user, session.address):
-            _take(self._sessions, owner, 1)
+        """A session is gone, with the subscriptions and the queue it has."""
         self.subscribed(session, -len(session.subscriptions))
+        session.account.bytes_queued -= session.bytes_queued
+        for owner in _owners(session.user, session.address):
+            account = self._accounts[owner]
+            account.sessions -= 1
+            if not account.sessions:
+                del self._accounts[owner]
 
     def subscribed(self, session: Session, count: int) -> None:
         """A session has so many subscriptions more, or fewer."""
         for owner in _owners(session.user, session.address):
-            _take(self._subscriptions, owner, -count)
+            self._accounts[owner].subscriptions += count
 
-    def full_for_session(self, user: str, address: str, settings: BrokerSettings) -> str:
+    def full_for_session(self, user: str, address: str) -> str:
         """Returns the limit that another session would break, empty if there is room."""
+        settings = self._settings
         limits = {"user": settings.user_sessions_max, "address": settings.address_sessions_max}
-        return self._full(self._sessions, user, address, limits, "sessions")
-
-    def full_for_subscription(self, session: Session, settings: BrokerSettings) -> str:
-        """Returns the limit that another subscription would break, empty if there is room."""
-        limits = {"user": settings.user_subscriptions_max, "address": settings.address_subscriptions_max}
-        return self._full(self._subscriptions, session.user, session.address, limits, "subscriptions")
-
-    @staticmethod
-    def _full(counts: Counter[tuple[str, str]], user: str, address: str, limits: dict[str, int], what: str) -> str:
         for owner in _owners(user, address):
-            if counts[owner] >= limits[owner[0]]:
-                return f"{owner[0]}_{what}"
+            account = self._accounts.get(owner)
+            if account is not None and account.sessions >= limits[owner[0]]:
+                return f"{owner[0]}_sessions"
+        return ""
+
+    def full_for_subscription(self, session: Session) -> str:
+        """Returns the limit that another subscription would break, empty if there is room."""
+        settings = self._settings
+        limits = {"user": settings.user_subscriptions_max, "address": settings.address_subscriptions_max}
+        for owner in _owners(session.user, session.address):
+            if self._accounts[owner].subscriptions >= limits[owner[0]]:
+                return f"{owner[0]}_subscriptions"
         return ""
 
 
 def _owners(user: str, address: str) -> list[tuple[str, str]]:
     return [owner for owner in (("user", user), ("address", address)) if owner[1]]
-
-
-def _take(counts: Counter[tuple[str, str]], owner: tuple[str, str], count: int) -> None:
-    counts[owner] -= count
-    if not counts[owner]:
-        del counts[owner]

@@ -103,8 +103,7 @@ class Broker:
         self.started_at: float | None = None
         self.next_connection = 0
         self.identifiers_given = 0
-        levels = self.settings.topic_levels_max
-        self.routes = Routes(levels)
+        self.routes = Routes(self.settings)
         self.retained = Retained(self.journal, self.settings)
         self.outgoing = Outgoing(self.journal, self.dirty, self.tally, observer)
         self.requests = Requests(self.journal, self.settings.request_tokens_max)
@@ -325,6 +324,7 @@ class Broker:
         self.settings = replace(settings, **{name: getattr(self.settings, name) for name in FIXED})
         self.sessions.settings = self._subscribing.settings = self.settings
         self.retained.settings = self.settings
+        self.routes.accounts.limit(self.settings)
         self.requests.tokens_max = settings.request_tokens_max
         self.incoming.rejects = limits.rejects
         self.sessions.limit_anew(limits, now)

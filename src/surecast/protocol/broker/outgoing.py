@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
+from surecast.protocol.broker.accounts import SESSION_SHARE
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Delivery, Message
@@ -67,7 +68,7 @@ class Outgoing:
         That is possible if the session ends with its connection, so that nothing of them need be kept, and the client
         has room for all of them. False if it is not: then they must be delivered one by one.
         """
-        connection, inflight, count = session.connection, session.inflight, run.count
+        connection, inflight, count, account = session.connection, session.inflight, run.count, session.account
         first = session.next_identifier + 1
         # Nothing of them is ever sent again, so one entry stands for all of them.
         sent = Delivery(Message(0, run.topic, topic_field, run.data[run.payload_at : run.length]), 1, False, (), 0)
@@ -81,6 +82,7 @@ class Outgoing:
             or run.length > connection.packet_bytes_max
             or len(inflight) + count > session.short_max
             or session.bytes_queued + size > session.bytes_max
+            or account.bytes_queued + size > account.bytes_max
             or first + count > 65_535
             or not inflight.keys().isdisjoint(range(first, first + count))
         ):
@@ -89,6 +91,7 @@ class Outgoing:
         inflight.update(dict.fromkeys(range(first, last), sent))
         session.next_identifier = last - 1
         session.bytes_queued += size
+        account.bytes_queued += size
         session.books.matched += count
         if not connection.is_elsewhere:
             data = bytearray(run.data)
@@ -119,6 +122,7 @@ class Outgoing:
                 if lasting:
                     self._journal.forget_queued(session, delivery)
         session.bytes_queued -= size
+        session.account.bytes_queued -= size
         session.books.delivered += done
         if session.waiting or session.warned:
             self.fill(session, now)
@@ -266,12 +270,13 @@ class Outgoing:
         if queued >= session.limits.warn_at:
             self._check_length(session, queued)
         if self._is_full(session, message.size) and not self._make_room(session, message, now):
-            self._drop(session, message, "queue-full", now)
+            self._drop(session, message, self._full_reason(session, message.size), now)
             return False
         delivery = Delivery(message, qos, retain, identifiers, session.next_sequence)
         delivery.share = share
         session.next_sequence += 1
         session.bytes_queued += message.size
+        session.account.bytes_queued += message.size
         connection = session.connection
         if session.lifetime_s:
             self._journal.keep(message)
@@ -318,26 +323,43 @@ class Outgoing:
                 victim = min(waiting, key=lambda d: d.message.expires_at)
                 if victim.message.expires_at >= message.expires_at:
                     return False
+            reason = self._full_reason(session, message.size)
             waiting.remove(victim)
-            self._leave(session, victim, "queue-full", now)
+            self._leave(session, victim, reason, now)
         return True
 
     @staticmethod
     def _is_hopeless(session: Session, size: int) -> bool:
         """Whether a message does not fit, even if nothing waits: then nothing must be dropped for it."""
-        limit = session.bytes_max
+        limit = min(session.bytes_max, _account_room(session))
         if size > limit:
-            return bool(session.inflight or session.waiting)
+            return bool(session.inflight or session.waiting or limit < session.bytes_max)
         if session.bytes_queued + size <= limit or not session.inflight:
             return False
         return sum(d.message.size for d in session.inflight.values()) + size > limit
 
     @staticmethod
     def _is_full(session: Session, size: int) -> bool:
-        queued = len(session.inflight) + len(session.waiting)
-        return queued >= session.limits.queue_messages_max or (
-            queued > 0 and session.bytes_queued + size > session.bytes_max
+        account = session.account
+        return _is_queue_full(session, size) or (
+            account.bytes_queued + size > account.bytes_max and session.bytes_queued + size > _account_room(session)
         )
+
+    def _full_reason(self, session: Session, size: int) -> str:
+        """Returns why a message is dropped where there is no room, and counts it if its account is full."""
+        if _is_queue_full(session, size):
+            return "queue-full"
+        account = session.account
+        self._tally.limited[account.limit] += 1
+        account.dropped += 1
+        if account.dropped == account.notice_at:
+            account.notice_at *= 10
+            whose = session.user if session.user else session.address
+            self._tally.notice(
+                f"the queues of all sessions of {whose} hold {account.bytes_queued} bytes; {account.limit} is "
+                f"{account.bytes_max}, and {account.dropped} of their messages found no room"
+            )
+        return "account-full"
 
     def _start(self, session: Session, connection: Connection, delivery: Delivery, now: float) -> None:
         """Sends a message for the first time: it gets its packet identifier and is in flight."""
@@ -400,7 +422,9 @@ class Outgoing:
         if problem:
             self._leave(session, delivery, problem, now)
             return
-        session.bytes_queued -= delivery.message.size
+        size = delivery.message.size
+        session.bytes_queued -= size
+        session.account.bytes_queued -= size
         session.books.delivered += 1
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
@@ -409,7 +433,9 @@ class Outgoing:
 
     def _leave(self, session: Session, delivery: Delivery, reason: str, now: float) -> None:
         """A delivery that was in the queue and will never arrive."""
-        session.bytes_queued -= delivery.message.size
+        size = delivery.message.size
+        session.bytes_queued -= size
+        session.account.bytes_queued -= size
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
         self._drop(session, delivery.message, reason, now)
@@ -427,6 +453,19 @@ class Outgoing:
         deliveries: Iterable[Delivery] = (*session.inflight.values(), *session.waiting)
         for delivery in deliveries:
             self._journal.forget_queued(session, delivery)
+
+
+def _is_queue_full(session: Session, size: int) -> bool:
+    queued = len(session.inflight) + len(session.waiting)
+    return queued >= session.limits.queue_messages_max or (
+        queued > 0 and session.bytes_queued + size > session.bytes_max
+    )
+
+
+def _account_room(session: Session) -> int:
+    """Returns how many bytes a session may have in its queue, after what the others of its account have."""
+    account = session.account
+    return max(SESSION_SHARE, account.bytes_max - account.bytes_queued + session.bytes_queued)
 
 
 def _joins(session: Session, message: Message) -> bool:

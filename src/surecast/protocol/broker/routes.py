@@ -15,6 +15,7 @@ from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.filters import Filter
 from surecast.protocol.mqtt import TopicTree, match, parse_shared
 from surecast.protocol.mqtt.topics import has_wildcard
@@ -306,8 +307,10 @@ class Route:
 class Routes:
     """All subscriptions of a broker, and the routes made from them so far."""
 
-    def __init__(self, levels_max: int) -> None:
-        self._tree: TopicTree[Session | str, tuple[Session, Subscription] | Share] = TopicTree(levels_max, 0)
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._tree: TopicTree[Session | str, tuple[Session, Subscription] | Share] = TopicTree(
+            settings.topic_levels_max, 0
+        )
         self._shares: dict[tuple[str, str], Share] = {}
         self._routes: dict[str, Route] = {}
         self._taps: list[tuple[str, Tap]] = []
@@ -316,7 +319,7 @@ class Routes:
         self._permitted: dict[tuple[str, str], bool] = {}
         self.contents = Contents()
         self.count = 0
-        self.accounts = Accounts()
+        self.accounts = Accounts(settings)
 
     def tap(self, filter: str, tap: Tap) -> None:
         """From now on somebody is told of the messages to some topics; it costs them the short ways."""

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from surecast.protocol.broker.accounts import Account
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
@@ -83,12 +84,13 @@ class Session:
     ever); `ends_at` is when, once nobody is connected. `received` holds the identifiers of QoS 2 messages that the
     client sent and did not release yet. `resend` holds what is in flight and must be sent again to this connection, as
     soon as its window allows. Nothing that waits expires before `expiry_check_at`. `filter_constraints` counts
-    those of its content filters. `limits` were found when the client
-    connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than `short_max` messages
-    are in flight, no limit of their number is near.
+    those of its content filters. `account` is that of its user or address, which counts its queue too. `limits` were
+    found when the client connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than
+    `short_max` messages are in flight, no limit of their number is near.
     """
 
     __slots__ = (
+        "account",
         "address",
         "books",
         "bytes_max",
@@ -130,6 +132,7 @@ class Session:
         self.lifetime_s = lifetime_s
         self.listener = ""
         self.address = ""
+        self.account = Account()
         self.limits = _DEFAULTS
         self.bytes_max = _DEFAULTS.queue_bytes_max
         self.ends_at = math.inf

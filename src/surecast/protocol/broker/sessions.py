@@ -120,7 +120,7 @@ class Sessions:
     def _check_room(self, user: str, address: str) -> None:
         """Refuses another session where there are too many, of all, of a user or of an address."""
         full = "sessions" if len(self.by_client) >= self.settings.sessions_max else ""
-        full = full or self._routes.accounts.full_for_session(user, address, self.settings)
+        full = full or self._routes.accounts.full_for_session(user, address)
         if full:
             self._tally.limited[full] += 1
             count = getattr(self.settings, f"{full}_max")

@@ -77,6 +77,10 @@ class BrokerSettings:
     """Subscriptions of all sessions from one address."""
     publish_rate_per_s: float = 0.0
     """Messages that a client may publish in a second, on average; 0 is no limit. One that is faster has to wait."""
+    user_queue_bytes_max: int = 1 << 30
+    """Payload and topic bytes that wait for all sessions of one user; each may have 16 KiB all the same."""
+    address_queue_bytes_max: int = 1 << 30
+    """Payload and topic bytes that wait for all sessions without a user from one address; each may have 16 KiB."""
     sessions_max: int = 1_000_000
     """Sessions, connected or not."""
     user_sessions_max: int = 100_000

@@ -175,7 +175,7 @@ class Subscribing:
         shape = shape_of(topic_filter, share)
         if shape and shape not in session.shapes and len(session.shapes) >= self.settings.filter_shapes_max:
             return "filter_shapes"
-        return self._routes.accounts.full_for_subscription(session, self.settings)
+        return self._routes.accounts.full_for_subscription(session)
 
     @staticmethod
     def _answer(connection: Connection, packet: Suback | Unsuback, text: str = "") -> None:
