@@ -14,7 +14,7 @@ demo: setup
 # modules quicker where bytecode is kept, so that is done whatever the environment says.
 test: setup lint
 	$(BIN)/python tools/clear_stale_kernels.py
-	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile
+	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.
 test-long: setup

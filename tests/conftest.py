@@ -21,9 +21,14 @@ REPOSITORY = Path(__file__).parent.parent
 
 LONG_TEST_S = 1500
 
+SLOW_FIRST = ("tour/test_browser", "pipeline/", "test_docs", "cli/test_interrupts", "measurement/", "broker/")
+"""The files whose fixtures and tests take longest. They begin first, so that no worker is left alone with one."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives long tests a longer time limit than the one in pyproject.toml."""
+    """Puts slow files first, and gives long tests a longer time limit than the one in pyproject.toml."""
+    places = [str(REPOSITORY / "tests" / name) for name in SLOW_FIRST]
+    items.sort(key=lambda item: next((n for n, place in enumerate(places) if str(item.path).startswith(place)), 99))
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TEST_S))
