@@ -18,7 +18,7 @@ STAMP = os.path.join(VENV, "setup-stamp")
 JAVA_HOME_FILE = os.path.join(VENV, "java-home")
 OLDEST, NEWEST = (3, 11), (3, 14)
 JAVA_OLDEST = 17
-EXTRAS = ".[spark,dev]"
+EXTRAS = ".[all,dev]"
 
 
 def main():

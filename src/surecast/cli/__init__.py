@@ -37,6 +37,7 @@ def _run() -> None:
     from surecast.cli.app import app
     from surecast.cli.output import print_error
     from surecast.errors import SaturationError, SurecastError
+    from surecast.extras import missing_extra
 
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal's encoding lacks is shown escaped, not fatal.
@@ -47,6 +48,11 @@ def _run() -> None:
     except SurecastError as error:
         print_error(error)
         sys.exit(NOTHING_FITS if isinstance(error, SaturationError) else 1)
+    except ModuleNotFoundError as error:
+        message = missing_extra(error.name)
+        if message is None:
+            raise
+        sys.exit(f"error: {message}")
     except OSError as error:
         sys.exit(f"error: {error.filename or 'output'}: {error.strerror}")
 

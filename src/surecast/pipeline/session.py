@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surecast.errors import ConfigurationError, SurecastError
+from surecast.extras import missing_extra
 from surecast.report.files import locked_folder
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def in_short(messages: Sequence[str]) -> str:
 
 def _check_pyspark() -> None:
     if importlib.util.find_spec("pyspark") is None:
-        raise ConfigurationError("the pipeline needs Spark, which is not installed; run: pip install 'surecast[spark]'")
+        raise ConfigurationError(missing_extra("pyspark"))
 
 
 def _java_version(java: Path) -> int:
