@@ -15,9 +15,12 @@ from surecast.errors import ConfigurationError
 if TYPE_CHECKING:
     from surecast.protocol.mqtt import Properties
 
-__all__ = ["pub"]
+__all__ = ["app", "pub"]
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
+@app.command("pub", cls=options.MqttCommand, context_settings=options.MQTT_CONTEXT)
 def pub(
     topic: Annotated[str, typer.Option("-t", "--topic", help="Topic to publish to.")],
     message: Annotated[str | None, typer.Option("-m", "--message", help="The message.")] = None,

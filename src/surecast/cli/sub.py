@@ -16,11 +16,14 @@ from surecast.errors import ConfigurationError
 if TYPE_CHECKING:
     from surecast.client import Message
 
-__all__ = ["formatted", "sub"]
+__all__ = ["app", "formatted", "sub"]
 
 _TIMED_OUT = 27
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
+
+@app.command("sub", cls=options.MqttCommand, context_settings=options.MQTT_CONTEXT)
 def sub(
     topics: Annotated[list[str], typer.Option("-t", "--topic", help="Filter to subscribe to. May be repeated.")],
     filter: Annotated[
