@@ -15,6 +15,7 @@ import pytest
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from surecast.broker.address_rates import AddressRates
 from surecast.broker.security import set_password
 from surecast.client import Client, ClientError, RefusedError, tls_context
 from surecast.protocol.mqtt import V5, V311, Connack, Connect, Decoder, Publish, ReasonCode, encode
@@ -86,6 +87,31 @@ def test_limits_are_checked_before_anything_is_made(running: Running, raw: Raw) 
             assert first._by_address == {}
 
     asyncio.run(main())
+
+
+def test_an_address_that_connects_too_fast_is_turned_away(running: Running, raw: Raw) -> None:
+    """A loop that connects and leaves took a whole processor."""
+
+    async def main() -> None:
+        async with running({"listeners[0].address_connection_rate_max": "2/min"}) as service:
+            [listener] = service.listeners
+            answers = [await raw(listener.port, CONNECT) for _ in range(4)]
+            assert [bool(data) for data, _ in answers] == [True, True, False, False]
+            assert listener.gate.turned_away == {"address-too-fast": 2}
+            assert service.server.broker.tally.connections == 2  # nothing was read of the others
+
+    asyncio.run(main())
+
+
+def test_addresses_have_rates_of_their_own_and_are_forgotten() -> None:
+    rates = AddressRates(rate_per_s=200.0)
+    assert all(rates.takes("10.0.0.1", 0.0) for _ in range(12_000))  # ten thousand devices come back together
+    assert not rates.takes("10.0.0.1", 0.0)
+    assert rates.takes("10.0.0.2", 0.0)
+    assert [rates.takes("10.0.0.1", 0.01) for _ in range(3)] == [True, True, False]
+    for number in range(10_001):
+        rates.takes(f"network-{number}", 0.02)
+    assert len(rates._buckets) == 10_000
 
 
 def test_who_says_nothing_is_closed(running: Running, raw: Raw) -> None:

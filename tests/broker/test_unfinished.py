@@ -135,3 +135,30 @@ def test_a_flood_of_tiny_frames_leaves_turns_to_others(running: Running) -> None
             del reader
 
     asyncio.run(main())
+
+
+def test_a_whole_frame_counts_until_it_is_handled(running: Running) -> None:
+    """A frame may be as large as a packet, and was held uncounted while it was handled in pieces."""
+
+    async def main() -> None:
+        async with running({**FLAGS, "listeners[0].kind": "websocket"}) as service:
+            server = service.server
+            publish = encode(Publish("t", b"x" * 100), V5)
+            clients = [await open_websocket(service.listeners[0].port, f"w{number}") for number in range(4)]
+            go_on = server._next_piece
+            server._next_piece = lambda channel: None  # others have their turn
+            for _, writer in clients:
+                writer.write(frame(publish * (SIZE // len(publish))))
+            await until(lambda: server.limited["unfinished_size"] == 2)
+            await until(lambda: server.unfinished.bytes > 2 * SIZE * 0.9)
+            assert server.unfinished.bytes <= 1_000_000
+            server._next_piece = go_on
+            for channel in list(server._rest):
+                go_on(channel)
+            await until(lambda: server.unfinished.bytes == 0)
+            await until(lambda: server.broker.tally.published == 2 * (SIZE // len(publish)))
+            assert server.transports == 2
+            for _, writer in clients:
+                writer.close()
+
+    asyncio.run(main())

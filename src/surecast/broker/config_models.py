@@ -129,7 +129,11 @@ file."""
     connections_max: Count = 100_000
     """Connections at the same time."""
     address_connections_max: Count | None = 50_000
-    """Connections at the same time from one address; `null` is no limit of its own."""
+    """Connections at the same time from one address, of IPv6 from one network of 64 bits; `null` is no limit of its \
+own."""
+    address_connection_rate_max: Rate | None = 200.0
+    """New connections from one address, on average, in bursts of up to a minute's worth; what is above is closed at \
+once. `null` is no limit of its own."""
     connection_rate_max: Rate | None = None
     """New connections, such as `500/s`; what is above is closed at once. No limit if it is left out."""
     limits: OverridesSpec = OverridesSpec()

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from surecast.broker.address_rates import AddressRates
 from surecast.broker.config import tls_context
 from surecast.broker.config_models import ListenerSpec
-from surecast.broker.security import address_of
 from surecast.broker.shell import Shell
 from surecast.broker.tcp import TcpChannel, peer_name
 from surecast.broker.websocket import WebSocketChannel
 from surecast.errors import ConfigurationError
+from surecast.protocol.broker.accounts import network_of
 
 __all__ = ["Gate", "Listener", "bind", "certificate_name"]
 
@@ -63,6 +64,7 @@ class Listener:
         self._started = False
         self._tokens = self._burst = max(1.0, spec.connection_rate_max or 0.0)
         self._tokens_at = time.monotonic()
+        self._rates = AddressRates(spec.address_connection_rate_max or 0.0)
 
     @property
     def port(self) -> int:
@@ -101,6 +103,7 @@ class Listener:
         self.gate.connections_max = spec.connections_max
         self._context = context
         self._burst = max(1.0, spec.connection_rate_max or 0.0)
+        self._rates.rate_per_s = spec.address_connection_rate_max or 0.0
 
     def _accept(self, sock: socket.socket) -> None:
         for _ in range(_ACCEPT_MAX):
@@ -116,25 +119,33 @@ class Listener:
                 self._server.loop.remove_reader(sock)
                 self._server.loop.call_later(_PAUSE_S, self._resume, sock)
                 return
-            host = address_of(peer_name(address))
-            reason = self._refusal(host)
+            network = network_of(peer_name(address))
+            reason = self._refusal(network)
             if reason:
-                self.gate.turned_away[reason] += 1
+                self._turn_away(reason, network)
                 accepted.close()
                 continue
-            self._admit(accepted, host)
+            self._admit(accepted, network)
 
     def _resume(self, sock: socket.socket) -> None:
         if sock in self._sockets:
             self._server.loop.add_reader(sock, self._accept, sock)
 
-    def _refusal(self, host: str) -> str:
+    def _turn_away(self, reason: str, network: str) -> None:
+        """Counts a connection that is not taken. The log is told of the first, the tenth, the hundredth."""
+        count = self.gate.turned_away[reason] = self.gate.turned_away[reason] + 1
+        if str(count).strip("0") == "1":
+            self._warn(f"listener {self.name}: {count} turned away, {reason}; the last one from {network}")
+
+    def _refusal(self, network: str) -> str:
         """Why a connection from an address cannot be taken; empty if it can."""
         spec = self.spec
         if self._all.is_full() or self.gate.is_full():
             return "too-many"
-        if spec.address_connections_max is not None and self._by_address[host] >= spec.address_connections_max:
+        if spec.address_connections_max is not None and self._by_address[network] >= spec.address_connections_max:
             return "too-many-from-address"
+        if spec.address_connection_rate_max is not None and not self._rates.takes(network, time.monotonic()):
+            return "address-too-fast"
         if spec.connection_rate_max is not None:
             now = time.monotonic()
             self._tokens = min(self._burst, self._tokens + (now - self._tokens_at) * spec.connection_rate_max)
@@ -144,12 +155,12 @@ class Listener:
             self._tokens -= 1.0
         return ""
 
-    def _admit(self, accepted: socket.socket, host: str) -> None:
+    def _admit(self, accepted: socket.socket, network: str) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._all.connections += 1
         self.gate.connections += 1
-        self._by_address[host] += 1
+        self._by_address[network] += 1
         is_over = False
 
         def over() -> None:
@@ -158,9 +169,9 @@ class Listener:
                 is_over = True
                 self._all.connections -= 1
                 self.gate.connections -= 1
-                self._by_address[host] -= 1
-                if not self._by_address[host]:
-                    del self._by_address[host]
+                self._by_address[network] -= 1
+                if not self._by_address[network]:
+                    del self._by_address[network]
 
         task = self._server.loop.create_task(self._connect(accepted, over))
         self._tasks.add(task)

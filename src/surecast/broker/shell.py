@@ -15,7 +15,7 @@ from surecast.broker.authenticator import IsWanted, Verdict
 from surecast.broker.store import Store
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, ConnectionHooks, Origin
 from surecast.protocol.mqtt import Connect, Decoder, ReasonCode
-from surecast.protocol.mqtt.unfinished import Holder, Unfinished
+from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, Holder, Unfinished
 
 __all__ = ["PIECE_BYTES", "Authenticate", "Channel", "Hooks", "Shell"]
 
@@ -47,6 +47,17 @@ class Hooks:
     """The store failed; nothing is sent any more."""
     turn: Callable[[], None] = _nothing
     """A turn is over: everything was committed and handed to the transports."""
+
+
+@dataclass(eq=False, slots=True)
+class _Rest:
+    """What was read of a client and waits for its turn."""
+
+    data: bytearray
+
+    def drop_held(self) -> None:
+        """Forgets it."""
+        self.data.clear()
 
 
 class Channel(Protocol):
@@ -89,7 +100,7 @@ class Shell(ABC):
         self._authenticate = authenticate
         self._channels: dict[Connection, Channel] = {}
         self._held: dict[Connection, asyncio.TimerHandle] = {}
-        self._rest: dict[Channel, bytearray] = {}
+        self._rest: dict[Channel, _Rest] = {}
         self._leaving: dict[Channel, str] = {}
         self._stalled: set[Channel] = set()
         self._small_bytes = _SMALL_BYTES
@@ -239,7 +250,7 @@ class Shell(ABC):
             if self._decoder_of(connection) is owner:
                 self._forget_unread(connection)
                 self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
-            elif channel is owner:
+            elif channel is owner or self._rest.get(channel) is owner:
                 self.disconnect(connection, ReasonCode.QUOTA_EXCEEDED)
                 channel.abort()
 
@@ -249,25 +260,36 @@ class Shell(ABC):
         if channel is None:
             self._receive(connection, data)
         elif (rest := self._rest.get(channel)) is not None:
-            rest += data  # a transport may have read more before it was paused
+            rest.data += data  # a transport may have read more before it was paused
+            self._count(rest)
         elif len(data) <= channel.piece_bytes:
             self._receive_timed(channel, data)
         else:
-            self._rest[channel] = bytearray(data)
+            rest = self._rest[channel] = _Rest(bytearray(data))
+            self._count(rest)
             channel.pause_reading()
             self._next_piece(channel)
+
+    def _count(self, rest: _Rest) -> None:
+        """Counts what was read and is not handled yet: a WebSocket frame may be as large as a packet."""
+        if len(rest.data) >= COUNTED_BYTES_MIN:
+            self.unfinished.hold(rest, len(rest.data))
+        else:
+            self.unfinished.release(rest)
 
     def _next_piece(self, channel: Channel) -> None:
         rest = self._rest.get(channel)
         if rest is None:
             return
-        piece = bytes(rest[: channel.piece_bytes])
-        del rest[: channel.piece_bytes]
-        if rest and not channel.connection.is_closed() and not self._stopped:
+        piece = bytes(rest.data[: channel.piece_bytes])
+        del rest.data[: channel.piece_bytes]
+        self._count(rest)
+        if rest.data and not channel.connection.is_closed() and not self._stopped:
             self.loop.call_soon(self._next_piece, channel)
             self._receive_timed(channel, piece)
             return
         del self._rest[channel]
+        self.unfinished.release(rest)
         self._read_on(channel)
         self._receive_timed(channel, piece)
         if channel in self._leaving:

@@ -108,13 +108,14 @@ class WebSocketChannel(asyncio.Protocol):
         if self._is_given_up:
             return
         self._protocol.receive_data(data)
-        self._handle_events()
-        held = len(self._protocol.reader.buffer)
+        # Before frames are handed on, so that nothing of them counts twice.
+        held = len(self._protocol.reader.buffer) + len(self._unparsed)
         if held >= COUNTED_BYTES_MIN and not self._is_lost:
             self._is_counted = True
             self._server.unfinished.hold(self, held)
         elif self._is_counted:
             self._release()
+        self._handle_events()
 
     def _release(self) -> None:
         self._is_counted = False
