@@ -27,7 +27,7 @@ class Counted:
 
 
 def count_raw(raw: DataFrame) -> dict[str, Counted]:
-    """By table, what its raw records should become; each record in the quarantine counts."""
+    """Returns, by table, how many records the raw records should become; each record in the quarantine counts."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from surecast.pipeline.formats import BROKER
@@ -40,25 +40,25 @@ def count_raw(raw: DataFrame) -> dict[str, Counted]:
     table = table.when(is_trace, F.lit("availability")).otherwise(F.concat(F.lit("no table for "), source))
     # An event of a box is known by what it says, a record of a broker by its line and log, of a trace by its place too.
     is_event = is_zap & F.col("problem").isNull()
-    what = F.when(is_event, F.to_json(zap_event(source, text))).otherwise(text)
-    key = (F.when(~is_event, F.col("log")), F.when(is_trace, F.col("position")), what)
+    content = F.when(is_event, F.to_json(zap_event(source, text))).otherwise(text)
+    key = (F.when(~is_event, F.col("log")), F.when(is_trace, F.col("position")), content)
     keyed = raw.select(table.alias("table"), F.struct(F.xxhash64(*key), F.hash(*key)).alias("key"))
-    found = keyed.groupBy("table").agg(F.count("*").alias("records"), F.count_distinct("key").alias("different"))
-    return {row["table"]: Counted(row["records"], row["different"]) for row in found.collect()}
+    counts = keyed.groupBy("table").agg(F.count("*").alias("records"), F.count_distinct("key").alias("different"))
+    return {row["table"]: Counted(row["records"], row["different"]) for row in counts.collect()}
 
 
 def differences(raw: Mapping[str, Counted], held: Mapping[str, int]) -> list[str]:
-    """In words, where tables do not hold what they should; `held` is records by table.
+    """Returns texts that say which tables do not hold what they should; `held` is records by table.
 
     >>> differences({"zap_events": Counted(5, 4), "quarantine": Counted(1, 1)}, {"zap_events": 4, "quarantine": 1})
     []
     >>> differences({"zap_events": Counted(5, 4)}, {"zap_events": 3, "availability": 2})
     ['availability has 2 records in place of 0', 'zap_events has 3 records in place of 4']
     """
-    said = []
+    texts = []
     for name in sorted({*raw, *held}):
         counted = raw.get(name, Counted(0, 0))
         wanted = counted.records if name == QUARANTINE else counted.different
         if held.get(name, 0) != wanted:
-            said.append(f"{name} has {held.get(name, 0)} records in place of {wanted}")
-    return said
+            texts.append(f"{name} has {held.get(name, 0)} records in place of {wanted}")
+    return texts

@@ -45,7 +45,7 @@ _OF_CHANGES: Final = (
 
 
 def chosen_statistics(names: Sequence[str]) -> tuple[str, ...]:
-    """The statistics that are asked for, with those that they are made from and the list of files.
+    """Returns the statistics that are asked for, with those that they are made from and the list of files.
 
     >>> chosen_statistics(["channel_top"])
     ('input_files', 'box_changes', 'channel_viewers', 'channel_top')

@@ -82,7 +82,7 @@ class SurecastSource(DataSource):
 
 
 class _Reading:
-    """What the two readers share: options, and a range of records as Arrow."""
+    """The part that the two readers share: options, and a range of records as Arrow."""
 
     def __init__(self, options: Mapping[str, str]):
         if "url" not in options:
@@ -137,15 +137,15 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self.reading.log.end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        at = int(start["offset"])
+        position = int(start["offset"])
         end = self.reading.log.end() if self.target is None else self.target
-        if end < at:
+        if end < position:
             raise LogError(
-                f"{self.reading.log.url}: the log was read up to offset {at}, and now ends at {end}: its folder was "
-                "emptied, or a loss of power took records; start anew with another checkpoint"
+                f"{self.reading.log.url}: the log was read up to offset {position}, and now ends at {end}: its folder "
+                "was emptied, or a loss of power took records; start anew with another checkpoint"
             )
         if isinstance(limit, ReadMaxRows):
-            end = min(end, at + limit.max_rows)
+            end = min(end, position + limit.max_rows)
         return {"offset": end}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -56,7 +56,7 @@ class LogTruncated(LogError):  # noqa: N818 - what it is, not that it is an erro
 
 @dataclass(frozen=True, slots=True)
 class LogAccess:
-    """Who reads: the administrator, by the token, or a user who is named as reader of the log, by a password.
+    """The credentials of a reader: the administrator's token, or name and password of a user who may read the log.
 
     >>> LogAccess("let-me-in").options()
     {'token': 'let-me-in'}
@@ -72,7 +72,7 @@ class LogAccess:
 
     @staticmethod
     def of_environment() -> LogAccess:
-        """As another process was told by `environment`."""
+        """Returns the access that another process passed on by `environment`."""
         return LogAccess.of({name: os.environ[key] for name, key in _VARIABLES.items() if key in os.environ})
 
     def environment(self) -> dict[str, str]:
@@ -80,9 +80,9 @@ class LogAccess:
         return {_VARIABLES[name]: value for name, value in self.options().items()}
 
     def options(self) -> dict[str, str]:
-        """The options of a source that are given."""
-        given = {"token": self.token, "user": self.user, "password": self.password}
-        return {name: value for name, value in given.items() if value is not None}
+        """Returns the options of a source that are set."""
+        credentials = {"token": self.token, "user": self.user, "password": self.password}
+        return {name: value for name, value in credentials.items() if value is not None}
 
     def headers(self) -> dict[str, str]:
         if self.token:
@@ -120,49 +120,52 @@ class RemoteLog:
         object.__setattr__(self, "name", self.name or address.netloc)
 
     def first(self) -> int:
-        """The offset of the oldest record that is kept."""
+        """Returns the offset of the oldest record that is kept."""
         status, data = self._get(0, 1)
         return int(data["first_available"]) if status == http.client.GONE else 0
 
     def end(self) -> int:
-        """The offset that the next record will have."""
+        """Returns the offset that the next record will have."""
         status, data = self._get(_FAR, 1)
         if status != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise LogError(f"{self.url}: this broker does not say where its log ends; it answered {status}")
         return int(data["next_offset"])
 
     def read(self, start: int, end: int) -> Iterator[Records]:
-        """The records from `start` to before `end`, in answers of the broker. They are always the same."""
-        at = start
-        while at < end:
-            status, data = self._get(at, min(ANSWER_MAX, end - at))
+        """Yields the records from `start` to before `end`, one list per answer of the broker. They are always the
+        same."""
+        offset = start
+        while offset < end:
+            status, data = self._get(offset, min(ANSWER_MAX, end - offset))
             if status == http.client.GONE:
                 available = int(data["first_available"])
                 if not self.keep_on:
-                    raise LogTruncated(self.url, at, available)
+                    raise LogTruncated(self.url, offset, available)
                 upto = min(available, end)
-                yield [self._lost(at, upto - at, available)]
-                at = upto
+                yield [self._lost(offset, upto - offset, available)]
+                offset = upto
                 continue
             records: Records = data.get("records", [])
             if not records and self.keep_on:
-                yield [self._lost(at, end - at, end)]
+                yield [self._lost(offset, end - offset, end)]
                 return
             if not records:
+                now = data.get("next_offset", offset)
                 raise LogError(
-                    f"{self.url}: the log was read up to offset {end}, and now ends at {data.get('next_offset', at)}: "
+                    f"{self.url}: the log was read up to offset {end}, and now ends at {now}: "
                     "its folder was emptied, or a loss of power took records; start anew with another checkpoint"
                 )
             yield records
-            at = int(records[-1]["offset"]) + 1
+            offset = int(records[-1]["offset"]) + 1
 
     def _lost(self, offset: int, count: int, available: int) -> dict[str, Any]:
-        """What stands for records that are gone; its time is that of the first one that is not."""
+        """Returns the record that stands for records that were removed; its time is that of the first record still
+        there."""
         _, data = self._get(available, 1)
-        found: Records = data.get("records") or [{"time": time.time()}]
+        records: Records = data.get("records") or [{"time": time.time()}]
         return {
             "offset": offset,
-            "time": found[0]["time"],
+            "time": records[0]["time"],
             "type": "lost",
             "records": count,
             "reason": REMOVED,
@@ -210,13 +213,13 @@ class RemoteLog:
 
 
 def log_at(text: str, access: LogAccess = LogAccess()) -> RemoteLog | None:  # noqa: B008 - frozen
-    """The log over the network that an input names, by its address or as NAME=ADDRESS; None where it names a file.
+    """Returns the remote log that an input names, by its address or as NAME=ADDRESS; None where it names a file.
 
     >>> log_at("hub=http://127.0.0.1:9883/").name, log_at("http://127.0.0.1:9883").name, log_at("logs/hub")
     ('hub', '127.0.0.1:9883', None)
     """
-    found = _ADDRESS.fullmatch(text)
-    return None if found is None else RemoteLog(found[2].rstrip("/"), access, keep_on=True, name=found[1] or "")
+    match = _ADDRESS.fullmatch(text)
+    return None if match is None else RemoteLog(match[2].rstrip("/"), access, keep_on=True, name=match[1] or "")
 
 
 def ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
@@ -225,4 +228,4 @@ def ranges(start: int, end: int, size: int) -> list[tuple[int, int]]:
     >>> ranges(3, 10, 4)
     [(3, 7), (7, 10)]
     """
-    return [(at, min(at + size, end)) for at in range(start, end, size)]
+    return [(first, min(first + size, end)) for first in range(start, end, size)]

@@ -36,7 +36,8 @@ _TOKEN_CHARACTERS: Final = 64
 
 
 def request_token(request: str) -> str:
-    """An identity as the broker can keep it: as it is, or its digest where it is long or has a colon or space.
+    """Returns an identity in a form that the broker can keep: unchanged, or its digest if it is long or has a colon or
+    space.
 
     >>> request_token("order-7"), len(request_token("x" * 100))
     ('order-7', 64)
@@ -57,7 +58,8 @@ class Publisher:
 
     @staticmethod
     def of(options: Mapping[str, str], columns: Sequence[str]) -> Publisher:
-        """As options say, for rows with these columns; ConfigurationError where something is missing or too much.
+        """Returns the publisher that the options describe, for rows with these columns; ConfigurationError where
+        something is missing or too much.
 
         >>> Publisher.of({"brokers": "b1:1883,b2"}, ["topic", "payload", "request"]).addresses
         (('b1', 1883), ('b2', 1883))
@@ -85,45 +87,46 @@ class Publisher:
             background.close()
 
     async def _publish(self, batches: Iterator[pa.RecordBatch]) -> int:
-        count, at, client = 0, 0, None
+        count, index, client = 0, 0, None
         try:
             for batch in batches:
                 for start in range(0, len(batch), _AT_ONCE):
                     rows = batch.slice(start, _AT_ONCE).to_pylist()
-                    client, at = await self._publish_some(rows, client, at)
+                    client, index = await self._publish_some(rows, client, index)
                     count += len(rows)
         finally:
             if client is not None:
                 await client.disconnect()
         return count
 
-    async def _publish_some(self, rows: list[dict[str, Any]], client: Client | None, at: int) -> tuple[Client, int]:
-        """Publishes rows, all again after a failure: the broker knows those it has. The client, and where it is."""
+    async def _publish_some(self, rows: list[dict[str, Any]], client: Client | None, index: int) -> tuple[Client, int]:
+        """Publishes rows, all again after a failure: the broker recognises those it has. Returns the client, and the
+        index of its address."""
         trouble: BaseException = ClientError("no broker was asked")
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(_PAUSE_S * 2**attempt)
             try:
-                client = client or await self._connected(at)
+                client = client or await self._connected(index)
             except ClientError as error:
-                trouble, at = error, at + 1
+                trouble, index = error, index + 1
                 continue
             calls = [_publish_row(client, row) for row in rows]
             answers = await asyncio.gather(*calls, return_exceptions=True)
             failed = [each for each in answers if isinstance(each, BaseException)]
             if not failed:
-                return client, at
+                return client, index
             # What the broker refuses, or a row lacks, another attempt does not change.
             trouble = next((each for each in failed if not _may_pass(each)), failed[0])
             with suppress(ClientError):
                 await client.disconnect()
-            client, at = None, at + 1
+            client, index = None, index + 1
             if not _may_pass(trouble):
                 break
         raise trouble
 
-    async def _connected(self, at: int) -> Client:
-        host, port = self.addresses[at % len(self.addresses)]
+    async def _connected(self, index: int) -> Client:
+        host, port = self.addresses[index % len(self.addresses)]
         client = Client(
             host,
             port,

@@ -68,7 +68,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """What one task reads: the records that begin in [start, end) of a file whose whole lines end at `limit`."""
+    """The range that one task reads: the records that begin in [start, end) of a file whose whole lines end at
+    `limit`."""
 
     path: str
     folder: str
@@ -80,8 +81,8 @@ class FileRange:
 
 
 def find_files(inputs: Iterable[str]) -> dict[str, Found]:
-    """All files below the inputs, by path; files whose name begins with a dot are not looked at."""
-    found: dict[str, Found] = {}
+    """Returns all files below the inputs, by path; files whose name begins with a dot are skipped."""
+    files: dict[str, Found] = {}
     for name in inputs:
         system, root = _open_system(name)
         info = system.get_file_info(root)
@@ -98,48 +99,48 @@ def find_files(inputs: Iterable[str]) -> dict[str, Found]:
                 continue
             folder = str(relative.parent) if len(relative.parts) > 1 else PurePosixPath(root).name
             path = prefix + each.path
-            found[path] = Found(path, each.size or 0, each.mtime_ns / 1e9 if each.mtime_ns else 0.0, folder)
-    return found
+            files[path] = Found(path, each.size or 0, each.mtime_ns / 1e9 if each.mtime_ns else 0.0, folder)
+    return files
 
 
-def readable_end(found: Found, read_to: int, now_s: float | None = None) -> int:
-    """Up to where a file can be read now: its end, or the end of its last whole line.
+def readable_end(file_info: Found, read_to: int, now_s: float | None = None) -> int:
+    """Returns the position up to which a file can be read now: its end, or the end of its last whole line.
 
     `read_to` is what has been read of it before; the answer is below it only where the file has become shorter.
     """
-    if found.size_bytes <= read_to or not found.size_bytes:
-        return found.size_bytes
-    kind = _format_of(found.path)
-    if kind is None or not _by_lines(found.path, kind):
-        return found.size_bytes
-    age_s = (time.time() if now_s is None else now_s) - found.modified_s
-    system, path = _open_system(found.path)
+    if file_info.size_bytes <= read_to or not file_info.size_bytes:
+        return file_info.size_bytes
+    kind = _format_of(file_info.path)
+    if kind is None or not _by_lines(file_info.path, kind):
+        return file_info.size_bytes
+    age_s = (time.time() if now_s is None else now_s) - file_info.modified_s
+    system, path = _open_system(file_info.path)
     with system.open_input_file(path) as file:
-        end = found.size_bytes
+        end = file_info.size_bytes
         while end > read_to:
             start = max(read_to, end - 65536)
             block = file.read_at(end - start, start)
-            is_settled = end == found.size_bytes and age_s > SETTLE_S and not kind.whole_lines_only
+            is_settled = end == file_info.size_bytes and age_s > SETTLE_S and not kind.whole_lines_only
             if is_settled and not block.endswith(b"\n"):
-                return found.size_bytes
-            at: int = block.rfind(b"\n")
-            if at >= 0:
-                return start + at + 1
+                return file_info.size_bytes
+            newline: int = block.rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             end = start
     return read_to
 
 
-def unread_bytes(found: Found, read_to: int) -> int:
-    """How much of a file is left to be read later: the beginning of a last line."""
-    kind = _format_of(found.path)
-    if kind is None or not _by_lines(found.path, kind):
+def unread_bytes(file_info: Found, read_to: int) -> int:
+    """Returns how many bytes of a file are left for later: the beginning of a last line."""
+    kind = _format_of(file_info.path)
+    if kind is None or not _by_lines(file_info.path, kind):
         return 0
-    whole_end = readable_end(found, read_to, now_s=found.modified_s)
-    return max(0, found.size_bytes - max(whole_end, read_to))
+    whole_end = readable_end(file_info, read_to, now_s=file_info.modified_s)
+    return max(0, file_info.size_bytes - max(whole_end, read_to))
 
 
 def ranges_between(start: dict[str, int], end: dict[str, int], folders: dict[str, str]) -> list[FileRange]:
-    """The ranges to read from one state of the input, as path and bytes read, to a later one.
+    """Returns the ranges to read from one state of the input, as path and bytes read, to a later one.
 
     >>> [(r.start, r.end) for r in ranges_between({"/a": 5}, {"/a": 9, "/b": 3}, {})]
     [(5, 9), (0, 3)]
@@ -155,20 +156,21 @@ def ranges_between(start: dict[str, int], end: dict[str, int], folders: dict[str
             ranges.append(FileRange(path, folder, first, limit, limit, first))
         elif step > 0:
             ranges += [
-                FileRange(path, folder, at, min(at + step, limit), limit, first) for at in range(first, limit, step)
+                FileRange(path, folder, offset, min(offset + step, limit), limit, first)
+                for offset in range(first, limit, step)
             ]
     return ranges
 
 
 def read_range(part: FileRange) -> Iterator[pa.RecordBatch]:
-    """The records of one range; what is wrong with the file is a record too."""
+    """Yields the records of one range; a problem with the file is a record too."""
     try:
         kind = _format_of(part.path)
         if part.end < part.first:
-            said = (
+            problem = (
                 f"the file had {part.first} bytes when it was last read, and has {part.end}: what changed is not read"
             )
-            yield _problem(part, kind, said)
+            yield _problem(part, kind, problem)
         elif kind is None:
             yield _problem(part, None, "the file has no format that is known")
         elif kind.reader == "document":
@@ -195,8 +197,8 @@ def _lines(part: FileRange, format: Format) -> Iterator[pa.RecordBatch]:
         elif part.start:
             file.seek(part.start)
         try:
-            for at, lines in _whole_lines(file, position, part.end, part.limit):
-                yield _batch(part, format, at, lines)
+            for offset, lines in _whole_lines(file, position, part.end, part.limit):
+                yield _batch(part, format, offset, lines)
         except (EOFError, OSError, zlib.error) as error:
             if not part.path.endswith(".gz") or isinstance(error, FileNotFoundError):
                 raise
@@ -207,8 +209,8 @@ def _whole_lines(file: IO[bytes], position: int, end: int, limit: int) -> Iterat
     """Lists of lines with their ends, each with the position of its first; the last goes beyond `end` if it must."""
     rest = b""
     while position < end:
-        at = position + len(rest)
-        block = file.read(min(BLOCK_BYTES, limit - at)) if at < limit else b""
+        offset = position + len(rest)
+        block = file.read(min(BLOCK_BYTES, limit - offset)) if offset < limit else b""
         data = rest + block
         if not data:
             return
@@ -220,15 +222,15 @@ def _whole_lines(file: IO[bytes], position: int, end: int, limit: int) -> Iterat
         if len(rest) > LINE_BYTES_MAX:
             lines.append(rest + file.readline())
             rest = b""
-        kept = []
+        whole = []
         first = position
         for line in lines:
             if position >= end:
                 break
-            kept.append(line)
+            whole.append(line)
             position += len(line)
-        if kept:
-            yield first, kept
+        if whole:
+            yield first, whole
 
 
 def _batch(part: FileRange, format: Format, position: int, lines: list[bytes]) -> pa.RecordBatch:
@@ -251,7 +253,7 @@ def _batch(part: FileRange, format: Format, position: int, lines: list[bytes]) -
 
 
 def _doubtful(lines: list[bytes]) -> tuple[pa.Array, pa.Array]:
-    """The text of lines of which one at least is not UTF-8 or is too long, and what is wrong with each."""
+    """Returns the text of lines of which at least one is not UTF-8 or is too long, and the problem of each."""
     texts, problems = [], []
     for line in lines:
         problem = None
@@ -267,7 +269,8 @@ def _doubtful(lines: list[bytes]) -> tuple[pa.Array, pa.Array]:
 
 
 def _document(part: FileRange, format: Format) -> Iterator[pa.RecordBatch]:
-    """The records of a JSON document; their position is their number in the list. Bandwidth samples get their start."""
+    """Yields the records of a JSON document; their position is their number in the list. Bandwidth samples get their
+    start."""
     if part.first:
         yield _problem(part, format, "the document changed after it was read: what changed is not read")
         return
@@ -300,8 +303,8 @@ def _document(part: FileRange, format: Format) -> Iterator[pa.RecordBatch]:
 
 def _problem(part: FileRange, format: Format | None, problem: str) -> pa.RecordBatch:
     name = UNKNOWN if format is None else format.name
-    at, text = pa.array([part.start], pa.int64()), pa.array([""], pa.string())
-    return _record_batch(part, name, at, pa.array([0], pa.int64()), text, pa.array([problem], pa.string()))
+    position, text = pa.array([part.start], pa.int64()), pa.array([""], pa.string())
+    return _record_batch(part, name, position, pa.array([0], pa.int64()), text, pa.array([problem], pa.string()))
 
 
 def _record_batch(
@@ -324,13 +327,13 @@ def _format_of(path: str) -> Format | None:
 
 
 def _plain(raw: pa.NativeFile, path: str) -> IO[bytes]:
-    """The file's own bytes, without its compression."""
+    """Returns the file's own bytes, without its compression."""
     opened: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else io.BufferedReader(raw)
     return cast(IO[bytes], opened)
 
 
 def _by_lines(path: str, format: Format) -> bool:
-    """Whether the file can be read on from where the last run stopped."""
+    """Returns whether the file can be read from where the last run stopped."""
     return format.reader == "lines" and not path.endswith(".gz")
 
 

@@ -1,4 +1,4 @@
-"""What the pipeline can read: the formats of log and trace files, and how a file is recognised.
+"""The formats of log and trace files that the pipeline can read, and how a file is recognised.
 
 A format says which of two readers cuts a file into records: `lines`, one record for each line, read on from where the
 last run stopped; or `document`, one JSON document that holds a list of records. What a record means is decided later,
@@ -43,7 +43,7 @@ class Format:
     """Never read a last line without its end: its writer will cut it off or complete it."""
 
     def fits(self, file_name: str, first_line: str) -> bool:
-        """Whether a file of this name that begins with this line is of this format."""
+        """Returns whether a file of this name that begins with this line is of this format."""
         if self.header:
             return first_line.rstrip("\r\n") == self.header
         if self.file_name and re.fullmatch(self.file_name, file_name):
@@ -100,7 +100,7 @@ FORMATS: Final[dict[str, Format]] = {
 
 
 def recognise(file_name: str, first_line: str) -> Format | None:
-    """The format of a file, None where it is none that the pipeline knows.
+    """Returns the format of a file, None if the pipeline knows none for it.
 
     >>> recognise("events-00000000000000000000.jsonl", '{"offset":0,').name
     'broker'

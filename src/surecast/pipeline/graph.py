@@ -49,7 +49,7 @@ define(spark)  # noqa: F821 - the command puts it here
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one run is told: the state of its streams is in `storage`, its tables in the catalog's `database`."""
+    """The settings of one run: the state of its streams is in `storage`, its tables in the catalog's `database`."""
 
     storage: str
     configuration: Mapping[str, str]
@@ -66,7 +66,7 @@ def run_in_session(
     """Runs the graph that `define` defines, to its end; SparkFailed with the first error where a table fails."""
     for name, value in settings.configuration.items():
         spark.conf.set(name, value)
-    said: list[str] = []
+    errors: list[str] = []
     try:
         graph = create_dataflow_graph(
             spark,
@@ -86,14 +86,15 @@ def run_in_session(
             warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
             for message in _start(spark, graph, settings):
                 if "Error:" in message or "FAILED" in message:
-                    said.append(message)
+                    errors.append(message)
                 _tell(progress, message)
     except PySparkException as error:
-        raise SparkFailed(in_short([*said, str(error)])) from error
+        raise SparkFailed(in_short([*errors, str(error)])) from error
 
 
 def bound_late(name: str, rows: DataFrame) -> DataFrame:
-    """The rows, if the graph will know all tables that they come from; an error that names the step where not.
+    """Returns the rows if the graph will know all tables that they come from; raises an error that names the step if
+    not.
 
     Below `withColumn` and some others Spark looks tables up when a graph is registered. One that is there from the
     run before is then read as it is, and not after the graph has brought it up to date.
@@ -108,18 +109,18 @@ def bound_late(name: str, rows: DataFrame) -> DataFrame:
 
 
 def _steps(message: Any) -> set[str]:
-    """The kinds of all relations in a plan, those inside of expressions too."""
-    found: set[str] = set()
+    """Returns the kinds of all relations in a plan, including those inside expressions."""
+    kinds: set[str] = set()
     if isinstance(message, proto.Relation):
         kind = message.WhichOneof("rel_type")
         has_pivot = kind == "aggregate" and message.aggregate.HasField("pivot")
-        found.add("pivot" if has_pivot else str(kind))
+        kinds.add("pivot" if has_pivot else str(kind))
     for named, value in message.ListFields():
         if named.message_type is None or named.message_type.GetOptions().map_entry:
             continue
         for each in value if isinstance(value, Sequence) or hasattr(value, "extend") else (value,):
-            found |= _steps(each)
-    return found
+            kinds |= _steps(each)
+    return kinds
 
 
 def write_project(folder: Path, settings: Settings) -> Path:
@@ -179,5 +180,5 @@ def _start(spark: SparkSession, graph: str, settings: Settings) -> Iterator[str]
 
 
 def _tell(progress: Progress | None, message: str) -> None:
-    if progress is not None and (found := _FLOW.search(message)):
-        progress(found[1], found[2].lower())
+    if progress is not None and (match := _FLOW.search(message)):
+        progress(match[1], match[2].lower())

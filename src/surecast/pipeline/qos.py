@@ -35,7 +35,7 @@ _ORDER: Final = ("at_s", "copy", "offset")
 
 
 def input_files(spark: SparkSession) -> DataFrame:
-    """For each file: its records, how many are in the quarantine, and up to which byte it was read.
+    """Returns, for each file, its records, how many are in the quarantine, and the byte up to which it was read.
 
     A log over the network counts records, where a file counts bytes.
     """
@@ -49,7 +49,7 @@ def input_files(spark: SparkSession) -> DataFrame:
 
 
 def subscriber_qos(spark: SparkSession) -> DataFrame:
-    """For each subscriber: what became of its messages, the share on time, and quantiles of the delay.
+    """Returns, for each subscriber, the fates of its messages, the share on time, and quantiles of the delay.
 
     A message without a deadline is on time whenever it is delivered. Where neither the publisher nor the log says
     when a message with a deadline was published, it is `unknown` and not in the share.
@@ -57,7 +57,7 @@ def subscriber_qos(spark: SparkSession) -> DataFrame:
     fates = _fates(spark)
     is_delivered = F.col("type") == "delivered"
     quantiles = F.percentile_approx("delay_s", list(QUANTILES), ACCURACY)
-    found = fates.groupBy("broker", "client").agg(
+    totals = fates.groupBy("broker", "client").agg(
         F.count("*").alias("messages"),
         _count(F.col("on_time")).alias("on_time"),
         _count(is_delivered & ~F.col("on_time")).alias("late"),
@@ -71,13 +71,13 @@ def subscriber_qos(spark: SparkSession) -> DataFrame:
     reliability = F.try_divide(F.col("on_time"), F.col("messages") - F.col("unknown"))
     names = [F.get("quantiles", F.lit(i)).alias(f"delay_p{round(100 * q)}_s") for i, q in enumerate(QUANTILES)]
     counts = ("messages", "on_time", "late", "unknown", "dropped", "expired")
-    return found.select(
+    return totals.select(
         "broker", "client", *counts, reliability.alias("reliability"), "delay_mean_s", *names, "delay_max_s"
     )
 
 
 def subscriber_losses(spark: SparkSession) -> DataFrame:
-    """For each subscriber and reason: messages that were dropped, or that expired."""
+    """Returns, for each subscriber and reason, the messages that were dropped or expired."""
     lost = _events(spark).where(F.col("type").isin("dropped", "expired"))
     reason = F.when(F.col("type") == "expired", F.lit("expired")).otherwise(F.col("reason"))
     return lost.groupBy("broker", "client", reason.alias("reason")).agg(
@@ -86,7 +86,7 @@ def subscriber_losses(spark: SparkSession) -> DataFrame:
 
 
 def broker_books(spark: SparkSession) -> DataFrame:
-    """For each broker: receivers = delivered + dropped + expired + waiting, message by message.
+    """Returns, for each broker, receivers = delivered + dropped + expired + waiting, summed over messages.
 
     `overdrawn` counts messages of which more became than had receivers, `unpublished` fates whose `published` record
     is not in the tables, `lost_records` what the log says it could not write. The books balance where all are 0.
@@ -94,19 +94,19 @@ def broker_books(spark: SparkSession) -> DataFrame:
     events = _events(spark)
     of_message = events.where(F.col("type").isin("published", *_FATES)).groupBy("broker", "log", "message")
     counts = [_count(F.col("type") == kind).alias(kind) for kind in _FATES]
-    taken = F.sum(F.when(F.col("type") == "published", F.col("receivers"))).alias("receivers")
+    receivers = F.sum(F.when(F.col("type") == "published", F.col("receivers"))).alias("receivers")
     fates = sum((F.col(k) for k in _FATES), F.lit(0)).alias("fates")
-    messages = of_message.agg(taken, *counts).select("*", fates)
-    known = F.col("receivers").isNotNull()
+    messages = of_message.agg(receivers, *counts).select("*", fates)
+    is_published = F.col("receivers").isNotNull()
     books = messages.groupBy("broker").agg(
-        _count(known).alias("messages"),
+        _count(is_published).alias("messages"),
         F.coalesce(F.sum("receivers"), F.lit(0)).alias("receivers"),
-        *[F.coalesce(F.sum(F.when(known, F.col(kind))), F.lit(0)).alias(kind) for kind in _FATES],
-        F.coalesce(F.sum(F.when(known, F.greatest(F.col("receivers") - F.col("fates"), F.lit(0)))), F.lit(0)).alias(
-            "waiting"
-        ),
-        _count(known & (F.col("fates") > F.col("receivers"))).alias("overdrawn"),
-        F.coalesce(F.sum(F.when(~known, F.col("fates"))), F.lit(0)).alias("unpublished"),
+        *[F.coalesce(F.sum(F.when(is_published, F.col(kind))), F.lit(0)).alias(kind) for kind in _FATES],
+        F.coalesce(
+            F.sum(F.when(is_published, F.greatest(F.col("receivers") - F.col("fates"), F.lit(0)))), F.lit(0)
+        ).alias("waiting"),
+        _count(is_published & (F.col("fates") > F.col("receivers"))).alias("overdrawn"),
+        F.coalesce(F.sum(F.when(~is_published, F.col("fates"))), F.lit(0)).alias("unpublished"),
     )
     lost = _lost_records(spark)
     lost_records = F.coalesce("lost_records", F.lit(0))
@@ -118,7 +118,7 @@ def broker_books(spark: SparkSession) -> DataFrame:
 
 
 def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
-    """For each broker and window of time with records: rates, bytes, and subscriptions at its end."""
+    """Returns, for each broker and window of time with records, rates, bytes, and subscriptions at its end."""
     events = _events(spark)
     window = (F.floor(F.col("time") / window_s) * window_s).alias("start_s")
     keys = ["broker", "log", "client", "filter"]
@@ -149,8 +149,8 @@ def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
 
 
 def broker_uptime(spark: SparkSession) -> DataFrame:
-    """For each broker or replica: the intervals in which it was up, and whether each ended by `stopped`, by a `crash`
-    or not yet.
+    """Returns, for each broker or replica, the intervals in which it was up, and whether each ended by `stopped`, by a
+    `crash` or not yet.
 
     A life begins with its `started`: a replica of a group that catches up then writes down what was before.
     After a crash `up_to_s` is the last record before the next start: the broker was up at least until then, and down
@@ -159,14 +159,14 @@ def broker_uptime(spark: SparkSession) -> DataFrame:
     by_offset = Window.partitionBy("process", "log").orderBy("offset", "time")
     starts = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(by_offset)
     lives = _logged(spark).select("process", "log", "type", "time", starts.alias("life"))
-    found = lives.groupBy("process", "log", "life").agg(
+    intervals = lives.groupBy("process", "log", "life").agg(
         F.coalesce(F.min(F.when(F.col("type") == "started", F.col("time"))), F.min("time")).alias("up_from_s"),
         F.max("time").alias("up_to_s"),
         F.max(F.when(F.col("type") == "stopped", F.lit(True)).otherwise(F.lit(False))).alias("stopped"),
     )
     last = F.max("life").over(Window.partitionBy("process", "log")) == F.col("life")
     ended = F.when(F.col("stopped"), F.lit("stopped")).when(last, F.lit("open")).otherwise(F.lit("crash"))
-    return found.select(
+    return intervals.select(
         F.col("process").alias("broker"),
         "up_from_s",
         "up_to_s",
@@ -176,7 +176,7 @@ def broker_uptime(spark: SparkSession) -> DataFrame:
 
 
 def publisher_rates(spark: SparkSession) -> DataFrame:
-    """For each publisher: messages, rate between its first and last, and the squared variation of its gaps.
+    """Returns, for each publisher, messages, rate between its first and last, and the squared variation of its gaps.
 
     A Poisson stream has a squared coefficient of variation of 1, a steady one 0, a bursty one more.
     """
@@ -185,7 +185,7 @@ def publisher_rates(spark: SparkSession) -> DataFrame:
     by_time = Window.partitionBy("broker", "client").orderBy("at", "offset")
     gap_s = (F.col("at") - F.lag("at").over(by_time)).alias("gap_s")
     gaps = published.select("*", time.alias("at")).select("*", gap_s)
-    found = gaps.groupBy("broker", "client").agg(
+    totals = gaps.groupBy("broker", "client").agg(
         F.count("*").alias("messages"),
         F.countDistinct("topic").alias("topics"),
         F.sum("bytes").alias("bytes"),
@@ -197,11 +197,12 @@ def publisher_rates(spark: SparkSession) -> DataFrame:
     rate = F.try_divide(F.lit(1.0), F.col("gap_mean_s")).alias("rate_per_s")
     variation = F.try_divide(F.col("gap_variance"), F.col("gap_mean_s") * F.col("gap_mean_s"))
     columns = ("messages", "topics", "bytes", "first_s", "last_s")
-    return found.select("broker", "client", *columns, rate, variation.alias("gap_variation_squared"))
+    return totals.select("broker", "client", *columns, rate, variation.alias("gap_variation_squared"))
 
 
 def _logged(spark: SparkSession) -> DataFrame:
-    """The records of brokers and replicas, each with the name of its `process`, and its `of_group` if it has one."""
+    """Returns the records of brokers and replicas, each with the name of its `process`, and its `of_group` if it has
+    one."""
     events = spark.read.table("broker_events")
     named = events.where("broker IS NOT NULL").groupBy("log")
     starts = F.when(F.col("group").isNotNull(), F.col("offset"))
@@ -214,7 +215,7 @@ def _logged(spark: SparkSession) -> DataFrame:
 
 
 def _events(spark: SparkSession) -> DataFrame:
-    """What happened at brokers: each event once, with its broker, and in an order that `_ORDER` says.
+    """Returns the events of brokers, each once, with its broker, in the order of `_ORDER`.
 
     All replicas of a group write down the same, with the same time. One that was down has it later, or not at all, and
     may write the last records before a crash again.
@@ -241,8 +242,8 @@ def _events(spark: SparkSession) -> DataFrame:
 
 
 def _lost_records(spark: SparkSession) -> DataFrame:
-    """For each broker, records that its log could not write. Of a group, those of the replica that lost fewest: what
-    one of its logs has is not lost."""
+    """Returns, for each broker, the records that its log could not write. For a group, those of the replica that lost
+    fewest: a record in any of its logs is not lost."""
     lost = F.coalesce(F.sum(F.when(F.col("type") == "lost", F.col("records"))), F.lit(0)).alias("lost")
     of_logs = _logged(spark).groupBy("process", "of_group", "log").agg(lost)
     of_processes = of_logs.groupBy("process", "of_group").agg(F.sum("lost").alias("lost"))
@@ -252,7 +253,7 @@ def _lost_records(spark: SparkSession) -> DataFrame:
 
 
 def _fates(spark: SparkSession) -> DataFrame:
-    """What became of messages, with the delay of those delivered and whether they were on time."""
+    """Returns the fates of messages, with the delay of those delivered and whether they were on time."""
     events = _events(spark)
     published = events.where("type = 'published'").select(
         "log", "message", F.col("time").alias("published_s"), F.col("deadline_s").alias("asked_s")

@@ -1,4 +1,4 @@
-"""What a record of each format means: columns of the clean tables, and the reason where a record is none.
+"""The meaning of a record of each format: columns of the clean tables, and the reason why a record is unusable.
 
 Every function takes columns of the raw table and returns columns: Spark's own functions throughout. For any record
 either its `problem` is NULL and its values are whole, or it says in words what is wrong, and the record goes to the
@@ -64,7 +64,7 @@ _NUMBER: Final = r"^-?[0-9]+([.][0-9]*)?([eE][-+]?[0-9]+)?$"
 
 
 def judged(raw: DataFrame) -> DataFrame:
-    """The raw records with the reason why one cannot be used as their `problem`; NULL where it can.
+    """Returns the raw records with the reason why one cannot be used as their `problem`; NULL if it can.
 
     What is parsed stands in columns of its own for a step, so that each text is parsed once.
     """
@@ -87,7 +87,7 @@ def judged(raw: DataFrame) -> DataFrame:
 
 
 def broker_event(text: Column) -> Column:
-    """The columns of docs/logs.md, and `_corrupt` where the line is no such object."""
+    """Returns the columns of docs/logs.md, and `_corrupt` where the line is no such object."""
     options = {"columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "false"}
     return F.from_json(text, f"{LOG_SCHEMA}, {_CORRUPT} STRING", options)
 
@@ -101,15 +101,15 @@ def _broker_problem(event: Column) -> Column:
     for name in EVENT_COLUMNS:
         kinds = [kind for kind, names in REQUIRED.items() if name in names]
         if kinds:
-            said = F.concat(named, F.lit(f" without {name}"))
-            answer = answer.when(event[name].isNull() & named.isin(*kinds), said)
+            problem = F.concat(named, F.lit(f" without {name}"))
+            answer = answer.when(event[name].isNull() & named.isin(*kinds), problem)
     for name in _NEVER_NEGATIVE:
         answer = answer.when(event[name] < 0, F.lit(f"{name} below 0"))
     return answer.when(~event["qos"].isin(0, 1, 2), F.lit("qos is not 0, 1 or 2"))
 
 
 def zap_event(source: Column, text: Column) -> Column:
-    """A struct of time, box, kind, value, to_channel, from_channel; for sound records only.
+    """Returns a struct of time, box, kind, value, to_channel, from_channel; for sound records only.
 
     `kind` is zap, volume, mute, power or alive; `value` the volume, or 1 and 0 for on and off.
     """
@@ -139,7 +139,7 @@ def zap_event(source: Column, text: Column) -> Column:
 
 
 def viewing_session(text: Column) -> Column:
-    """A struct of user, channel, start, duration_s; for sound records only."""
+    """Returns a struct of user, channel, start, duration_s; for sound records only."""
     row = _viewing(text)
     return F.struct(
         row["user"].alias("user"),
@@ -150,7 +150,8 @@ def viewing_session(text: Column) -> Column:
 
 
 def intervals(source: Column, text: Column) -> Column:
-    """An array of structs of component, up, start_s, end_s: what the trace says it saw, gaps left as gaps.
+    """Returns an array of structs of component, up, start_s, end_s: what the trace observed, with its gaps left as
+    gaps.
 
     For sound records only. Times are seconds since 1970, or since the trace began, as the trace has them.
     """
@@ -172,8 +173,8 @@ def _zap_problem(fields: Column) -> Column:
     answer = answer.when(_zap_time(fields).isNull(), F.lit("no date and time"))
     answer = answer.when(~F.rlike(F.get(fields, F.lit(2)), F.lit(_ADDRESS)), F.lit("no IPv4 address"))
     answer = answer.when((count == 4) & ~F.rlike(F.get(fields, F.lit(3)), F.lit(_STATUS)), F.lit("unknown status"))
-    for at in (3, 4):
-        answer = answer.when((count == 5) & _is_bad_channel(F.get(fields, F.lit(at))), F.lit("no channel name"))
+    for index in (3, 4):
+        answer = answer.when((count == 5) & _is_bad_channel(F.get(fields, F.lit(index))), F.lit("no channel name"))
     return answer
 
 
@@ -208,7 +209,7 @@ def _viewing_problem(row: Column) -> Column:
 
 
 def _clock_s(text: Column) -> Column:
-    """Seconds of HH:MM:SS."""
+    """Returns seconds of HH:MM:SS."""
     parts = [F.get(F.split(text, ":"), F.lit(i)).try_cast("int") for i in range(3)]
     return F.when(F.rlike(text, F.lit("^[0-9]+:[0-5][0-9]:[0-5][0-9]$")), parts[0] * 3600 + parts[1] * 60 + parts[2])
 
@@ -260,15 +261,15 @@ def _interval_of(name: str, text: Column) -> Column:
     return _interval(F.concat_ws("/", row["c0"], row["c6"]), F.lit(False), *seconds)
 
 
-def _interval_problem(found: Column, source: Column, text: Column) -> Column:
+def _interval_problem(sessions: Column, source: Column, text: Column) -> Column:
     count = _number(F.get(F.split(F.trim(text), r"\s+"), F.lit(1)))
-    is_whole = F.coalesce(F.size(found) == count, F.lit(False))
+    is_whole = F.coalesce(F.size(sessions) == count, F.lit(False))
     answer = F.when((source == "avt") & ~is_whole, F.lit("not the number of sessions that it says"))
-    answer = answer.when(F.size(found) == 0, F.lit("no session"))
+    answer = answer.when(F.size(sessions) == 0, F.lit("no session"))
 
     def lacks(each: Column) -> Column:
         columns = [each[part].isNull() for part in ("component", "up", "start_s", "end_s")]
         return reduce(lambda a, b: a | b, columns)
 
-    answer = answer.when(F.exists(found, lacks), F.lit("no component, state, start or end"))
-    return answer.when(F.exists(found, lambda each: each["end_s"] < each["start_s"]), F.lit("ends before it starts"))
+    answer = answer.when(F.exists(sessions, lacks), F.lit("no component, state, start or end"))
+    return answer.when(F.exists(sessions, lambda each: each["end_s"] < each["start_s"]), F.lit("ends before it starts"))

@@ -35,7 +35,7 @@ _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBSta
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What is in the tables after a run. records = quarantined + duplicates + sound, each counted on its own."""
+    """The contents of the tables after a run. records = quarantined + duplicates + sound, each counted on its own."""
 
     files: int
     """Files and logs over the network that have records."""
@@ -109,7 +109,7 @@ def run_pipeline(
 def open_tables(
     output: Path, settings: ServerSettings | None = None, remote: str | None = None
 ) -> Iterator[tuple[SparkSession, str]]:
-    """A session whose catalog has the tables of `output`, or that of a server elsewhere; and its address."""
+    """Yields a session whose catalog has the tables of `output`, or that of a server elsewhere; and its address."""
     with ExitStack() as stack:
         log = None
         if remote is None:
@@ -159,7 +159,7 @@ def run_tables(
     progress: Callable[[str, str], None] | None = None,
     started_s: float | None = None,
 ) -> RunReport:
-    """The same in a session that is open already; `by_command_at` is the address for `spark-pipelines`."""
+    """Runs the pipeline in an open session; `by_command_at` is the address for `spark-pipelines`."""
     from surecast.pipeline.graph import Settings, run_by_command, run_in_session, write_project
     from surecast.pipeline.tables import INPUTS_KEY, STATISTICS_KEY, WINDOW_KEY, define
 
@@ -189,12 +189,12 @@ def run_tables(
         run_in_session(spark, lambda session: define(session, access), settings, progress)
     else:
         run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
-    made = [name for name in TABLES if name in chosen or name not in STATISTICS]
-    return _report(spark, settings, inputs, made, before, started_s)
+    tables = [name for name in TABLES if name in chosen or name not in STATISTICS]
+    return _report(spark, settings, inputs, tables, before, started_s)
 
 
 def read_table(spark: SparkSession, name: str, limit: int, database: str = "default") -> list[dict[str, Any]]:
-    """Rows of a table, `limit` at most, in the order of their first columns."""
+    """Returns rows of a table, `limit` at most, in the order of their first columns."""
     if name not in TABLES:
         raise ConfigurationError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
     if not spark.catalog.tableExists(f"{database}.{name}"):
@@ -205,7 +205,7 @@ def read_table(spark: SparkSession, name: str, limit: int, database: str = "defa
 
 
 def _report(
-    spark: SparkSession, settings: Settings, inputs: Sequence[str], made: Sequence[str], before: int, started_s: float
+    spark: SparkSession, settings: Settings, inputs: Sequence[str], names: Sequence[str], before: int, started_s: float
 ) -> RunReport:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -214,7 +214,7 @@ def _report(
 
     reasons = table("quarantine").groupBy("reason").count().orderBy("reason").collect()
     files = table("input_files").select("file", "records", "read_bytes").collect()
-    counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in made]
+    counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in names]
     whole = counts[0]
     for each in counts[1:]:
         whole = whole.unionAll(each)
@@ -233,7 +233,7 @@ def _report(
         quarantined=quarantined,
         new_records=records - before,
         waiting_bytes=_waiting(inputs, {row["file"]: row["read_bytes"] for row in files}),
-        tables={name: tables[name] for name in made},
+        tables={name: tables[name] for name in names},
         duration_s=time.monotonic() - started_s,
     )
 
@@ -250,17 +250,19 @@ def _duplicates(raw: DataFrame, held: Mapping[str, int], records: int) -> int:
 
 
 def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
-    """How large the inputs are, roughly; refuses files that are not there, and logs that nobody answers for."""
+    """Returns the approximate size of the inputs; refuses files that do not exist, and logs whose broker does not
+    answer."""
     from surecast.pipeline.files import find_files
 
     logs = [log for name in inputs if (log := log_at(name, access or LogAccess())) is not None]
-    found = find_files([name for name in inputs if log_at(name) is None])
-    sizes = [each.size_bytes * (_PACKED if path.endswith(".gz") else 1) for path, each in found.items()]
+    files = find_files([name for name in inputs if log_at(name) is None])
+    sizes = [each.size_bytes * (_PACKED if path.endswith(".gz") else 1) for path, each in files.items()]
     return sum(sizes) + _RECORD_BYTES * sum(log.end() for log in logs)
 
 
 def _for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0) -> ServerSettings:
-    """The settings, for little or for much: statistics are made of all that the tables hold, not of the new alone."""
+    """Returns the settings for a small or large input: statistics are made of all that the tables hold, not of new
+    records alone."""
     settings = settings or ServerSettings()
     if settings.is_brief is not None or not settings.master.startswith("local"):
         return settings
@@ -272,15 +274,16 @@ def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, 
     from surecast.pipeline.files import find_files, unread_bytes
 
     try:
-        found = find_files([name for name in inputs if log_at(name) is None])
+        files = find_files([name for name in inputs if log_at(name) is None])
     except ConfigurationError:
         return {}
-    waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in found.items()}
+    waiting = {path: unread_bytes(each, read_bytes.get(path, 0)) for path, each in files.items()}
     return {path: count for path, count in waiting.items() if count}
 
 
 def _fresh(spark: SparkSession, database: str, name: str) -> DataFrame:
-    """A table as it is now: a session remembers its files, and another one, such as the command's, may change them."""
+    """Returns a table as it is now: a session remembers its files, and another one, such as the command's, may change
+    them."""
     spark.catalog.refreshTable(f"{database}.{name}")
     return spark.read.table(f"{database}.{name}")
 

@@ -96,7 +96,7 @@ class OutputBusy(SurecastError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How to start Spark."""
+    """The settings to start Spark with."""
 
     master: str = "local[*]"
     """Where the work is done: this process (`local[*]`), or a cluster (`spark://host:7077`)."""
@@ -158,7 +158,7 @@ def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterat
 
 
 def connect(remote: str, py_files: Sequence[str] = ()) -> SparkSession:
-    """A new session on a Spark Connect server, with the time zone that all tables are in.
+    """Returns a new session on a Spark Connect server, with the time zone that all tables are in.
 
     `py_files` go to the server and from there to its workers, where they can be imported from. A Spark Connect server
     does nothing with those that it is started with (`--py-files`): they belong to a session.
@@ -193,21 +193,21 @@ def connect(remote: str, py_files: Sequence[str] = ()) -> SparkSession:
             spark.addArtifacts(*py_files, pyfile=True)
     except PySparkException as error:
         where = remote.partition("/;")[0]
-        told = re.search(r'details = "([^"]*)"', str(error))
-        said = told[1] if told else str(error).splitlines()[0]
-        raise SparkFailed(f"{where}: no Spark Connect server answers there: {said}") from error
+        details = re.search(r'details = "([^"]*)"', str(error))
+        reason = details[1] if details else str(error).splitlines()[0]
+        raise SparkFailed(f"{where}: no Spark Connect server answers there: {reason}") from error
     return spark
 
 
 def find_java() -> str:
-    """The home of a Java that Spark can run on; an error that says what to install where there is none."""
+    """Returns the home of a Java that Spark can run on; raises an error that says what to install if there is none."""
     _check_pyspark()
     home = os.environ.get("JAVA_HOME", "")
     on_path = shutil.which("java")
-    found = [Path(home)] if home else []
-    found += [Path(on_path).resolve().parent.parent] if on_path else []
+    homes = [Path(home)] if home else []
+    homes += [Path(on_path).resolve().parent.parent] if on_path else []
     versions = []
-    for each in found:
+    for each in homes:
         version = _java_version(each / "bin" / "java")
         if version >= JAVA_OLDEST:
             return str(each)
@@ -220,14 +220,14 @@ def find_java() -> str:
 
 
 def in_short(messages: Sequence[str]) -> str:
-    """The first thing that went wrong, without plans and stack traces.
+    """Returns the first error, without plans and stack traces.
 
     >>> in_short(["[TABLE_OR_VIEW_NOT_FOUND] The table `a` cannot be found.\\n'Project\\n+- 'Unresolved\\n"])
     '[TABLE_OR_VIEW_NOT_FOUND] The table `a` cannot be found.'
     """
     text = next((each for each in messages if "upstream" not in each), messages[-1])
-    kept = [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", "'", "+-", "JVM"))]
-    return " ".join(kept)[:_ERROR_CHARACTERS]
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", "'", "+-", "JVM"))]
+    return " ".join(lines)[:_ERROR_CHARACTERS]
 
 
 def _check_pyspark() -> None:
@@ -237,18 +237,18 @@ def _check_pyspark() -> None:
 
 def _java_version(java: Path) -> int:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, errors="replace").stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, errors="replace").stderr
     except (OSError, subprocess.CalledProcessError):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
-    return int(found[1]) if found else 0
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else 0
 
 
 def _spark_home() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _driver_python(output: Path) -> Path:
@@ -264,7 +264,8 @@ def _driver_python(output: Path) -> Path:
 
 
 def _environment(java_home: str, token: str, master: str, python: Path) -> dict[str, str]:
-    """Spark is the one of this package, and runs this interpreter, not whatever `python3` is on the PATH."""
+    """Returns the environment for Spark: the Spark of this package and this interpreter, not whatever `python3` is on
+    the PATH."""
     environment = dict(os.environ)
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYTHONHOME", "SPARK_CONF_DIR"):
         environment.pop(name, None)
@@ -318,7 +319,7 @@ def _command(output: Path, settings: ServerSettings) -> list[str]:
 
 
 def _absolute_all(names: str) -> str:
-    """Files as Spark lists them, by full path: its working directory is another one.
+    """Returns files as Spark lists them, by full path: its working directory is another one.
 
     >>> _absolute_all("/a/e.tar#e, hdfs://b/f.zip")
     '/a/e.tar#e,hdfs://b/f.zip'
@@ -331,11 +332,11 @@ def _wait_for_port(process: subprocess.Popen[bytes], log: Path, output: Path) ->
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s:
         text = log.read_text(errors="replace")
-        if found := _STARTED.search(text):
-            return int(found[1])
+        if match := _STARTED.search(text):
+            return int(match[1])
         if process.poll() is not None:
-            said = [line for line in text.splitlines() if line.strip()][-3:]
-            raise SparkFailed(f"Spark did not start: {' / '.join(said) or 'it said nothing'}; its log is {log}")
+            last_lines = [line for line in text.splitlines() if line.strip()][-3:]
+            raise SparkFailed(f"Spark did not start: {' / '.join(last_lines) or 'it said nothing'}; its log is {log}")
         time.sleep(0.1)
     raise SparkFailed(f"Spark did not start within {START_S:g} s; its log is {log}")
 

@@ -1,4 +1,4 @@
-"""What workers of a cluster need, as one file: Surecast's code, or an environment with all that it depends on.
+"""The files that workers of a cluster need, as one archive: Surecast's code, or an environment with its dependencies.
 
     python -m surecast.pipeline.ship surecast.zip
     python -m surecast.pipeline.ship environment.tar.gz
@@ -77,33 +77,33 @@ def _write_environment(opened: IO[bytes]) -> None:
 
 
 def requirements() -> set[str]:
-    """The installed distributions that Surecast on Spark needs, directly or not.
+    """Returns the installed distributions that Surecast on Spark needs, directly or not.
 
     >>> {"surecast", "numpy", "numba", "llvmlite", "pyarrow"} <= requirements()
     True
     """
-    found: set[str] = set()
+    distributions: set[str] = set()
     wanted = [("surecast", frozenset({"spark"}))]
     while wanted:
         name, extras = wanted.pop()
         try:
-            asked = metadata.requires(name) or []
+            required = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue  # for another system or another version of Python
-        found.add(name)
-        for text in asked:
+        distributions.add(name)
+        for text in required:
             extra = _EXTRA.search(text)
             needed = _NAME.match(text)
             if needed is None or (extra is not None and extra[1] not in extras):
                 continue
             other = re.sub(r"[-_.]+", "-", needed[0]).lower()
-            if other not in found:
+            if other not in distributions:
                 wanted.append((other, frozenset()))
-    return found
+    return distributions
 
 
 def _code() -> Iterator[tuple[Path, str]]:
-    """All files of the package, with their places below the folder that it is in."""
+    """Yields all files of the package, with their paths below the folder that it is in."""
     root = Path(surecast.__file__).parent.parent
     for top in _TOP:
         for path in sorted((root / top).rglob("*")):

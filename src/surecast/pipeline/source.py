@@ -27,7 +27,7 @@ __all__ = ["Inputs", "LogRange", "log_ranges", "read_log_range"]
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What one task reads of a log: the records from `start` to before `end`."""
+    """The range of a log that one task reads: the records from `start` to before `end`."""
 
     log: RemoteLog
     start: int
@@ -80,9 +80,9 @@ class _InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         if self.target is None:
-            found = find_files(self.files)
-            self.folders = {path: each.folder for path, each in found.items()}
-            self.target = {path: readable_end(each, start.get(path, 0)) for path, each in found.items()}
+            files = find_files(self.files)
+            self.folders = {path: each.folder for path, each in files.items()}
+            self.target = {path: readable_end(each, start.get(path, 0)) for path, each in files.items()}
             self.target |= {url: log.end() for url, log in self.logs.items()}
         return dict(sorted({**start, **self.target}.items()))
 
@@ -91,7 +91,7 @@ class _InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.folders = {path: each.folder for path, each in find_files(self.files).items()}
         # A log that is no input any more may be in a batch that was cut off.
         logs = {key: self.logs.get(key) or log_at(key, self.access) for key in end}
-        files = {key: at for key, at in end.items() if logs[key] is None}
+        files = {key: upto for key, upto in end.items() if logs[key] is None}
         parts: list[FileRange | LogRange] = [*ranges_between(start, files, self.folders)]
         for url, log in logs.items():
             if log is not None:
@@ -105,7 +105,7 @@ class _InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def log_ranges(log: RemoteLog, start: int | None, end: int) -> list[LogRange]:
-    """The ranges of a log from where the last run stopped; from its beginning where there was none.
+    """Returns the ranges of a log from where the last run stopped; from its beginning if there was none.
 
     A log that ends before that began anew, or lost its last records: all that it has is read, since what was read
     before is known by its offset, time and text.
@@ -117,20 +117,20 @@ def log_ranges(log: RemoteLog, start: int | None, end: int) -> list[LogRange]:
 
 
 def read_log_range(part: LogRange) -> Iterator[pa.RecordBatch]:
-    """The records of one range; what the log has lost is a record too."""
+    """Yields the records of one range; records that the log has lost are a record too."""
     log = part.log
     if part.shrunk_from is not None:
-        said = (
+        problem = (
             f"the log ended at offset {part.shrunk_from} when it was last read, and ends at {part.end}: it began anew, "
             "or its last records were lost"
         )
-        yield _problem(log, part.end, said)
+        yield _problem(log, part.end, problem)
     for records in log.read(part.start, part.end):
         yield raw_batch(log, records)
         for record in records:
             if record["type"] == "lost" and record.get("reason") == REMOVED:
-                said = f"{record['records']} records from offset {record['offset']} on were {REMOVED}"
-                yield _problem(log, record["offset"], said)
+                problem = f"{record['records']} records from offset {record['offset']} on were {REMOVED}"
+                yield _problem(log, record["offset"], problem)
 
 
 def _problem(log: RemoteLog, offset: int, problem: str) -> pa.RecordBatch:

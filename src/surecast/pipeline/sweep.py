@@ -40,7 +40,7 @@ _DONE: Final = "_SUCCESS"
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is swept over: `count` cases, `block` of them at a time, and the columns that come out.
+    """The cases of a sweep: `count` cases, `block` of them at a time, and the columns of the result.
 
     `storage` is a folder or URL that all machines of the cluster see. `fingerprint` stands for everything that the
     results depend on.
@@ -54,18 +54,18 @@ class Sweep:
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
-        """First number of each block, and the number after its last.
+        """The first number of each block, and the number after its last.
 
         >>> Sweep("out", "", 10, 4, pa.schema([])).blocks
         [(0, 4), (4, 8), (8, 10)]
         """
-        return [(at, min(at + self.block, self.count)) for at in range(0, self.count, self.block)]
+        return [(first, min(first + self.block, self.count)) for first in range(0, self.count, self.block)]
 
 
 @contextmanager
 def sweep_session(spark: str, work: Path, settings: ServerSettings | None = None) -> Iterator[SparkSession]:
-    """A session for `--spark`: of a Connect server that runs (sc://HOST:PORT), or of one that is started for a master
-    (local[4], spark://HOST:7077), with its logs in the folder `work`."""
+    """Yields a session for `--spark`: of a Connect server that runs (sc://HOST:PORT), or of one that is started for a
+    master (local[4], spark://HOST:7077), with its logs in the folder `work`."""
     from pyspark.errors import PySparkException
 
     from surecast.pipeline.session import SparkFailed
@@ -92,7 +92,7 @@ def sweep_session(spark: str, work: Path, settings: ServerSettings | None = None
 def run_blocks(
     spark: SparkSession, sweep: Sweep, evaluate: Evaluate, *, resume: bool = True, progress: Progress | None = None
 ) -> ds.Dataset:
-    """Evaluates all cases that are not there yet; the rows of all, which are read when they are asked for.
+    """Evaluates all cases that are not there yet; returns the rows of all, which are read lazily.
 
     `evaluate` is sent to the workers, so all that it needs must be in it. `progress` is told how many cases are done.
     """
@@ -112,7 +112,8 @@ def run_blocks(
 
 
 def _run_block(spark: SparkSession, sweep: Sweep, evaluate: Evaluate, folder: str, numbers: tuple[int, int]) -> None:
-    """One job of Spark. What an interrupted one has left goes first: its shares may have been others."""
+    """Runs one job of Spark. The files of an interrupted one are deleted first: its tasks may have been divided
+    differently."""
     system, root = _opened(sweep.storage)
     if system.get_file_info(f"{root}/{folder}").type == fs.FileType.Directory:
         system.delete_dir(f"{root}/{folder}")
@@ -128,8 +129,8 @@ def _run_block(spark: SparkSession, sweep: Sweep, evaluate: Evaluate, folder: st
 def _written(
     sweep: Sweep, evaluate: Evaluate, folder: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for Spark: a task's numbers go through `evaluate` together, and into one file. A file has the name
-    of its first number, so that a task that is done twice leaves one."""
+    """Returns the function for Spark: a task's numbers go through `evaluate` together, and into one file. A file has
+    the name of its first number, so that a task that is done twice leaves one."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts = [batch.column(0).to_numpy(zero_copy_only=False) for batch in batches]
@@ -165,8 +166,8 @@ def _begin(system: fs.FileSystem, root: str, sweep: Sweep, resume: bool) -> None
     try:
         if system.get_file_info(head).type == fs.FileType.File and resume:
             with system.open_input_stream(head) as opened:
-                found = json.loads(opened.read())
-            if found != wanted:
+                head_data = json.loads(opened.read())
+            if head_data != wanted:
                 raise ConfigurationError(
                     f"{sweep.storage} has the results of another sweep; name another folder, or remove this one"
                 )

@@ -90,11 +90,11 @@ class _Task:
         return judged(self.problem, evaluation, self.objective, self.limits, self.front, self.reliability, exact=True)
 
     def masks(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Masks]:
-        """The placements of numbers, without those that cost too much."""
+        """Returns the placements with these numbers, without those that cost too much."""
         masks = unrank(numbers, len(self.problem.candidates))
         if self.limits.max_cost is not None:
-            kept = masks @ self.problem.costs <= self.limits.max_cost
-            numbers, masks = numbers[kept], np.ascontiguousarray(masks[kept])
+            affordable = masks @ self.problem.costs <= self.limits.max_cost
+            numbers, masks = numbers[affordable], np.ascontiguousarray(masks[affordable])
         return numbers, masks
 
     def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
@@ -123,7 +123,8 @@ def plan_on_spark(
     resume: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweptPlan:
-    """As `plan_placement`, with as many cases as the cluster has time for; every case is a row in `storage`.
+    """Returns the plan of `plan_placement`, with as many cases as the cluster has time for; every case is a row in
+    `storage`.
 
     A plan that was interrupted goes on from the last block of placements that was done.
     """
@@ -145,8 +146,8 @@ def plan_on_spark(
     if not cases:
         raise AssumptionError("no placement is within max_cost and max_brokers; even one broker costs more")
     marked = rows.to_table(columns=["number"], filter=ds.field("marked")).column(0)
-    found = marked.unique().to_numpy()
-    _, masks = task.masks(np.sort(found))
+    numbers = marked.unique().to_numpy()
+    _, masks = task.masks(np.sort(numbers))
     plan = replace(task.plan(masks), evaluations=cases // len(chosen))
     return SweptPlan(**vars(plan), feasible_total=rows.count_rows(filter=ds.field("feasible")))
 
@@ -192,6 +193,6 @@ def _marked(plan: PlacementPlan) -> NDArray[np.bool_]:
 
 
 def _fingerprint(task: _Task) -> str:
-    """Everything that rows depend on, the marks among it."""
-    told = (task.algorithms, task.objective, task.front, task.limits)
-    return hashlib.sha256(f"{task.problem.fingerprint} {told!r}".encode()).hexdigest()
+    """Returns a digest of everything that rows depend on, including the marks."""
+    settings = (task.algorithms, task.objective, task.front, task.limits)
+    return hashlib.sha256(f"{task.problem.fingerprint} {settings!r}".encode()).hexdigest()

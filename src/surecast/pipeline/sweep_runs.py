@@ -82,12 +82,12 @@ def simulate_on_spark(
     resume: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> QoSReport:
-    """The report of `simulate_reliability`, its runs shared by the cores of a cluster and kept in `storage`."""
+    """Returns the report of `simulate_reliability`, its runs shared by the cores of a cluster and kept in `storage`."""
     if runs < 1:
         raise ConfigurationError(f"runs: {runs} must be 1 or more")
-    plan, settings, given = _prepare(system, schemes, duration_s, seed, warm_up_s, (None, None, None), None)
+    plan, settings, intervals = _prepare(system, schemes, duration_s, seed, warm_up_s, (None, None, None), None)
     sweep = Sweep(storage, _fingerprint(system, settings), runs, block, SCHEMA)
-    rows = run_blocks(spark, sweep, _Task(plan, settings, given), resume=resume, progress=progress)
+    rows = run_blocks(spark, sweep, _Task(plan, settings, intervals), resume=resume, progress=progress)
     books: dict[int, dict[str, Books]] = {}
     published: dict[int, int] = {}
     for row in rows.to_table().to_pylist():
@@ -103,5 +103,5 @@ def simulate_on_spark(
 
 def _fingerprint(system: System, settings: Settings) -> str:
     # Filter classes have no part in these runs, and long arrays are not written out in full.
-    told = replace(system, class_workload=None)
-    return hashlib.sha256(f"{told!r} {asdict(settings)!r}".encode()).hexdigest()
+    described = replace(system, class_workload=None)
+    return hashlib.sha256(f"{described!r} {asdict(settings)!r}".encode()).hexdigest()

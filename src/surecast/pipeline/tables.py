@@ -58,14 +58,16 @@ def define(spark: SparkSession, access: LogAccess | None = None) -> None:
     `access` is for logs over the network; the project of `spark-pipelines` has it from its environment, since a project
     is a file, and secrets are not written down.
     """
-    given = LogAccess.of_environment() if access is None else access
+    credentials = LogAccess.of_environment() if access is None else access
     inputs = spark.conf.get(INPUTS_KEY)
     window_s = float(spark.conf.get(WINDOW_KEY, "60") or 60)
     spark.dataSource.register(Inputs)
 
     @_table("raw_records")
     def raw_records() -> DataFrame:
-        reader = spark.readStream.format(Inputs.name()).option("inputs", inputs or "[]").options(**given.options())
+        reader = (
+            spark.readStream.format(Inputs.name()).option("inputs", inputs or "[]").options(**credentials.options())
+        )
         return judged(reader.load())
 
     @_table("quarantine")
@@ -96,7 +98,8 @@ def _define_view(spark: SparkSession, name: str, view: Callable[..., DataFrame],
 
 
 def _define_clean(spark: SparkSession) -> None:
-    """One streaming table for each kind of record. A record that comes again, in whatever file, counts once."""
+    """Defines one streaming table for each kind of record. A record that appears again, in whatever file, counts
+    once."""
 
     def sound(*sources: str) -> DataFrame:
         return spark.readStream.table("raw_records").where(F.col("source").isin(*sources) & F.col("problem").isNull())
@@ -139,8 +142,8 @@ def _define_clean(spark: SparkSession) -> None:
 
     @_table("availability")
     def availability() -> DataFrame:
-        found = intervals(F.col("source"), F.col("text"))
-        rows = of_traces(*INTERVAL_SOURCES).select(F.inline(found), "source", "log", "file", "position")
+        sessions = intervals(F.col("source"), F.col("text"))
+        rows = of_traces(*INTERVAL_SOURCES).select(F.inline(sessions), "source", "log", "file", "position")
         return rows.select(
             "source", F.col("log").alias("trace"), "component", "up", "start_s", "end_s", "file", "position"
         )

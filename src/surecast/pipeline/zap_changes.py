@@ -1,4 +1,4 @@
-"""What set-top boxes did, one row for each real change: from a channel, or off, to a channel, or off.
+"""The actions of set-top boxes, one row for each real change: from a channel, or off, to a channel, or off.
 
 A box is on the channel it was last heard on, while it is on, as in `surecast.zap.viewers`: its own record counts, not
 the FROMCH of an event. An event that changes nothing makes no row. Events of a box are taken by time, and within one
@@ -36,7 +36,7 @@ _STATE: Final = ("box", "channel", "on", "since")
 
 
 def box_changes(events: DataFrame) -> DataFrame:
-    """The changes of a table of events with the columns of `zap_events`; columns: CHANGE_SCHEMA."""
+    """Returns the changes of a table of events with the columns of `zap_events`; columns: CHANGE_SCHEMA."""
     by_box = Window.partitionBy("box").orderBy("time", "log", "file", "position")
     heard = _heard(events).select(
         "time",
@@ -48,8 +48,8 @@ def box_changes(events: DataFrame) -> DataFrame:
         "position",
     )
     # A box that was never heard of is on a channel that nobody knows.
-    known = heard.where("channel IS NOT NULL").select("*", F.when(F.col("value") != 0, F.col("channel")).alias("now"))
-    before = known.select("*", F.lag("now").over(by_box).alias("before"))
+    placed = heard.where("channel IS NOT NULL").select("*", F.when(F.col("value") != 0, F.col("channel")).alias("now"))
+    before = placed.select("*", F.lag("now").over(by_box).alias("before"))
     changed = before.where(~F.col("now").eqNullSafe(F.col("before")))
     return changed.select(
         "time",
@@ -61,7 +61,8 @@ def box_changes(events: DataFrame) -> DataFrame:
 
 
 def box_changes_stream(events: DataFrame, lateness: str = "10 minutes", buckets: int = BUCKETS) -> DataFrame:
-    """The changes of a stream of events, each once the watermark is past it: `lateness` behind the latest event.
+    """Returns the changes of a stream of events, each once the watermark is past it: `lateness` behind the latest
+    event.
 
     An event that comes later than that is left out; Spark counts it as `numRowsDroppedByWatermark` of the query's
     progress. `buckets` is how many parts the boxes are kept in, at least as many as the cluster has cores.
@@ -79,7 +80,7 @@ def box_changes_stream(events: DataFrame, lateness: str = "10 minutes", buckets:
 
 
 def next_changes(boxes: pd.DataFrame, events: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The changes that events make to boxes, and how the boxes are afterwards.
+    """Returns the changes that events make to boxes, and the boxes afterwards.
 
     `boxes` has box, channel, on, since; `events` time, box, value (1 on, 0 off), to_channel, order.
 
@@ -109,14 +110,14 @@ def next_changes(boxes: pd.DataFrame, events: pd.DataFrame) -> tuple[pd.DataFram
     changed = (rows["now"] != rows["before"]) | rows["held"]
     moments = rows.loc[changed].copy()
     moments["since"] = moments.groupby("box", sort=False)["time"].shift()
-    found = moments[~moments["held"]]
+    change_rows = moments[~moments["held"]]
     changes = pd.DataFrame(
         {
-            "time": found["time"],
-            "box": found["box"],
-            "from_channel": found["before"].where(found["before"] != "", None),
-            "to_channel": found["now"].where(found["now"] != "", None),
-            "since": found["since"],
+            "time": change_rows["time"],
+            "box": change_rows["box"],
+            "from_channel": change_rows["before"].where(change_rows["before"] != "", None),
+            "to_channel": change_rows["now"].where(change_rows["now"] != "", None),
+            "since": change_rows["since"],
         }
     )
     last = rows.groupby("box", sort=False).tail(1).set_index("box")
@@ -133,7 +134,7 @@ def next_changes(boxes: pd.DataFrame, events: pd.DataFrame) -> tuple[pd.DataFram
 
 
 def _heard(events: DataFrame) -> DataFrame:
-    """Events that say where a box is: zaps, and power; `value` is 1 for on."""
+    """Returns the events that say where a box is: zaps, and power; `value` is 1 for on."""
     is_zap = F.col("kind") == "zap"
     value = F.when(is_zap, F.lit(1)).otherwise(F.col("value")).alias("value")
     channel = F.when(is_zap, F.col("to_channel")).alias("to_channel")
@@ -143,7 +144,7 @@ def _heard(events: DataFrame) -> DataFrame:
 
 
 def _advance(key: tuple[Any, ...], batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """A bucket of boxes: takes new events in, and gives the changes that nothing can come before any more."""
+    """Adds new events to a bucket of boxes, and yields the changes that no later event can precede."""
     boxes, waiting = _read(state)
     parts = [waiting, *(batch[list(_KEPT)] for batch in batches)]
     parts = [part for part in parts if len(part)]
@@ -169,8 +170,8 @@ def _read(state: GroupState) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _table(data: bytes) -> pd.DataFrame:
     with pa.ipc.open_stream(io.BytesIO(data)) as reader:
-        found: pd.DataFrame = reader.read_pandas()
-    return found
+        frame: pd.DataFrame = reader.read_pandas()
+    return frame
 
 
 def _written(table: pd.DataFrame, columns: tuple[str, ...]) -> bytes:

@@ -28,7 +28,7 @@ OFF: Final = "(off)"
 
 
 def viewer_changes(changes: DataFrame) -> DataFrame:
-    """For each second and channel with changes: by how much its viewers change (time, channel, change)."""
+    """Returns, for each second and channel with changes, the change in its viewers (time, channel, change)."""
     steps = F.array(
         F.struct(F.col("from_channel").alias("channel"), F.lit(-1).alias("by")),
         F.struct(F.col("to_channel").alias("channel"), F.lit(1).alias("by")),
@@ -37,19 +37,19 @@ def viewer_changes(changes: DataFrame) -> DataFrame:
     return parts.groupBy("time", "channel").agg(F.sum("by").alias("change"))
 
 
-def viewers_at(changes: DataFrame, at: datetime) -> DataFrame:
+def viewers_at(changes: DataFrame, instant: datetime) -> DataFrame:
     """Channels with viewers at an instant, its own second included (channel, viewers)."""
-    found = viewer_changes(changes.where(F.col("time") <= F.lit(at))).groupBy("channel")
-    return found.agg(F.sum("change").alias("viewers")).where("viewers > 0")
+    by_channel = viewer_changes(changes.where(F.col("time") <= F.lit(instant))).groupBy("channel")
+    return by_channel.agg(F.sum("change").alias("viewers")).where("viewers > 0")
 
 
-def top_channels(changes: DataFrame, at: datetime, n: int = 10) -> DataFrame:
-    """The `n` most viewed channels at an instant, among equals by name (rank, channel, viewers)."""
+def top_channels(changes: DataFrame, instant: datetime, n: int = 10) -> DataFrame:
+    """Returns the `n` most viewed channels at an instant, among equals by name (rank, channel, viewers)."""
     if n < 1:
         raise ConfigurationError(f"n {n}: write 1 or more")
     # Channels are few: as one sorted array they need no window over everything.
     ordered = F.array_sort(F.collect_list(F.struct((-F.col("viewers")).alias("fewer"), "channel")))
-    top = viewers_at(changes, at).agg(F.slice(ordered, 1, n).alias("top"))
+    top = viewers_at(changes, instant).agg(F.slice(ordered, 1, n).alias("top"))
     ranked = top.select(F.posexplode("top").alias("place", "each"))
     return ranked.select(
         (F.col("place") + 1).alias("rank"),
@@ -59,7 +59,8 @@ def top_channels(changes: DataFrame, at: datetime, n: int = 10) -> DataFrame:
 
 
 def channel_viewers(changes: DataFrame, window_s: int = 60) -> DataFrame:
-    """For each window of time and channel with viewers in it: viewers at its last second, their mean and their most.
+    """Returns, for each window of time and channel with viewers in it, viewers at its last second, their mean and their
+    maximum.
 
     A box stays where it was until it is heard of again, so in the last window the last counts go on to its end.
     Columns: start, channel, viewers, viewers_mean, viewers_max.
@@ -81,18 +82,19 @@ def channel_viewers(changes: DataFrame, window_s: int = 60) -> DataFrame:
     cut = spans.select("channel", "viewers", "at", "until", F.explode(starts).alias("start_s"))
     end_s = F.col("start_s") + window_s
     lasts_s = F.least("until", end_s) - F.greatest("at", "start_s")
-    found = cut.groupBy("start_s", "channel").agg(
+    totals = cut.groupBy("start_s", "channel").agg(
         F.coalesce(F.max(F.when(F.col("until") >= end_s, F.col("viewers"))), F.lit(0)).alias("viewers"),
         (F.sum(F.col("viewers") * lasts_s) / window_s).alias("viewers_mean"),
         F.max("viewers").alias("viewers_max"),
     )
-    return found.select(
+    return totals.select(
         F.timestamp_seconds("start_s").alias("start"), "channel", "viewers", "viewers_mean", "viewers_max"
     )
 
 
 def top_by_window(viewers: DataFrame, n: int = 10) -> DataFrame:
-    """The `n` most viewed channels at the last second of each window of `channel_viewers` (start, rank, ...)."""
+    """Returns the `n` most viewed channels at the last second of each window of `channel_viewers` (start, rank,
+    ...)."""
     by_viewers = Window.partitionBy("start").orderBy(F.desc("viewers"), "channel")
     ranked = viewers.where("viewers > 0").select(
         "start", F.row_number().over(by_viewers).alias("rank"), "channel", "viewers"
@@ -101,23 +103,24 @@ def top_by_window(viewers: DataFrame, n: int = 10) -> DataFrame:
 
 
 def channel_flow(changes: DataFrame) -> DataFrame:
-    """How often boxes went from each channel to each other, `(off)` among them (from_channel, to_channel, changes).
+    """Returns how often boxes went from each channel to each other, `(off)` among them (from_channel, to_channel,
+    changes).
 
     The first time that a box is heard of it comes from nowhere, and is not in the matrix.
     """
-    known = changes.where("since IS NOT NULL")
+    followed = changes.where("since IS NOT NULL")
     place = {name: F.coalesce(name, F.lit(OFF)).alias(name) for name in ("from_channel", "to_channel")}
-    return known.groupBy(*place.values()).agg(F.count("*").alias("changes"))
+    return followed.groupBy(*place.values()).agg(F.count("*").alias("changes"))
 
 
 def seconds(time: Column | str) -> Column:
-    """A point in time as whole seconds since 1970."""
+    """Returns a point in time as whole seconds since 1970."""
     return F.unix_seconds(F.col(time) if isinstance(time, str) else time)
 
 
-def _window_of(at: Column, window_s: int) -> Column:
-    """The first second of the window that a second is in."""
-    return at - F.pmod(at, F.lit(window_s))
+def _window_of(second: Column, window_s: int) -> Column:
+    """Returns the first second of the window that a second is in."""
+    return second - F.pmod(second, F.lit(window_s))
 
 
 def _check_window(window_s: int) -> None:

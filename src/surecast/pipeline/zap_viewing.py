@@ -1,4 +1,5 @@
-"""How boxes view, from their changes (`zap_changes`): stops on channels, sessions, programmes, and unusual periods."""
+"""Viewing of boxes, from their changes (`zap_changes`): stops on channels, sessions, programmes, and unusual
+periods."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _NORMAL_MAD: Final = 1.4826  # the standard deviation of a normal distribution o
 
 
 def viewing_stops(changes: DataFrame) -> DataFrame:
-    """Each time that a box was on a channel: box, channel, start, end, is_open.
+    """Returns each time that a box was on a channel: box, channel, start, end, is_open.
 
     A stop that had not ended at the last change of the log is open, and `end` is the time of that change.
     """
@@ -56,7 +57,7 @@ def viewing_stops(changes: DataFrame) -> DataFrame:
 
 
 def channel_stops(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
-    """For each channel: its stops that ended, how many were surfing and staying, and how long they were.
+    """Returns, for each channel, its stops that ended, how many were surfing and staying, and how long they were.
 
     Columns: channel, stops, surfs, stays, surf_share (of stops), surf_time_share, mean_s, p50_s, p90_s, p99_s, max_s.
     """
@@ -64,7 +65,7 @@ def channel_stops(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
     length = (seconds("end") - seconds("start")).alias("length_s")
     short = F.col("length_s") < surf_s
     quantiles = F.percentile_approx("length_s", list(_QUANTILES), _ACCURACY)
-    found = (
+    totals = (
         ended.select("channel", length)
         .groupBy("channel")
         .agg(
@@ -82,11 +83,11 @@ def channel_stops(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
     )
     names = [F.get("quantiles", F.lit(i)).alias(f"p{round(100 * q)}_s") for i, q in enumerate(_QUANTILES)]
     counts = ("channel", "stops", "surfs", "stays", "surf_share", "surf_time_share", "mean_s")
-    return found.select(*counts, *names, "max_s")
+    return totals.select(*counts, *names, "max_s")
 
 
 def box_sessions(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
-    """Each time that a box was on: box, start, end, length_s, stops, channels, surfs, is_open.
+    """Returns each time that a box was on: box, start, end, length_s, stops, channels, surfs, is_open.
 
     A session is open where the box had not been switched off at the last change of the log.
     """
@@ -97,7 +98,7 @@ def box_sessions(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
     so_far = by_box.rowsBetween(Window.unboundedPreceding, 0)
     numbered = begun.select("*", F.sum("begins").over(so_far).alias("session"))
     length_s = seconds("end") - seconds("start")
-    found = numbered.groupBy("box", "session").agg(
+    sessions = numbered.groupBy("box", "session").agg(
         F.min("start").alias("start"),
         F.max("end").alias("end"),
         F.sum(length_s).alias("length_s"),
@@ -106,11 +107,12 @@ def box_sessions(changes: DataFrame, surf_s: int = SURF_S) -> DataFrame:
         F.count_if((length_s < surf_s) & ~F.col("is_open")).alias("surfs"),
         F.max("is_open").alias("is_open"),
     )
-    return found.select("box", "start", "end", "length_s", "stops", "channels", "surfs", "is_open")
+    return sessions.select("box", "start", "end", "length_s", "stops", "channels", "surfs", "is_open")
 
 
 def hourly_slots(changes: DataFrame) -> DataFrame:
-    """A schedule for logs without one: every hour in which a channel was viewed (channel, start, end, title)."""
+    """Returns a schedule for logs without one: every hour in which a channel was viewed (channel, start, end,
+    title)."""
     bins = _binned(viewing_stops(changes)).select("channel", "bin").distinct()
     start = F.timestamp_seconds(F.col("bin") * _BIN_S)
     return bins.select(
@@ -122,7 +124,8 @@ def hourly_slots(changes: DataFrame) -> DataFrame:
 
 
 def programme_reach(changes: DataFrame, schedule: DataFrame | None = None, reach_s: int = REACH_S) -> DataFrame:
-    """For each programme: how many boxes it reached, its viewers on average, and its share of all viewing meanwhile.
+    """Returns, for each programme, how many boxes it reached, its viewers on average, and its share of all viewing
+    meanwhile.
 
     `schedule` has channel, start, end and title; without one every hour of a channel is a programme. Columns: channel,
     start, end, title, reach (boxes tuned in for `reach_s` or more), boxes (tuned in at all), viewing_s, viewers_mean,
@@ -181,15 +184,16 @@ def box_departures(
     floor = F.when(F.col("measure") == "changes", 1.0).otherwise(60.0)
     spread = F.greatest(_NORMAL_MAD * F.col("mad"), F.col("usual") / 10.0, floor)
     spreads = usual.select("*", _median(off_by).alias("mad")).select("*", spread.alias("spread"))
-    found = spreads.select("*", ((F.col("value") - F.col("usual")) / F.col("spread")).alias("departs_by"))
+    departures = spreads.select("*", ((F.col("value") - F.col("usual")) / F.col("spread")).alias("departs_by"))
     start = F.timestamp_seconds(F.col("period") * period_s).alias("start")
-    return found.where(F.abs("departs_by") > DEPARTS_AT).select(
+    return departures.where(F.abs("departs_by") > DEPARTS_AT).select(
         "box", start, "measure", "value", "usual", "spread", "departs_by"
     )
 
 
 def _by_period(changes: DataFrame, period_s: int) -> DataFrame:
-    """For each box and period from its first to the log's last: changes and seconds viewed; and the last period."""
+    """Returns, for each box and period from its first to the log's last, changes and seconds viewed; and the last
+    period."""
     period = F.floor(seconds("time") / period_s).cast("bigint")
     counted = changes.groupBy("box", period.alias("period")).agg(F.count("*").alias("changes"))
     pieces = _binned(viewing_stops(changes), period_s).groupBy("box", F.col("bin").alias("period"))
@@ -206,7 +210,7 @@ def _by_period(changes: DataFrame, period_s: int) -> DataFrame:
 
 
 def _all_viewing(slots: DataFrame, pieces: DataFrame) -> DataFrame:
-    """The viewing of all channels between the start and end of each slot (slot_s, slot_end_s, all_s).
+    """Returns the viewing of all channels between the start and end of each slot (slot_s, slot_end_s, all_s).
 
     Up to a second t of an hour, boxes viewed t times the stops begun less those ended, less the sum of the seconds at
     which they began, plus that at which they ended: sums that run over the hour, so no stop meets every slot.
@@ -252,7 +256,7 @@ def _bin(second: Column, bin_s: int = _BIN_S) -> Column:
 
 
 def _median(ordered: Column) -> Column:
-    """The median of a sorted array."""
+    """Returns the median of a sorted array."""
     last = F.size(ordered) - 1
     low, high = (F.floor(last / 2).cast("int"), F.ceil(last / 2).cast("int"))
     return (F.get(ordered, low) + F.get(ordered, high)) / 2.0

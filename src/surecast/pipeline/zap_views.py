@@ -21,7 +21,7 @@ SCHEDULE_SCHEMA: Final = "channel STRING, start TIMESTAMP, end TIMESTAMP, title 
 
 
 def read_schedule(spark: SparkSession, path: str) -> DataFrame:
-    """The programmes of a file: channel, start, end, title; times in UTC, as those of logs are taken to be."""
+    """Returns the programmes of a file: channel, start, end, title; times in UTC, as those of logs are taken to be."""
     reader = spark.read.schema(SCHEDULE_SCHEMA)
     if path.endswith(".csv"):
         return reader.csv(path, header=True, mode="FAILFAST", timestampFormat="yyyy-MM-dd HH:mm[:ss]")

@@ -1,4 +1,4 @@
-"""What was learned: values with their intervals and verdicts, and what the logs do not tell."""
+"""A learned scenario: values with their intervals and verdicts, and the values that the logs do not contain."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Estimate:
     verdict: str
 
     def comment(self) -> str:
-        """As a comment of the scenario file has it."""
+        """Returns the estimate as a comment of the scenario file."""
         unit = f" {self.unit}" if self.unit else ""
         high = "no upper limit" if math.isinf(self.high) else f"{self.high:.4g}"
         return f"{self.what}: {self.value:.4g}{unit}, 95 % [{self.low:.4g}, {high}], n = {self.n}; {self.verdict}"
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it; what has no upper limit has none."""
+        """Returns the estimate for JSON; an infinite upper limit is None."""
         return {**asdict(self), "high": None if math.isinf(self.high) else self.high}
 
 
@@ -66,7 +66,7 @@ class Learned:
         return tuple(estimate for _, estimate in self.paths)
 
     def to_yaml(self) -> str:
-        """The scenario file: each value under a comment that says where it comes from."""
+        """Returns the scenario file: each value under a comment that says where it comes from."""
         comments: dict[FieldPath, list[str]] = {}
         for path, estimate in self.paths:
             comments.setdefault(path, []).append(estimate.comment())
@@ -89,7 +89,8 @@ class Learned:
 
 
 def yaml_text(data: dict[str, Any], comments: dict[FieldPath, list[str]]) -> str:
-    """YAML with comments above the fields they belong to; what has no line of its own has its comment above its entry.
+    """Returns YAML with comments above the fields they belong to; a field without a line of its own has its comment
+    above its entry.
 
     >>> print(yaml_text({"a": {"b": 1}}, {("a", "b"): ["one"]}), end="")
     a:
@@ -123,13 +124,13 @@ def _write(data: dict[str, Any], path: FieldPath, comments: dict[FieldPath, list
 
 def _remarks(comments: dict[FieldPath, list[str]], path: FieldPath, indent: str, inside: bool) -> list[str]:
     """Comments of a field, and with `inside` of all that stands in it."""
-    found = [
+    remarks = [
         text
         for place, texts in comments.items()
         if place == path or (inside and place[: len(path)] == path)
         for text in texts
     ]
-    return [f"{indent}# {_line(text)}" for text in found]
+    return [f"{indent}# {_line(text)}" for text in remarks]
 
 
 def _of_list(comments: dict[FieldPath, list[str]], path: FieldPath) -> list[str]:
@@ -148,13 +149,13 @@ def _line(text: str) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line."""
+    """Returns a value on one line."""
     text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
     return text.strip()[1:-1]
 
 
 def estimate_at(
-    path: FieldPath, what: str, numbers: tuple[float, float, float], unit: str, n: int, verdict: str
+    path: FieldPath, subject: str, numbers: tuple[float, float, float], unit: str, n: int, verdict: str
 ) -> tuple[FieldPath, Estimate]:
-    """An estimate with the place of its field; `numbers` are value, low and high."""
-    return path, Estimate(field_name(path), what, *numbers, unit, n, verdict)
+    """Returns an estimate with the place of its field; `numbers` are value, low and high."""
+    return path, Estimate(field_name(path), subject, *numbers, unit, n, verdict)

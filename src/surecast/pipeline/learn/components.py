@@ -1,4 +1,4 @@
-"""How brokers, links and connections fail and come back, from lives in logs and intervals in traces."""
+"""Failures and repairs of brokers, links and connections, from lives in logs and intervals in traces."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Component:
 
 
 def broker_periods(lives: Iterable[Life], alive_s: float) -> list[Period]:
-    """The periods of one broker.
+    """Returns the periods of one broker.
 
     It crashed after its last record and at most `alive_s` later, so half of that later, and before it started again.
     That it was stopped for the last time is the end of what was observed, and no failure.
@@ -81,16 +81,17 @@ def broker_periods(lives: Iterable[Life], alive_s: float) -> list[Period]:
 
 
 def process_periods(lives: Iterable[Life], alive_s: Mapping[str, float]) -> dict[str, list[Period]]:
-    """The periods of each broker or replica that has a log."""
-    found: dict[str, list[Life]] = defaultdict(list)
+    """Returns the periods of each broker or replica that has a log."""
+    lives_by_broker: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
-        found[life.broker].append(life)
-    return {name: broker_periods(each, alive_s.get(name, 0.0)) for name, each in sorted(found.items())}
+        lives_by_broker[life.broker].append(life)
+    return {name: broker_periods(each, alive_s.get(name, 0.0)) for name, each in sorted(lives_by_broker.items())}
 
 
 def find_components(statistics: Statistics) -> list[Component]:
-    """All brokers, links and connections that logs or traces tell of. A broker's own log goes before a trace."""
-    found: dict[str, Component] = {}
+    """Returns all brokers, links and connections in logs or traces. A broker's own log takes precedence over a
+    trace."""
+    by_name: dict[str, Component] = {}
     by_broker: dict[str, list[Life]] = defaultdict(list)
     for life in statistics.lives:
         by_broker[life.broker].append(life)
@@ -98,7 +99,7 @@ def find_components(statistics: Statistics) -> list[Component]:
         group = statistics.groups.get(name)
         # What fails of a group is a replica; all are taken as alike.
         processes = process_periods(lives if group is None else group.lives, statistics.alive_s)
-        found[name] = Component(name, "broker", UpDown.of(itertools.chain(*processes.values())))
+        by_name[name] = Component(name, "broker", UpDown.of(itertools.chain(*processes.values())))
     by_trace: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     for row in statistics.intervals:
         by_trace[row.source, row.trace].append(row)
@@ -106,13 +107,13 @@ def find_components(statistics: Statistics) -> list[Component]:
         for name, periods in _trace_periods(source, rows).items():
             kind = "connection" if source in CLIENT_SOURCES else "link" if "--" in name else "broker"
             times = UpDown.of(periods)
-            known = found.get(name)
-            if known is None:
-                found[name] = Component(name, kind, times)
+            component = by_name.get(name)
+            if component is None:
+                by_name[name] = Component(name, kind, times)
             elif name not in by_broker:
-                both = UpDown(known.times.up.joined(times.up), known.times.down.joined(times.down))
-                found[name] = Component(name, known.kind, both)
-    return list(found.values())
+                both = UpDown(component.times.up.joined(times.up), component.times.down.joined(times.down))
+                by_name[name] = Component(name, component.kind, both)
+    return list(by_name.values())
 
 
 def _trace_periods(source: str, rows: list[Interval]) -> dict[str, list[Period]]:
@@ -126,7 +127,7 @@ def _trace_periods(source: str, rows: list[Interval]) -> dict[str, list[Period]]
 
 
 def fit_pair(up: Times, down: Times) -> tuple[LifetimeFit, LifetimeFit] | str:
-    """Both fits; or, where one cannot be had, why."""
+    """Returns both fits, or the reason if one is impossible."""
     if up.ends + up.residual_ends <= 0:
         seen_s = up.total_s + up.residual_s
         least = exponential_interval(0, seen_s)[0] if seen_s > 0 else 0.0
@@ -137,7 +138,8 @@ def fit_pair(up: Times, down: Times) -> tuple[LifetimeFit, LifetimeFit] | str:
 
 
 def law_fields(fit: LifetimeFit, mean: str, shape: str) -> dict[str, Any]:
-    """A fit as two fields of a scenario: its mean, and its shape unless exponential; or a shape with its own scale."""
+    """Returns a fit as two fields of a scenario: its mean, and its shape unless exponential; or a shape with its own
+    scale."""
     spec = fit.spec()
     if "means" in spec or "rates" in spec:
         return {shape: spec}
@@ -145,12 +147,12 @@ def law_fields(fit: LifetimeFit, mean: str, shape: str) -> dict[str, Any]:
     return fields if spec["distribution"] == "exponential" else {**fields, shape: spec}
 
 
-def fit_estimate(path: FieldPath, what: str, fit: LifetimeFit) -> Pathed:
-    """The estimate of a mean time."""
+def fit_estimate(path: FieldPath, subject: str, fit: LifetimeFit) -> Pathed:
+    """Returns the estimate of a mean time."""
     cut = f"{fit.verdict}; {fit.cut_off} cut off" if fit.cut_off else fit.verdict
-    return estimate_at(path, what, (fit.mean_s, fit.low_s, fit.high_s), "s", fit.ends, cut)
+    return estimate_at(path, subject, (fit.mean_s, fit.low_s, fit.high_s), "s", fit.ends, cut)
 
 
 def duration(seconds: float) -> str:
-    """A duration of six digits, with its unit."""
+    """Returns a duration of six digits, with its unit."""
     return format_duration(float(f"{seconds:.6g}"))

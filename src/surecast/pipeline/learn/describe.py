@@ -38,7 +38,7 @@ def learn_scenario(
     samples: FilterSamples | None = None,
     base: tuple[Scenario, System] | None = None,
 ) -> Learned:
-    """A scenario with all that the statistics tell, which `predict`, `simulate` and `plan` accept.
+    """Returns a scenario with all that the statistics contain, which `predict`, `simulate` and `plan` accept.
 
     `workload` is `topics` for named topics and clients, `classes` for filter classes whose subscriptions come and go.
     Network, overlay, delivery and targets are those of `base` where one is given.
@@ -51,7 +51,7 @@ def learn_scenario(
     """
     if workload not in WORKLOADS:
         raise ConfigurationError(f"--workload {workload}: write {' or '.join(WORKLOADS)}")
-    found = Findings()
+    findings = Findings()
     components = find_components(statistics)
     brokers = _brokers(statistics, components, base)
     data: dict[str, Any] = {} if base is None else base[0].to_data()
@@ -60,24 +60,24 @@ def learn_scenario(
     links = [each for each in components if each.kind == "link"]
     if base is None:
         data["overlay"] = {"brokers": [{"name": each} for each in brokers]}
-        joined = _links(brokers, links, found)
+        joined = _links(brokers, links, findings)
         if joined:
             data["overlay"]["links"] = joined
-    known = set(brokers) | ({link.name for link in base[1].overlay.links} if base else _both_ways(data["overlay"]))
-    _replication(data, statistics, brokers, found)
-    _availability(data, components, known, found)
+    placed = set(brokers) | ({link.name for link in base[1].overlay.links} if base else _both_ways(data["overlay"]))
+    _replication(data, statistics, brokers, findings)
+    _availability(data, components, placed, findings)
     connections = [each for each in components if each.kind == "connection"]
-    _note_aside(statistics, found)
-    learned = learn_workload(statistics, connections, found)
-    subscriptions = _subscriptions(statistics, found)
-    local = _locality(statistics, found)
-    filters = _filters(samples, workload, found)
+    _note_aside(statistics, findings)
+    learned = learn_workload(statistics, connections, findings)
+    subscriptions = _subscriptions(statistics, findings)
+    local = _locality(statistics, findings)
+    filters = _filters(samples, workload, findings)
     if workload == "classes":
-        learned = _classes(data, statistics, subscriptions, local, filters, found)
+        learned = _classes(data, statistics, subscriptions, local, filters, findings)
     if learned:
         data["workload"] = learned
-    _always_missing(data, found)
-    answer = Learned(data, tuple(found.paths), tuple(found.missing), tuple(found.notes))
+    _always_missing(data, findings)
+    answer = Learned(data, tuple(findings.paths), tuple(findings.missing), tuple(findings.notes))
     parse_text(answer.to_yaml())  # what is not accepted is an error here, and never a file
     return answer
 
@@ -107,30 +107,30 @@ def _brokers(statistics: Statistics, components: list[Component], base: tuple[Sc
     return brokers
 
 
-def _replication(data: dict[str, Any], statistics: Statistics, brokers: list[str], found: Findings) -> None:
-    """How many replicas brokers have: a scenario has one number for all."""
+def _replication(data: dict[str, Any], statistics: Statistics, brokers: list[str], findings: Findings) -> None:
+    """Sets the number of replicas of brokers: a scenario has one number for all."""
     # An even group tolerates as many failures as one with a replica less.
     sizes = {name: max(1, group.size - (group.size + 1) % 2) for name, group in sorted(statistics.groups.items())}
     for name, group in sorted(statistics.groups.items()):
         logs = len({life.broker for life in group.lives})
-        found.notes.append(
+        findings.notes.append(
             f"{name} is a group of {group.size} replicas, with the logs of {logs}: what they have in common counts "
             "once, and its availability is that of one replica."
         )
     logged = {life.broker for life in statistics.lives}
-    told = {sizes.get(name, 1) for name in (logged or brokers)}
-    if not sizes or told == {1}:
+    numbers = {sizes.get(name, 1) for name in (logged or brokers)}
+    if not sizes or numbers == {1}:
         return
-    if len(told) > 1:
-        why = f"brokers have {', '.join(map(str, sorted(told)))} replicas, and a scenario has one number for all"
-        found.missing.append(Missing("delivery.replication.replicas", why, "learn from the logs of equal groups"))
+    if len(numbers) > 1:
+        why = f"brokers have {', '.join(map(str, sorted(numbers)))} replicas, and a scenario has one number for all"
+        findings.missing.append(Missing("delivery.replication.replicas", why, "learn from the logs of equal groups"))
         return
     delivery = dict(data.get("delivery", {}))
-    data["delivery"] = {**delivery, "replication": {**delivery.get("replication", {}), "replicas": told.pop()}}
+    data["delivery"] = {**delivery, "replication": {**delivery.get("replication", {}), "replicas": numbers.pop()}}
 
 
-def _note_aside(statistics: Statistics, found: Findings) -> None:
-    """Says which messages are left out."""
+def _note_aside(statistics: Statistics, findings: Findings) -> None:
+    """Notes which messages are left out."""
     own = [row for row in statistics.aside if not row.client]
     for rows, whose in (
         (own, "that brokers published themselves"),
@@ -139,11 +139,11 @@ def _note_aside(statistics: Statistics, found: Findings) -> None:
         if rows:
             topics = sorted({row.topic for row in rows})
             named = f"{', '.join(topics[:3])}{' and more' if len(topics) > 3 else ''}"
-            found.notes.append(f"{sum(row.messages for row in rows)} messages {whose}, on {named}, are left out.")
+            findings.notes.append(f"{sum(row.messages for row in rows)} messages {whose}, on {named}, are left out.")
 
 
-def _links(brokers: list[str], links: list[Component], found: Findings) -> list[list[str]]:
-    """Links that traces tell of, and as many more as make the overlay connected."""
+def _links(brokers: list[str], links: list[Component], findings: Findings) -> list[list[str]]:
+    """Returns the links in traces, and as many more as make the overlay connected."""
     group = {name: name for name in brokers}
 
     def root(name: str) -> str:
@@ -165,7 +165,7 @@ def _links(brokers: list[str], links: list[Component], found: Findings) -> list[
     if assumed:
         why = f"logs do not tell how brokers are linked; {assumed} links to {brokers[0]} are assumed"
         to_log = "give the overlay with --base, or traces of links named a--b"
-        found.missing.append(Missing("overlay.links", why, to_log))
+        findings.missing.append(Missing("overlay.links", why, to_log))
     return list(joined.values())
 
 
@@ -173,44 +173,44 @@ def _both_ways(overlay: dict[str, Any]) -> set[str]:
     return {f"{x}--{y}" for a, b in overlay.get("links", []) for x, y in ((a, b), (b, a))}
 
 
-def _availability(data: dict[str, Any], components: list[Component], known: set[str], found: Findings) -> None:
+def _availability(data: dict[str, Any], components: list[Component], placed: set[str], findings: Findings) -> None:
     each = dict(data.get("availability", {}).get("each", {}))
     unknown = []
     for component in components:
         if component.kind == "connection":
             continue
         turned = "--".join(reversed(component.name.split("--", 1)))
-        if component.name not in known and turned not in known:
+        if component.name not in placed and turned not in placed:
             unknown.append(component.name)
             continue
         pair = fit_pair(component.times.up, component.times.down)
         if isinstance(pair, str):
             to_log = "it is taken as never failing; log for longer, or give it a value of your own"
-            found.missing.append(Missing(f"availability of {component.kind} {component.name}", pair, to_log))
+            findings.missing.append(Missing(f"availability of {component.kind} {component.name}", pair, to_log))
             continue
         each.pop(turned, None)
         each[component.name] = {**law_fields(pair[0], "mtbf", "up"), **law_fields(pair[1], "mttr", "down")}
         path = ("availability", "each", component.name)
-        for fit, what in zip(pair, ("mtbf", "mttr"), strict=True):
-            found.paths.append(fit_estimate((*path, what), f"{component.name} {what}", fit))
+        for fit, field in zip(pair, ("mtbf", "mttr"), strict=True):
+            findings.paths.append(fit_estimate((*path, field), f"{component.name} {field}", fit))
     if each:
         data["availability"] = {**data.get("availability", {}), "each": each}
     if unknown:
         why = f"{', '.join(unknown[:5])}{' and more' if len(unknown) > 5 else ''} are in traces only"
         to_log = "give traces the names of brokers, or of links as a--b"
-        found.missing.append(Missing(f"place of {len(unknown)} components", why, to_log))
-    if not any("--" in name for name in each) and len([name for name in known if "--" not in name]) > 1:
+        findings.missing.append(Missing(f"place of {len(unknown)} components", why, to_log))
+    if not any("--" in name for name in each) and len([name for name in placed if "--" not in name]) > 1:
         to_log = "put a trace of each link, with the component a--b, among the inputs"
-        found.missing.append(Missing("availability of links", "brokers do not log their links", to_log))
+        findings.missing.append(Missing("availability of links", "brokers do not log their links", to_log))
 
 
-def _subscriptions(statistics: Statistics, found: Findings) -> dict[str, Any] | None:
-    """How subscriptions come and go; None where none ended."""
+def _subscriptions(statistics: Statistics, findings: Findings) -> dict[str, Any] | None:
+    """Returns rate and lifetime of subscriptions; None where none ended."""
     observed_s = sum(life.up_to_s - life.up_from_s for life in statistics.lives)
     lifetimes = statistics.lifetimes
     if lifetimes is None or lifetimes.ends <= 0 or not statistics.arrivals or observed_s <= 0:
         why = "no subscription ended while the log was written"
-        found.missing.append(Missing("subscription lifetime", why, "log `subscribed` and `unsubscribed` for longer"))
+        findings.missing.append(Missing("subscription lifetime", why, "log `subscribed` and `unsubscribed` for longer"))
         return None
     span_s = max(life.up_to_s for life in statistics.lives) - statistics.start_s
     rate = fit_rate(np.array([float(statistics.arrivals)]), np.array([span_s]))
@@ -218,13 +218,15 @@ def _subscriptions(statistics: Statistics, found: Findings) -> dict[str, Any] | 
     path = ("workload", "subscriptions")
     numbers = (rate.rate_per_s, rate.low_per_s, rate.high_per_s)
     verdict = "Poisson taken"
-    found.paths.append(estimate_at((*path, "rate"), "new subscriptions", numbers, "1/s", statistics.arrivals, verdict))
-    found.paths.append(fit_estimate((*path, "lifetime"), "subscription lifetime", fit))
+    findings.paths.append(
+        estimate_at((*path, "rate"), "new subscriptions", numbers, "1/s", statistics.arrivals, verdict)
+    )
+    findings.paths.append(fit_estimate((*path, "lifetime"), "subscription lifetime", fit))
     return {"rate": rate_text(rate.rate_per_s), "lifetime": distribution(fit)}
 
 
 def _uses(statistics: Statistics) -> dict[str, tuple[Counter[str], Counter[str]]]:
-    """Messages and subscriptions of each topic, by broker."""
+    """Returns messages and subscriptions of each topic, by broker."""
     uses: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
     for row in statistics.published:
         uses[row.topic][0][row.broker] += row.messages
@@ -234,12 +236,12 @@ def _uses(statistics: Statistics) -> dict[str, tuple[Counter[str], Counter[str]]
     return dict(uses)
 
 
-def _locality(statistics: Statistics, found: Findings) -> dict[str, tuple[str, float]]:
-    """The hot spot of each topic that has one, and the share of its publications that come from there."""
+def _locality(statistics: Statistics, findings: Findings) -> dict[str, tuple[str, float]]:
+    """Returns the hot spot of each topic that has one, and the share of its publications that come from there."""
     brokers = {life.broker for life in statistics.lives}
     if len(brokers) < 2:
         to_log = "put the logs of all brokers among the inputs"
-        found.missing.append(Missing("locality", "there is the log of one broker only", to_log))
+        findings.missing.append(Missing("locality", "there is the log of one broker only", to_log))
         return {}
     local: dict[str, tuple[str, float]] = {}
     for topic, (published, _) in sorted(_uses(statistics).items()):
@@ -252,29 +254,29 @@ def _locality(statistics: Statistics, found: Findings) -> dict[str, tuple[str, f
         hot = low > even
         verdict = f"hot spot {broker}" if hot else "no more than an even share"
         path = ("workload", "classes", "locality")
-        found.paths.append(estimate_at(path, f"locality of {topic}", (part / whole, low, high), "", whole, verdict))
+        findings.paths.append(estimate_at(path, f"locality of {topic}", (part / whole, low, high), "", whole, verdict))
         if hot:
             local[topic] = (broker, part / whole)
     return local
 
 
-def _filters(samples: FilterSamples | None, workload: str, found: Findings) -> list[dict[str, Any]]:
+def _filters(samples: FilterSamples | None, workload: str, findings: Findings) -> list[dict[str, Any]]:
     fits = [] if samples is None else fit_attributes(samples)
     if not fits:
         why = "brokers log no attributes and no content filters" if samples is None else "no attribute has both"
         to_log = "give samples of notifications and of filters with --filters"
-        found.missing.append(Missing("workload.filters", why, to_log))
+        findings.missing.append(Missing("workload.filters", why, to_log))
         return []
     for fit in fits:
         numbers = (fit.constrained, fit.low, fit.high)
         verdict = f"histograms of {fit.values} values and {fit.intervals} intervals, {fit.half_open} of them half open"
-        what = f"share of subscriptions that ask for {fit.spec['name']}"
+        subject = f"share of subscriptions that ask for {fit.spec['name']}"
         path = ("workload", "filters")
-        found.paths.append(estimate_at(path, what, numbers, "", fit.intervals, verdict))
+        findings.paths.append(estimate_at(path, subject, numbers, "", fit.intervals, verdict))
     if samples is not None and samples.skipped:
-        found.notes.append(f"{samples.skipped} attributes of samples are no numbers, and in no histogram.")
+        findings.notes.append(f"{samples.skipped} attributes of samples are no numbers, and in no histogram.")
     if workload == "topics":
-        found.notes.append("Filter statistics belong to filter classes: write them with --workload classes.")
+        findings.notes.append("Filter statistics belong to filter classes: write them with --workload classes.")
     return [fit.spec for fit in fits]
 
 
@@ -284,14 +286,14 @@ def _classes(
     subscriptions: dict[str, Any] | None,
     local: dict[str, tuple[str, float]],
     filters: list[dict[str, Any]],
-    found: Findings,
+    findings: Findings,
 ) -> dict[str, Any]:
-    """The workload of filter classes: each topic is a class; publications and subscriptions have one weight."""
+    """Returns the workload of filter classes: each topic is a class; publications and subscriptions have one weight."""
     if subscriptions is None or not statistics.published:
         raise AssumptionError(
             "--workload classes: broker_events has no subscription that ended, or no publication; use --workload topics"
         )
-    found.paths = [each for each in found.paths if each[0][:2] not in _TOPIC_FIELDS]
+    findings.paths = [each for each in findings.paths if each[0][:2] not in _TOPIC_FIELDS]
     uses = _uses(statistics)
     totals = [max(sum(sum(each[i].values()) for each in uses.values()), 1) for i in (0, 1)]
     weights = {
@@ -309,7 +311,7 @@ def _classes(
         if placed and topic in local and clients[local[topic][0]]:
             entry |= {"hot_spot": local[topic][0], "locality": float(f"{local[topic][1]:.6g}")}
         classes.append(entry)
-    rate = _all_publications(statistics, sorted(everyone), found)
+    rate = _all_publications(statistics, sorted(everyone), findings)
     return {
         "classes": classes,
         **({"filters": filters} if filters else {}),
@@ -327,7 +329,7 @@ _TOPIC_FIELDS: Final = tuple(
 
 
 def _given_network(data: dict[str, Any]) -> bool:
-    """One router and one domain for each broker, so that classes can have a hot spot."""
+    """Returns one router and one domain for each broker, so that classes can have a hot spot."""
     overlay = data["overlay"]
     names = [each["name"] for each in overlay["brokers"]]
     data["network"] = {
@@ -339,7 +341,7 @@ def _given_network(data: dict[str, Any]) -> bool:
     return True
 
 
-def _all_publications(statistics: Statistics, clients: list[Client], found: Findings) -> str:
+def _all_publications(statistics: Statistics, clients: list[Client], findings: Findings) -> str:
     exposure = np.zeros(1)
     for broker in sorted({life.broker for life in statistics.lives}):
         publishers = [client for home, client in statistics.held if home == broker]
@@ -348,12 +350,12 @@ def _all_publications(statistics: Statistics, clients: list[Client], found: Find
     fit = fit_rate(window_counts(statistics, clients, len(exposure)), watched)
     numbers = (fit.rate_per_s, fit.low_per_s, fit.high_per_s)
     path = ("workload", "publications")
-    found.paths.append(estimate_at(path, "publications", numbers, "1/s", fit.events, fit.verdict))
+    findings.paths.append(estimate_at(path, "publications", numbers, "1/s", fit.events, fit.verdict))
     return rate_text(fit.rate_per_s)
 
 
-def _always_missing(data: dict[str, Any], found: Findings) -> None:
+def _always_missing(data: dict[str, Any], findings: Findings) -> None:
     if not any("capacity" in each or "service" in each for each in data["overlay"]["brokers"]):
         to_log = "give overlay.brokers a capacity, from a load test of your machine"
         why = "a log does not say how long a broker works on a message"
-        found.missing.append(Missing("service time of brokers", why, to_log))
+        findings.missing.append(Missing("service time of brokers", why, to_log))

@@ -102,12 +102,12 @@ def fit_attributes(samples: FilterSamples) -> list[AttributeFit]:
     >>> fit_attributes(samples)[0].spec["interval"]
     {'centre': {'values': [2.0], 'weights': [1.0]}, 'width': {'values': [2.0], 'weights': [1.0]}}
     """
-    found = []
+    fits = []
     for name, numbers in sorted(samples.values.items(), key=lambda item: -len(item[1])):
         values = np.array(numbers)
         low, high = float(values.min()), float(values.max())
-        asked = [dict(each.constraints)[name] for each in samples.filters if name in dict(each.constraints)]
-        intervals = [each for each in asked if isinstance(each, Interval)]
+        constraints = [dict(each.constraints)[name] for each in samples.filters if name in dict(each.constraints)]
+        intervals = [each for each in constraints if isinstance(each, Interval)]
         if not intervals:
             continue
         ends = [(max(each.low, min(low, each.high)), min(each.high, max(high, each.low))) for each in intervals]
@@ -119,12 +119,13 @@ def fit_attributes(samples: FilterSamples) -> list[AttributeFit]:
         if share < 1.0:
             spec["constrained"] = float(f"{share:.6g}")
         reach = share_interval(len(intervals), len(samples.filters))
-        found.append(AttributeFit(spec, len(values), len(intervals), share, *reach, half_open))
-    return found[:ATTRIBUTES_MAX]
+        fits.append(AttributeFit(spec, len(values), len(intervals), share, *reach, half_open))
+    return fits[:ATTRIBUTES_MAX]
 
 
 def histogram(numbers: Iterable[float] | Array) -> dict[str, list[float]]:
-    """A histogram as a scenario file has it: the numbers where few differ, and else bins of equal width."""
+    """Returns a histogram in the form of a scenario file: the numbers where few differ, and else bins of equal
+    width."""
     values = np.asarray(numbers, dtype=np.float64)
     distinct, counts = np.unique(values, return_counts=True)
     if len(distinct) <= _DISTINCT_MAX:

@@ -66,7 +66,7 @@ class LifetimeFit:
 
     @property
     def verdict(self) -> str:
-        """In words: which distribution, and whether it fits.
+        """The verdict in words: the distribution, and whether it fits.
 
         >>> choose_lifetime(Times.of([1.0, 2.0, 3.0])).verdict
         'exponential taken: 3 ends are too few to test'
@@ -85,18 +85,19 @@ class LifetimeFit:
         return f"exponential rejected (p = {self.p_exponential:.2g}, AIC worse by {worse:.3g}), {self.law.name} {fits}"
 
     def spec(self) -> dict[str, Any]:
-        """The shape as a scenario file says it, with its mean where it has no scale of its own."""
+        """Returns the shape in the form of a scenario file, with its mean where it has no scale of its own."""
         return self.law.spec(self.law.parameters)
 
 
 def ratio_test(narrow: Law, wide: Law) -> float:
-    """Probability of so large a likelihood ratio if the narrower of two nested families were right."""
+    """Returns the probability of so large a likelihood ratio if the narrower of two nested families is right."""
     gain = 2.0 * (wide.log_likelihood - narrow.log_likelihood)
     return float(chi2.sf(max(gain, 0.0), len(wide.parameters) - len(narrow.parameters)))
 
 
 def cell_test(times: Times, law: Law) -> float | None:
-    """Probability of so large a distance between ends seen and ends expected in cells of time; None for too few ends.
+    """Returns the probability of so large a distance between observed and expected ends in cells of time; None for too
+    few ends.
 
     What is expected in a cell is the cumulative hazard that all times went through in it, so that times cut off count
     as far as they were seen (N. L. Hjort, Annals of Statistics 18, 1990). The variance allows for the
@@ -110,34 +111,34 @@ def cell_test(times: Times, law: Law) -> float | None:
     reached = np.cumsum(times.count[times.ended][order]) / times.ends
     inner = ended[order][np.searchsorted(reached, np.arange(1, cells) / cells)]
     edges = np.concatenate([[0.0], np.unique(inner), [math.inf]])
-    seen = np.histogram(ended, np.append(edges[:-1], ended.max() * 2.0), weights=times.count[times.ended])[0]
+    observed = np.histogram(ended, np.append(edges[:-1], ended.max() * 2.0), weights=times.count[times.ended])[0]
     # A time on an edge belongs to the cell that it ends, as the hazard up to it does.
     on_edge = np.array([times.count[times.ended][ended == edge].sum() for edge in edges[1:-1]])
-    seen[:-1] += on_edge
-    seen[1:] -= on_edge
+    observed[:-1] += on_edge
+    observed[1:] -= on_edge
 
     def expected(parameters: Array) -> Array:
         reach = np.minimum(times.value_s[:, None], edges[1:])
         hazard = -law.log_survival(reach.ravel(), parameters).reshape(reach.shape)
         return np.asarray(np.diff(times.count @ hazard, prepend=0.0))
 
-    at = law.parameters
-    mean = np.maximum(expected(at), 1e-12)
-    steps = np.eye(len(at)) * 1e-4
-    slope = np.stack([(expected(at + each) - expected(at - each)) / 2e-4 for each in steps], axis=1)
-    information = -hessian(lambda p: law.likelihood(times, p), at)
+    point = law.parameters
+    mean = np.maximum(expected(point), 1e-12)
+    steps = np.eye(len(point)) * 1e-4
+    slope = np.stack([(expected(point + each) - expected(point - each)) / 2e-4 for each in steps], axis=1)
+    information = -hessian(lambda p: law.likelihood(times, p), point)
     scaled = slope / np.sqrt(mean)[:, None]
     spread = np.eye(len(mean)) - scaled @ np.linalg.pinv(information, hermitian=True) @ scaled.T
     sizes, directions = np.linalg.eigh((spread + spread.T) / 2.0)
-    kept = sizes > _FLAT
-    if not kept.any():
+    informative = sizes > _FLAT
+    if not informative.any():
         return None
-    along = directions.T @ ((seen - mean) / np.sqrt(mean))
-    return float(chi2.sf(float((along[kept] ** 2 / sizes[kept]).sum()), int(kept.sum())))
+    along = directions.T @ ((observed - mean) / np.sqrt(mean))
+    return float(chi2.sf(float((along[informative] ** 2 / sizes[informative]).sum()), int(informative.sum())))
 
 
 def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
-    """The distribution of times: exponential unless it is rejected and another is clearly more likely.
+    """Returns the distribution of times: exponential unless it is rejected and another is clearly more likely.
 
     Weibull, lognormal and phase-type times are tried, and the one with the best criterion by Akaike is chosen. How
     likely exponential times are is told by their likelihood ratio to Weibull times, and by cells. The interval of the
@@ -184,7 +185,7 @@ def _near_ranges(times: Times, laws: list[Law], level: float) -> list[tuple[floa
 
 
 def _wide_interval(times: Times, law: Law, level: float) -> tuple[float, float]:
-    """An interval for the mean where the likelihood has no clear top: by the variance of the law that was found.
+    """Returns an interval for the mean where the likelihood has no clear maximum: by the variance of the fitted law.
 
     As if only the times that ended had been seen, so that it is rather too wide than too narrow.
     """

@@ -64,11 +64,11 @@ class Law:
         return 2.0 * len(self.parameters) - 2.0 * self.log_likelihood
 
     def likelihood(self, times: Times, parameters: Array) -> float:
-        """Logarithm of the likelihood: the density of times that ended, the survival of those cut off."""
+        """Returns the logarithm of the likelihood: the density of times that ended, the survival of those cut off."""
         return _likelihood(times, parameters, self.log_density, self.log_survival)
 
     def mean_interval(self, times: Times, level: float = 0.95) -> tuple[float, float] | None:
-        """An interval for the mean from the profile of the likelihood; None where its ends cannot be found.
+        """Returns an interval for the mean from the profile of the likelihood; None where its ends cannot be found.
 
         It has all means at which the family can be nearly as likely as at its best: the logarithm of the likelihood
         is less by half the squared quantile of Student's t at most, with as many degrees as ends less parameters; for
@@ -82,7 +82,7 @@ class Law:
         return None if low is None or high is None else (math.exp(low), math.exp(high))
 
     def _uncertainty(self, times: Times) -> Array:
-        """By how much each parameter changes with the logarithm of the mean, for one standard deviation of it."""
+        """Returns the change of each parameter with the logarithm of the mean, for one standard deviation of it."""
         information = -hessian(lambda p: self.likelihood(times, p), self.parameters)
         covariance = np.linalg.pinv(information, hermitian=True)
         if not 0.0 < covariance[0, 0] < 1.0:
@@ -90,21 +90,21 @@ class Law:
         return np.asarray(np.clip(covariance[0] / math.sqrt(covariance[0, 0]), -1.0, 1.0))
 
     def _farthest(self, times: Times, drop: float, step: Array, sign: float) -> float | None:
-        """The logarithmic mean farthest from the best at which the likelihood has not dropped by more."""
-        at = self.parameters
+        """Returns the logarithmic mean farthest from the best at which the likelihood has not dropped by more."""
+        best = self.parameters
 
         def left(p: Array) -> float:
             return max(self.likelihood(times, p) - self.log_likelihood, -1e6) + drop
 
         def nearness(p: Array) -> float:
-            return -sign * float(p[0] - at[0]) / abs(float(step[0]))
+            return -sign * float(p[0] - best[0]) / abs(float(step[0]))
 
-        bounds = [(float(value) - _PROFILE_REACH, float(value) + _PROFILE_REACH) for value in at]
+        bounds = [(float(value) - _PROFILE_REACH, float(value) + _PROFILE_REACH) for value in best]
         limit = NonlinearConstraint(lambda p: np.array([left(p)]), 0.0, math.inf)
-        found = minimize(nearness, at + step, method="SLSQP", bounds=bounds, constraints=limit, tol=1e-4).x
-        if left(found) < -0.01 * drop or sign * (found[0] - at[0]) < 0.0:
+        farthest = minimize(nearness, best + step, method="SLSQP", bounds=bounds, constraints=limit, tol=1e-4).x
+        if left(farthest) < -0.01 * drop or sign * (farthest[0] - best[0]) < 0.0:
             return None
-        return math.inf if found[0] > at[0] + _PROFILE_REACH - 1e-3 else float(found[0])
+        return math.inf if farthest[0] > best[0] + _PROFILE_REACH - 1e-3 else float(farthest[0])
 
 
 def _likelihood(
@@ -117,17 +117,19 @@ def _likelihood(
     return total if math.isfinite(total) else -1e300
 
 
-def hessian(function: Callable[[Array], float], at: Array, step: float = 1e-3) -> Array:
-    """Second derivatives by central differences."""
-    size = len(at)
-    found = np.empty((size, size))
+def hessian(function: Callable[[Array], float], point: Array, step: float = 1e-3) -> Array:
+    """Returns the second derivatives by central differences."""
+    size = len(point)
+    second = np.empty((size, size))
     steps = np.eye(size) * step
     for i in range(size):
         for j in range(i, size):
             a, b = steps[i], steps[j]
-            value = function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)
-            found[i, j] = found[j, i] = value / (4.0 * step * step)
-    return found
+            value = (
+                function(point + a + b) - function(point + a - b) - function(point - a + b) + function(point - a - b)
+            )
+            second[i, j] = second[j, i] = value / (4.0 * step * step)
+    return second
 
 
 def _first(parameters: Array) -> float:
@@ -135,7 +137,7 @@ def _first(parameters: Array) -> float:
 
 
 def exponential_interval(ends: float, total_s: float, level: float = 0.95, fixed: bool = False) -> tuple[float, float]:
-    """An interval for the mean of exponential times of which `ends` ended in `total_s` together.
+    """Returns an interval for the mean of exponential times of which `ends` ended in `total_s` together.
 
     By the chi-square distribution: exact where all times ended (`fixed` number of ends), and at least of its level
     where the observation ended at a time of its own. With no end there is a lower limit only.
@@ -151,7 +153,7 @@ def exponential_interval(ends: float, total_s: float, level: float = 0.95, fixed
 
 
 def observed_interval(times: Times, level: float = 0.95) -> tuple[float, float]:
-    """An interval for the mean of times of any distribution, of which hardly any were cut off.
+    """Returns an interval for the mean of times of any distribution, of which hardly any were cut off.
 
     By the area under the share of times that last longer (E. L. Kaplan and P. Meier, 1958), and its variance
     (M. Greenwood, 1926). A longest time that was cut off counts as if it had ended.
@@ -177,7 +179,7 @@ def observed_interval(times: Times, level: float = 0.95) -> tuple[float, float]:
 
 
 def exponential(times: Times, mean_s: float) -> Law:
-    """Exponential times with a given mean."""
+    """Returns the law of exponential times with a given mean."""
 
     def survival(t: Array, p: Array) -> Array:
         return np.asarray(-t * math.exp(-p[0]))
@@ -185,20 +187,22 @@ def exponential(times: Times, mean_s: float) -> Law:
     def density(t: Array, p: Array) -> Array:
         return np.asarray(survival(t, p) - p[0])
 
-    at = np.array([math.log(mean_s)])
-    likelihood = _likelihood(times, at, density, survival)
-    return Law("exponential", at, density, survival, _first, lambda p: {"distribution": "exponential"}, likelihood)
+    parameters = np.array([math.log(mean_s)])
+    likelihood = _likelihood(times, parameters, density, survival)
+    return Law(
+        "exponential", parameters, density, survival, _first, lambda p: {"distribution": "exponential"}, likelihood
+    )
 
 
 def fit_exponential(times: Times) -> Law:
-    """The mean is total time over ends, of times whose beginning was seen."""
+    """Returns exponential times whose mean is total time over ends, of times whose beginning was observed."""
     if times.ends <= 0:
         raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
     return exponential(times, times.total_s / times.ends)
 
 
 def fit_weibull(times: Times) -> Law:
-    """Weibull times: the shape solves one monotone equation, the scale follows from it."""
+    """Returns Weibull times: the shape solves one monotone equation, the scale follows from it."""
     if times.ends <= 0:
         raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
     unit = float(np.exp(np.average(np.log(times.value_s), weights=times.count)))
@@ -214,7 +218,7 @@ def fit_weibull(times: Times) -> Law:
     shape = high if score(high) > 0 else low if score(low) < 0 else float(brentq(score, low, high, xtol=1e-12))
     top = float(logs.max())
     log_scale = math.log(unit) + top + math.log(float(times.count @ np.exp(shape * (logs - top))) / times.ends) / shape
-    at = np.array([log_scale + float(gammaln(1.0 + 1.0 / shape)), math.log(shape)])
+    parameters = np.array([log_scale + float(gammaln(1.0 + 1.0 / shape)), math.log(shape)])
 
     def hazard(t: Array, p: Array) -> Array:
         return np.asarray(math.exp(p[1]) * (np.log(t) - p[0] + gammaln(1.0 + math.exp(-p[1]))))
@@ -228,11 +232,13 @@ def fit_weibull(times: Times) -> Law:
     def spec(p: Array) -> dict[str, Any]:
         return {"distribution": "weibull", "shape": _rounded(math.exp(p[1]))}
 
-    return Law("weibull", at, density, survival, _first, spec, _likelihood(times, at, density, survival))
+    return Law(
+        "weibull", parameters, density, survival, _first, spec, _likelihood(times, parameters, density, survival)
+    )
 
 
 def fit_lognormal(times: Times) -> Law:
-    """Lognormal times, by their logarithmic mean and the standard deviation of their logarithm."""
+    """Returns lognormal times, by their logarithmic mean and the standard deviation of their logarithm."""
     if times.ends <= 0:
         raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
     sigma_max = math.sqrt(math.log1p(_CV_MAX**2))
@@ -259,13 +265,15 @@ def fit_lognormal(times: Times) -> Law:
         return -_likelihood(times, np.array([q[0] + math.exp(2.0 * q[1]) / 2.0, q[1]]), density, survival)
 
     start = np.array([mu, math.log(sigma)])
-    found = minimize(cost, start, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 2000}).x
-    at = np.array([found[0] + math.exp(2.0 * found[1]) / 2.0, found[1]])
+    optimum = minimize(cost, start, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 2000}).x
+    parameters = np.array([optimum[0] + math.exp(2.0 * optimum[1]) / 2.0, optimum[1]])
 
     def spec(p: Array) -> dict[str, Any]:
         return {"distribution": "lognormal", "cv": _rounded(math.sqrt(math.expm1(math.exp(2.0 * p[1]))))}
 
-    return Law("lognormal", at, density, survival, _first, spec, _likelihood(times, at, density, survival))
+    return Law(
+        "lognormal", parameters, density, survival, _first, spec, _likelihood(times, parameters, density, survival)
+    )
 
 
 def _rounded(value: float) -> float:

@@ -64,7 +64,8 @@ class _Mixture:
         return np.concatenate([[math.log(mean)], np.log(rates[1:] / rates[0]), np.log(shares[1:] / shares[0])])
 
     def spec(self, p: Array) -> dict[str, Any]:
-        """As a scenario file has it: Erlang or hyperexponential where it is one, and phases otherwise."""
+        """Returns the mixture in the form of a scenario file: Erlang or hyperexponential where it is one, and phases
+        otherwise."""
         shares, rates = self.parts(p)
         if len(self.stages) == 1:
             return {"distribution": "erlang", "stages": int(self.stages[0])}
@@ -93,14 +94,14 @@ class _Mixture:
 
 
 def _branch_density(t: Array, stages: Array, rates: Array) -> Array:
-    """Logarithm of the Erlang density of every time in every branch."""
+    """Returns the logarithm of the Erlang density of every time in every branch."""
     return np.asarray(
         stages * np.log(rates) + (stages - 1.0) * np.log(t[:, None]) - rates * t[:, None] - gammaln(stages)
     )
 
 
 def fit_erlang_mixture(times: Times, stages: tuple[int, ...]) -> Law:
-    """The mixture of Erlang times with so many stages in each branch that is most likely.
+    """Returns the most likely mixture of Erlang times with the given number of stages in each branch.
 
     >>> law = fit_erlang_mixture(Times.of([0.9, 1.0, 1.1, 1.2]), (3,))
     >>> round(law.mean_s, 6)
@@ -116,29 +117,33 @@ def fit_erlang_mixture(times: Times, stages: tuple[int, ...]) -> Law:
         if likelihood - before < _GAIN_MIN * max(1.0, abs(likelihood)):
             break
         before = likelihood
-    at = _polished(times, mixture, mixture.parameters(shares, rates))
+    parameters = _polished(times, mixture, mixture.parameters(shares, rates))
     name = "erlang" if len(stages) == 1 else "hyperexponential" if set(stages) == {1} else "phase-type"
-    law = Law(name, at, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
-    found = law.likelihood(times, at)
-    return Law(name, at, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, found)
+    law = Law(name, parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
+    log_likelihood = law.likelihood(times, parameters)
+    return Law(
+        name, parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, log_likelihood
+    )
 
 
-def _polished(times: Times, mixture: _Mixture, at: Array) -> Array:
-    """The last steps to the top of the likelihood, which expectation maximisation takes slowly where it is flat."""
+def _polished(times: Times, mixture: _Mixture, parameters: Array) -> Array:
+    """Returns the parameters at the top of the likelihood, which expectation maximisation reaches slowly where it is
+    flat."""
     if len(mixture.stages) == 1:
-        return at
-    law = Law("", at, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
-    bounds = [(float(value) - 3.0, float(value) + 3.0) for value in at]
+        return parameters
+    law = Law("", parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
+    bounds = [(float(value) - 3.0, float(value) + 3.0) for value in parameters]
 
     def cost(p: Array) -> float:
         return -law.likelihood(times, p)
 
-    found = minimize(cost, at, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
-    return np.asarray(found.x) if -float(found.fun) > law.likelihood(times, at) else at
+    optimum = minimize(cost, parameters, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    return np.asarray(optimum.x) if -float(optimum.fun) > law.likelihood(times, parameters) else parameters
 
 
 def fit_phase_type(times: Times, variable: bool) -> Law:
-    """The best of the mixtures by Akaike's criterion, for times more or less `variable` than exponential ones."""
+    """Returns the best of the mixtures by Akaike's criterion, for times more or less `variable` than exponential
+    ones."""
     tried = VARIABLE if variable else STEADY
     return min((fit_erlang_mixture(times, stages) for stages in tried), key=lambda law: law.aic)
 
@@ -156,7 +161,8 @@ def _start(times: Times, stages: Array) -> tuple[Array, Array]:
 
 
 def _step(times: Times, stages: Array, shares: Array, rates: Array) -> tuple[Array, Array, float]:
-    """One round: how likely each time is of each branch, and how long it would have lasted; then the best branches."""
+    """Returns one round: how likely each time is of each branch, and how long it would have lasted; then the best
+    branches."""
     t, ended = times.value_s, times.ended
     with np.errstate(divide="ignore"):
         log_parts = np.log(shares) + _branch_density(t, stages, rates)

@@ -40,7 +40,7 @@ class PopularityFit:
 
 
 def zipf_exponent(counts: Array) -> float:
-    """The exponent under which counts by rank, the largest first, are most likely.
+    """Returns the exponent under which counts by rank, the largest first, are most likely.
 
     >>> round(zipf_exponent(1000.0 / np.arange(1, 6)), 6)
     1.0
@@ -58,7 +58,7 @@ def zipf_exponent(counts: Array) -> float:
 
 
 def fit_popularity(counts: Array, level: float = 0.95, seed: int = 1) -> PopularityFit:
-    """The exponent from how often each topic was chosen, in any order; topics that nobody chose count too.
+    """Returns the exponent from how often each topic was chosen, in any order; topics that nobody chose count too.
 
     A sample ranks topics by its own counts, so that luck alone makes it steeper than the law it comes from. So the
     exponent is the one of whose samples half are steeper than this one; the interval has all those whose samples are
@@ -86,7 +86,7 @@ def fit_popularity(counts: Array, level: float = 0.95, seed: int = 1) -> Popular
 
 
 def _where(steeper: Callable[[float], float], share: float) -> float:
-    """The exponent at which this share of samples is as steep."""
+    """Returns the exponent at which this share of samples is as steep."""
     low, high = 0.0, EXPONENT_MAX
     if steeper(low) >= share:
         return low
@@ -109,6 +109,6 @@ def _samples(exponent: float, topics: int, size: int, seed: int) -> Array:
 
 
 def _distance(counts: Array) -> float:
-    """How far counts by rank are from the power law that is nearest to them."""
+    """Returns the distance of counts by rank from the power law that is nearest to them."""
     expected = _shares(zipf_exponent(counts), len(counts)) * counts.sum()
     return float(((counts - expected) ** 2 / expected).sum())

@@ -42,7 +42,7 @@ class RateFit:
 
 
 def fit_rate(counts: Array, exposure_s: Array, level: float = 0.95) -> RateFit:
-    """The rate of events counted in windows, each in sight for `exposure_s`.
+    """Returns the rate of events counted in windows, each observed for `exposure_s`.
 
     The interval is that of a Poisson count (F. Garwood, 1936) unless the counts vary more or less than those of a
     Poisson stream do: then its width is that of the counts' own variance.
@@ -74,7 +74,7 @@ def fit_rate(counts: Array, exposure_s: Array, level: float = 0.95) -> RateFit:
 
 
 def _coarser(counts: Array, exposure_s: Array, rate: float) -> tuple[Array, Array]:
-    """Neighbouring windows put together until each has an event or more to expect."""
+    """Returns windows with neighbours merged until each expects an event or more."""
     while len(counts) >= 2 * WINDOWS_MIN and float(np.median(rate * exposure_s)) < _EXPECTED_MIN:
         starts = np.arange(0, len(counts), 2)
         counts, exposure_s = np.add.reduceat(counts, starts), np.add.reduceat(exposure_s, starts)
@@ -82,7 +82,7 @@ def _coarser(counts: Array, exposure_s: Array, rate: float) -> tuple[Array, Arra
 
 
 def even_shares(counts: Array) -> float:
-    """Probability of counts so uneven if all had the same share.
+    """Returns the probability of counts so uneven if all had the same share.
 
     >>> round(even_shares(np.array([50.0, 50.0])), 3)
     1.0
@@ -94,7 +94,7 @@ def even_shares(counts: Array) -> float:
 
 
 def share_interval(part: float, whole: float, level: float = 0.95) -> tuple[float, float]:
-    """An interval for a share (E. B. Wilson, 1927).
+    """Returns an interval for a share (E. B. Wilson, 1927).
 
     >>> low, high = share_interval(8, 10)
     >>> round(low, 3), round(high, 3)

@@ -17,7 +17,7 @@ Membership = Mapping[str, tuple[str, int]]
 def join_replicas(
     lives: Iterable[Life], membership: Membership, alive_s: Mapping[str, float]
 ) -> tuple[tuple[Life, ...], dict[str, ReplicaSet]]:
-    """The lives of brokers with each group as one of them, and the groups.
+    """Returns the lives of brokers, each group as a single broker, and the groups.
 
     >>> lives = [Life(name, 0.0, 60.0, "open", True) for name in ("g-1", "g-2", "alone")]
     >>> joined, groups = join_replicas(lives, {"g-1": ("g", 3), "g-2": ("g", 3)}, {})
@@ -33,15 +33,15 @@ def join_replicas(
             alone.append(life)
     groups = {}
     for name, own in sorted(of_group.items()):
-        seen = len({life.broker for life in own})
-        told = max(size for group, size in membership.values() if group == name)
-        groups[name] = ReplicaSet(max(told, seen), tuple(own))
+        logs = len({life.broker for life in own})
+        stated = max(size for group, size in membership.values() if group == name)
+        groups[name] = ReplicaSet(max(stated, logs), tuple(own))
         alone += serving(name, groups[name], alive_s)
     return tuple(alone), groups
 
 
 def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[Life]:
-    """When a majority was up, and so the group served. Replicas whose logs are not there are taken as up.
+    """Returns the intervals in which a majority was up, and so the group served. Replicas without a log count as up.
 
     >>> three = ReplicaSet(3, (Life("g-1", 0.0, 9.0, "open", True), Life("g-2", 1.0, 4.0, "crash", True),
     ...                        Life("g-2", 6.0, 9.0, "open", True), Life("g-3", 0.0, 5.0, "open", True)))

@@ -64,15 +64,15 @@ class Times:
         residual_ends: float = 0.0,
         residual_s: float = 0.0,
     ) -> Times:
-        """Times from lists of those that ended and those that were cut off."""
+        """Returns times from lists of those that ended and those that were cut off."""
         value = np.concatenate([np.asarray(ended_s, dtype=np.float64), np.asarray(cut_off_s, dtype=np.float64)])
         ended = np.arange(len(value)) < len(ended_s)
-        kept = value > 0
-        return cls(value[kept], np.ones(int(kept.sum())), ended[kept], residual_ends, residual_s)
+        positive = value > 0
+        return cls(value[positive], np.ones(int(positive.sum())), ended[positive], residual_ends, residual_s)
 
     @classmethod
     def of_periods(cls, periods: Iterable[Period]) -> Times:
-        """Times of periods in one state."""
+        """Returns times of periods in one state."""
         whole: list[float] = []
         cut: list[float] = []
         residual_ends, residual_s = 0, 0.0
@@ -86,12 +86,12 @@ class Times:
 
     @property
     def ends(self) -> float:
-        """How many ended, of those whose beginning was seen."""
+        """The number of times that ended, of those whose beginning was observed."""
         return float(self.count[self.ended].sum())
 
     @property
     def cut_off(self) -> float:
-        """How many were cut off by the end of what was observed."""
+        """The number of times that the end of the observation cut off."""
         return float(self.count[~self.ended].sum())
 
     @property
@@ -99,7 +99,7 @@ class Times:
         return float(self.count @ self.value_s)
 
     def joined(self, other: Times) -> Times:
-        """Both together."""
+        """Returns both together."""
         return Times(
             np.concatenate([self.value_s, other.value_s]),
             np.concatenate([self.count, other.count]),
@@ -112,7 +112,7 @@ class Times:
 def periods_of(
     intervals: Sequence[tuple[bool, float, float]], gaps: bool | None, window: tuple[float, float] | None = None
 ) -> list[Period]:
-    """The periods of one component from its intervals (up, start, end).
+    """Returns the periods of one component from its intervals (up, start, end).
 
     `gaps` is the state between intervals: False where a trace lists times up only, True where it lists times down
     only, None where nobody knows. Intervals of one state that touch or overlap are one. With `window`, a trace that
@@ -147,7 +147,7 @@ def periods_of(
 def _filled(
     listed: list[tuple[bool, float, float]], gaps: bool, window: tuple[float, float] | None
 ) -> list[tuple[bool, float, float]]:
-    """The intervals with what lies between them, and before and after them within the window."""
+    """Returns the intervals together with the gaps between them, and before and after them within the window."""
     filled: list[tuple[bool, float, float]] = []
     for before, after in itertools.pairwise(listed):
         filled += [before, (gaps, before[2], after[1])] if after[1] > before[2] else [before]

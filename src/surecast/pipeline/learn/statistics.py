@@ -1,4 +1,4 @@
-"""What estimation needs to know of the tables: counts, lives, and times in bins. It holds no record of its own."""
+"""The statistics of the tables that estimation needs: counts, lives, and times in bins. It holds no single record."""
 
 from __future__ import annotations
 
@@ -123,19 +123,19 @@ class Statistics:
 
 
 def binned(rows: Iterable[tuple[bool, int, float]]) -> Times:
-    """Times from rows (ended, count, sum) of bins.
+    """Returns times from rows (ended, count, sum) of bins.
 
     >>> binned([(True, 2, 6.0), (False, 1, 5.0)]).ends
     2.0
     """
-    kept = [(ended, count, total / count) for ended, count, total in rows if count and total > 0]
+    bins = [(ended, count, total / count) for ended, count, total in rows if count and total > 0]
     return Times(
-        np.array([mean for _, _, mean in kept], dtype=np.float64),
-        np.array([count for _, count, _ in kept], dtype=np.float64),
-        np.array([ended for ended, _, _ in kept], dtype=np.bool_),
+        np.array([mean for _, _, mean in bins], dtype=np.float64),
+        np.array([count for _, count, _ in bins], dtype=np.float64),
+        np.array([ended for ended, _, _ in bins], dtype=np.bool_),
     )
 
 
 def bin_of(length_s: float) -> int:
-    """The bin of a time."""
+    """Returns the bin of a time."""
     return math.floor(math.log(length_s) * BINS_PER_E)

@@ -49,13 +49,13 @@ _ORDER: Final = ("at_s", "copy", "offset")
 
 
 def read_statistics(spark: SparkSession, database: str = "default") -> Statistics:
-    """All statistics that the tables of a database give."""
+    """Returns all statistics that the tables of a database give."""
     tables = {name: _table(spark, database, name, columns) for name, columns in _NEEDED.items()}
     named = _named(tables["broker_events"])
     alive_s = _alive(named)
-    found = [Life(*row) for row in tables["broker_uptime"].collect()]
+    uptimes = [Life(*row) for row in tables["broker_uptime"].collect()]
     membership = _membership(named)
-    lives, groups = join_replicas(found, membership, alive_s)
+    lives, groups = join_replicas(uptimes, membership, alive_s)
     intervals = tuple(Interval(*row) for row in tables["availability"].collect())
     start_s = min((life.up_from_s for life in lives), default=0.0)
     window_s = max((max((life.up_to_s for life in lives), default=0.0) - start_s) / WINDOWS, 1e-3)
@@ -101,7 +101,7 @@ def _table(spark: SparkSession, database: str, name: str, columns: tuple[str, ..
 
 
 def _named(table: DataFrame) -> DataFrame:
-    """Events with the name of the broker or replica whose log they are in, and its group where it is in one."""
+    """Returns events with the name of the broker or replica whose log they are in, and its group if it is in one."""
     starts = F.when(F.col("group").isNotNull(), F.col("offset"))
     names = (
         table.where("broker IS NOT NULL")
@@ -137,13 +137,13 @@ def _events(spark: SparkSession, named: DataFrame, group_lives: Sequence[Life]) 
 
 
 def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_lives: Sequence[Life]) -> DataFrame:
-    """The events of groups, each once, a `started` where a group began to serve, and an `alive` where it ended.
+    """Returns the events of groups, each once, a `started` where a group began to serve, and an `alive` where it ended.
 
     All replicas write down the same with the same time. One that was down has it later, or not at all, and may write
     the last records before a crash again.
     """
-    told = named.where(F.col("of_group").isNotNull() & ~F.col("type").isin(*_OF_PROCESSES))
-    once = told.groupBy("of_group", *columns).agg(F.min(F.struct("log", "offset")).alias("first"))
+    group_events = named.where(F.col("of_group").isNotNull() & ~F.col("type").isin(*_OF_PROCESSES))
+    once = group_events.groupBy("of_group", *columns).agg(F.min(F.struct("log", "offset")).alias("first"))
     place = F.concat(F.lit("group "), F.col("of_group")).alias("log")
     group = F.col("of_group").alias("broker")
     events = once.select(
@@ -152,13 +152,13 @@ def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_
     rows = [(life.broker, life.up_from_s, "started") for life in group_lives]
     rows += [(life.broker, life.up_to_s, "alive") for life in group_lives]
     marks = spark.createDataFrame(rows, "of_group STRING, time DOUBLE, type STRING")
-    given = {"time": F.col("time"), "type": F.col("type")}
+    columns_of_marks = {"time": F.col("time"), "type": F.col("type")}
     kinds = {each.name: each.dataType for each in events.schema.fields}
     return events.unionByName(
         marks.select(
             place,
             group,
-            *[given.get(name, F.lit(None).cast(kinds[name])).alias(name) for name in columns],
+            *[columns_of_marks.get(name, F.lit(None).cast(kinds[name])).alias(name) for name in columns],
             F.col("time").alias("at_s"),
             F.lit("").alias("copy"),
             F.lit(-1).cast("bigint").alias("offset"),
@@ -172,12 +172,12 @@ def _alive(named: DataFrame) -> dict[str, float]:
     signs = named.where("type IN ('alive', 'started')").withColumn("life", life).where("type = 'alive'")
     by_life = Window.partitionBy("log", "life").orderBy("offset")
     signs = signs.withColumn("gap_s", F.col("time") - F.lag("time").over(by_life))
-    found = signs.groupBy("broker").agg(F.percentile_approx("gap_s", 0.5).alias("gap_s"))
-    return {row["broker"]: row["gap_s"] for row in found.collect() if row["gap_s"] is not None}
+    gaps = signs.groupBy("broker").agg(F.percentile_approx("gap_s", 0.5).alias("gap_s"))
+    return {row["broker"]: row["gap_s"] for row in gaps.collect() if row["gap_s"] is not None}
 
 
 def _connections(events: DataFrame) -> dict[str, Any]:
-    """Connected and disconnected periods of subscribers; a life of the broker that ends cuts them off.
+    """Returns connected and disconnected periods of subscribers; the end of a broker's life cuts them off.
 
     Who moves to another replica stays connected. Who loses its replica did not leave, and when it is back is another
     matter than when it would have come back.
@@ -217,10 +217,10 @@ def _connections(events: DataFrame) -> dict[str, Any]:
             (F.col("after_s") - F.col("time")).alias("length_s"),
         )
     )
-    found = _in_bins(periods, "broker", "client", "on")
+    bins = _in_bins(periods, "broker", "client", "on")
     return {
-        "on": _by_client(row for row in found if row["on"]),
-        "off": _by_client(row for row in found if not row["on"]),
+        "on": _by_client(row for row in bins if row["on"]),
+        "off": _by_client(row for row in bins if not row["on"]),
     }
 
 
@@ -229,11 +229,11 @@ def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[st
     aside = (F.col("client") == "") | F.col("topic").startswith(PROBE_TOPICS)
     counts = all_published.groupBy("broker", "client", "topic", aside.alias("aside")).count().collect()
     published = all_published.where(~aside)
-    given = published.groupBy("broker", "client").agg(
+    modes = published.groupBy("broker", "client").agg(
         F.mode("deadline_s").alias("deadline_s"), F.count("*").alias("of")
     )
-    usual = published.join(given, ["broker", "client"]).where(published["deadline_s"] == given["deadline_s"])
-    deadlines = usual.groupBy("broker", "client", given["deadline_s"], "of").count().collect()
+    usual = published.join(modes, ["broker", "client"]).where(published["deadline_s"] == modes["deadline_s"])
+    deadlines = usual.groupBy("broker", "client", modes["deadline_s"], "of").count().collect()
     sent = _sent(published)
     number = F.floor((F.col("sent_s") - F.lit(start_s)) / F.lit(window_s)).alias("window")
     windows: dict[Client, dict[int, int]] = defaultdict(dict)
@@ -255,7 +255,7 @@ def _publications(events: DataFrame, start_s: float, window_s: float) -> dict[st
 
 
 def _sent(published: DataFrame) -> DataFrame:
-    """Messages with when they were published, by the broker's clock, where the publisher says it.
+    """Returns messages with their publication time by the broker's clock, where the publisher states it.
 
     What a publisher held back while the broker was down is taken all at once when it is up again. A publisher's clock
     is as far off as the message of it that was on its way for the shortest time says.
@@ -271,13 +271,14 @@ def _counted(row: Any) -> Published:
 
 
 def _gap_variation(table: DataFrame, membership: Membership) -> dict[Client, float]:
-    """The variation of the gaps of each publisher; of a group, from the replica that has most of its messages."""
-    found: dict[Client, float] = {}
+    """Returns the variation of the gaps of each publisher; of a group, from the replica that has most of its
+    messages."""
+    variation: dict[Client, float] = {}
     for row in sorted(table.collect(), key=lambda row: (row["messages"], row["broker"])):
         if row["gap_variation_squared"] is not None:
             group, _ = membership.get(row["broker"], (row["broker"], 1))
-            found[group, row["client"]] = row["gap_variation_squared"]
-    return found
+            variation[group, row["client"]] = row["gap_variation_squared"]
+    return variation
 
 
 def _subscriptions(events: DataFrame) -> dict[str, Any]:
@@ -288,25 +289,25 @@ def _subscriptions(events: DataFrame) -> dict[str, Any]:
         F.coalesce(F.col("before"), F.lit("unsubscribed")) != F.col("type")
     )
     ends = events.groupBy("log").agg(F.max("time").alias("log_end_s"))
-    made = (
+    subscribed = (
         turns.withColumn("after_s", F.lead("time").over(of_filter))
         .where("type = 'subscribed'")
         .join(F.broadcast(ends), "log")
         .withColumn("ended", F.col("after_s").isNotNull())
         .withColumn("length_s", F.coalesce("after_s", "log_end_s") - F.col("time"))
     )
-    filters = made.groupBy("broker", "client", "filter").agg(F.max(~F.col("ended")).alias("held"))
-    lengths = _in_bins(made.select("ended", "length_s"))
+    filters = subscribed.groupBy("broker", "client", "filter").agg(F.max(~F.col("ended")).alias("held"))
+    lengths = _in_bins(subscribed.select("ended", "length_s"))
     return {
         "subscriptions": tuple(Subscription(*row) for row in filters.collect()),
-        "arrivals": made.count(),
+        "arrivals": subscribed.count(),
         "lifetimes": binned((row["ended"], row["count"], row["total"]) for row in lengths),
     }
 
 
 def _service(events: DataFrame) -> dict[Client, Times]:
-    """Times between two deliveries to a client for whom more was waiting after the first; a connection that ends cuts
-    them off."""
+    """Returns times between two deliveries to a client with more messages waiting after the first; the end of a
+    connection cuts them off."""
     marks = events.where(F.col("type").isin("connected", "disconnected", *_FATES))
     of_client = Window.partitionBy("log", "life", "client").orderBy(*_ORDER)
     waited = (F.lag("type").over(of_client) == "delivered") & (F.lag("queue_length").over(of_client) > 0)
@@ -322,12 +323,12 @@ def _service(events: DataFrame) -> dict[Client, Times]:
 def _in_bins(periods: DataFrame, *keys: str) -> list[Any]:
     """Counts and sums of times above 0 that are nearly equal."""
     number: Column = F.floor(F.log("length_s") * F.lit(BINS_PER_E)).alias("bin")
-    kept = periods.where("length_s > 0").groupBy(*keys, "ended", number)
-    return kept.agg(F.count("*").alias("count"), F.sum("length_s").alias("total")).collect()
+    binned_periods = periods.where("length_s > 0").groupBy(*keys, "ended", number)
+    return binned_periods.agg(F.count("*").alias("count"), F.sum("length_s").alias("total")).collect()
 
 
 def _by_client(rows: Iterable[Any]) -> dict[Client, Times]:
-    found: dict[Client, list[tuple[bool, int, float]]] = defaultdict(list)
+    bins: dict[Client, list[tuple[bool, int, float]]] = defaultdict(list)
     for row in rows:
-        found[row["broker"], row["client"]].append((row["ended"], row["count"], row["total"]))
-    return {client: binned(each) for client, each in found.items()}
+        bins[row["broker"], row["client"]].append((row["ended"], row["count"], row["total"]))
+    return {client: binned(each) for client, each in bins.items()}

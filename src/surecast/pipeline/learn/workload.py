@@ -1,4 +1,4 @@
-"""Who publishes and subscribes to what, how often, and when subscribers are connected."""
+"""Publishers and subscribers with their topics and rates, and when subscribers are connected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVICE_MIN = 5
 
 @dataclass
 class Findings:
-    """What is put together while a scenario is learned."""
+    """The findings that accumulate while a scenario is learned."""
 
     paths: list[Pathed] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
@@ -39,13 +39,13 @@ def rate_text(rate_per_s: float) -> str:
 
 
 def distribution(fit: LifetimeFit) -> dict[str, Any]:
-    """A fit as one distribution with its mean."""
+    """Returns a fit as one distribution with its mean."""
     spec = fit.spec()
     return spec if "means" in spec or "rates" in spec else {**spec, "mean": duration(fit.mean_s)}
 
 
 def exposures(statistics: Statistics, broker: str, client: str | None = None) -> Array:
-    """How long a publisher of a broker, or the broker, was in sight in each window.
+    """Returns how long a publisher of a broker, or the broker, was observed in each window.
 
     That is while the broker's log was written; and also while the broker was down, as long as the publisher's messages
     from then came later. A publisher that kept nothing for the broker was out of sight.
@@ -70,7 +70,7 @@ def exposures(statistics: Statistics, broker: str, client: str | None = None) ->
 
 
 def window_counts(statistics: Statistics, clients: list[Client], size: int) -> Array:
-    """Messages of clients together, by window; what comes at the very end belongs to the last one."""
+    """Returns the messages of clients together, by window; a message at the very end belongs to the last window."""
     counts = np.zeros(size)
     for client in clients:
         for number, messages in statistics.windows.get(client, {}).items():
@@ -79,7 +79,7 @@ def window_counts(statistics: Statistics, clients: list[Client], size: int) -> A
 
 
 def topic_choices(statistics: Statistics) -> dict[Client, list[str]]:
-    """The topics of each subscriber: those that its filters match, of filters it held to the end, or else of all."""
+    """Returns the topics that match each subscriber's filters: those held to the end, or else all of them."""
     topics = {row.topic for row in statistics.published}
     filters: dict[Client, list[tuple[str, bool]]] = defaultdict(list)
     for row in statistics.subscriptions:
@@ -90,18 +90,18 @@ def topic_choices(statistics: Statistics) -> dict[Client, list[str]]:
     # What a broker tells of itself is asked for too, and is nobody's workload.
     topics -= {row.topic for row in statistics.aside} - {row.topic for row in statistics.published}
     ordered, cache = sorted(topics), dict[str, list[str]]()
-    found: dict[Client, list[str]] = {}
+    choices: dict[Client, list[str]] = {}
     for client, each in sorted(filters.items()):
-        kept = [name for name, held in each if held] or [name for name, _ in each]
-        for name in kept:
+        names = [name for name, held in each if held] or [name for name, _ in each]
+        for name in names:
             if name not in cache:
                 cache[name] = [topic for topic in ordered if match(name, topic)]
-        found[client] = sorted({topic for name in kept for topic in cache[name]})
-    return found
+        choices[client] = sorted({topic for name in names for topic in cache[name]})
+    return choices
 
 
-def learn_workload(statistics: Statistics, connections: list[Component], found: Findings) -> dict[str, Any]:
-    """The workload of named topics."""
+def learn_workload(statistics: Statistics, connections: list[Component], findings: Findings) -> dict[str, Any]:
+    """Returns the workload of named topics."""
     choices = topic_choices(statistics)
     popularity = Counter(topic for topics in choices.values() for topic in topics)
     messages: Counter[str] = Counter()
@@ -112,37 +112,39 @@ def learn_workload(statistics: Statistics, connections: list[Component], found: 
     workload: dict[str, Any] = {}
     if topics:
         workload["topics"] = topics
-        _exponents(workload, topics, popularity, messages, found)
-    publishers = _publishers(statistics, workload, found)
+        _exponents(workload, topics, popularity, messages, findings)
+    publishers = _publishers(statistics, workload, findings)
     if publishers:
         workload["publishers"] = publishers
-    subscribers = _subscribers(statistics, choices, connections, found)
+    subscribers = _subscribers(statistics, choices, connections, findings)
     if not subscribers and connections:
-        subscribers = _traced(statistics, connections, workload, found)
+        subscribers = _traced(statistics, connections, workload, findings)
     if subscribers:
         workload["subscribers"] = subscribers
     return workload
 
 
 def _exponents(
-    workload: dict[str, Any], topics: list[str], popularity: Counter[str], messages: Counter[str], found: Findings
+    workload: dict[str, Any], topics: list[str], popularity: Counter[str], messages: Counter[str], findings: Findings
 ) -> None:
-    for counts, what in ((popularity, "subscriptions"), (messages, "publications")):
+    for counts, subject in ((popularity, "subscriptions"), (messages, "publications")):
         try:
             fit = fit_popularity(np.array([counts[name] for name in topics], dtype=np.float64))
         except AssumptionError as refusal:
             reason = f"{refusal}"
-            found.missing.append(Missing(f"popularity exponent by {what}", reason, "log for longer, or more topics"))
+            findings.missing.append(
+                Missing(f"popularity exponent by {subject}", reason, "log for longer, or more topics")
+            )
             continue
         numbers = (fit.exponent, fit.low, fit.high)
         # Popularity is the share of subscriptions; that of publications is told beside it.
         path = ("workload", "popularity_exponent")
-        found.paths.append(estimate_at(path, f"exponent by {what}", numbers, "", fit.choices, fit.verdict))
-        if what == "subscriptions":
+        findings.paths.append(estimate_at(path, f"exponent by {subject}", numbers, "", fit.choices, fit.verdict))
+        if subject == "subscriptions":
             workload["popularity_exponent"] = float(f"{fit.exponent:.6g}")
 
 
-def _publishers(statistics: Statistics, workload: dict[str, Any], found: Findings) -> list[dict[str, Any]]:
+def _publishers(statistics: Statistics, workload: dict[str, Any], findings: Findings) -> list[dict[str, Any]]:
     by_client: dict[Client, dict[str, int]] = defaultdict(dict)
     for row in statistics.published:
         by_client[row.broker, row.client][row.topic] = row.messages
@@ -155,7 +157,7 @@ def _publishers(statistics: Statistics, workload: dict[str, Any], found: Finding
         exposure = exposures(statistics, broker, client)
         if not exposure.sum() > 0:
             why = f"the log of {broker} has no two records at different times"
-            found.missing.append(Missing(f"rate of {name}", why, "log for longer"))
+            findings.missing.append(Missing(f"rate of {name}", why, "log for longer"))
             continue
         fit = fit_rate(window_counts(statistics, [(broker, client)], len(exposure)), exposure)
         variation = statistics.gap_variation.get((broker, client))
@@ -173,36 +175,40 @@ def _publishers(statistics: Statistics, workload: dict[str, Any], found: Finding
             if deadline is not None and not same:
                 entry["deadline"] = duration(deadline.deadline_s)
             numbers = (fit.rate_per_s * share, fit.low_per_s * share, fit.high_per_s * share)
-            found.paths.append(
+            findings.paths.append(
                 estimate_at(
                     (*path, "rate"), f"rate of {entry['name']}", numbers, "1/s", fit.events, fit.verdict + bursts
                 )
             )
             entries.append(entry)
-    _deadlines(statistics, workload, same, found)
+    _deadlines(statistics, workload, same, findings)
     if not entries:
-        found.missing.append(Missing("publishers", "no message is in broker_events", "log `published` records"))
+        findings.missing.append(Missing("publishers", "no message is in broker_events", "log `published` records"))
     return entries
 
 
-def _deadlines(statistics: Statistics, workload: dict[str, Any], same: bool, found: Findings) -> None:
+def _deadlines(statistics: Statistics, workload: dict[str, Any], same: bool, findings: Findings) -> None:
     if not statistics.deadlines:
         why = "no `published` record has deadline_s"
-        found.missing.append(Missing("deadlines", why, "publish with the user property deadline-ms"))
+        findings.missing.append(Missing("deadlines", why, "publish with the user property deadline-ms"))
         return
     part = sum(each.messages for each in statistics.deadlines.values())
     whole = sum(each.of for each in statistics.deadlines.values())
     if part < whole:
-        found.notes.append(f"{whole - part} of {whole} messages had another deadline than their publisher's usual one.")
+        findings.notes.append(
+            f"{whole - part} of {whole} messages had another deadline than their publisher's usual one."
+        )
     if same:
         value = next(iter(statistics.deadlines.values())).deadline_s
         workload["deadline"] = duration(value)
         verdict = "as published" if part == whole else "the most frequent one"
-        found.paths.append(estimate_at(("workload", "deadline"), "deadline", (value, value, value), "s", part, verdict))
+        findings.paths.append(
+            estimate_at(("workload", "deadline"), "deadline", (value, value, value), "s", part, verdict)
+        )
 
 
 def _subscribers(
-    statistics: Statistics, choices: dict[Client, list[str]], connections: list[Component], found: Findings
+    statistics: Statistics, choices: dict[Client, list[str]], connections: list[Component], findings: Findings
 ) -> list[dict[str, Any]]:
     names = Counter(client for _, client in choices)
     traced = {component.name: component for component in connections}
@@ -222,25 +228,26 @@ def _subscribers(
             pair = fit_pair(on, off)
             if not isinstance(pair, str):
                 entry["connectivity"] = connectivity(pair)
-                for fit, what in zip(pair, ("on", "off"), strict=True):
-                    found.paths.append(fit_estimate((*path, "connectivity", what), f"{name} {what}", fit))
+                for fit, state in zip(pair, ("on", "off"), strict=True):
+                    findings.paths.append(fit_estimate((*path, "connectivity", state), f"{name} {state}", fit))
         service = statistics.service.get((broker, client))
         if service is not None and service.ends >= SERVICE_MIN:
             fit = choose_lifetime(service)
             entry["service"] = distribution(fit)
-            found.paths.append(fit_estimate((*path, "service"), f"service time of {name}", fit))
+            findings.paths.append(fit_estimate((*path, "service"), f"service time of {name}", fit))
             second = float(service.count @ service.value_s**2) / service.ends
             mean = service.total_s / service.ends
-            found.notes.append(f"Service of {name}: squared coefficient of variation {second / mean**2 - 1.0:.3g}.")
+            findings.notes.append(f"Service of {name}: squared coefficient of variation {second / mean**2 - 1.0:.3g}.")
         entries.append(entry)
-    _missing_subscribers(entries, idle, found)
+    _missing_subscribers(entries, idle, findings)
     return entries
 
 
 def _traced(
-    statistics: Statistics, connections: list[Component], workload: dict[str, Any], found: Findings
+    statistics: Statistics, connections: list[Component], workload: dict[str, Any], findings: Findings
 ) -> list[dict[str, Any]]:
-    """Subscribers that only traces of connections tell of: when they are connected is known, what they want is not."""
+    """Returns subscribers that only traces of connections contain: when they are connected is known, their topics are
+    not."""
     workload.setdefault("topics", ["events"])
     home = min((life.broker for life in statistics.lives), default="broker")
     entries: list[dict[str, Any]] = []
@@ -248,39 +255,41 @@ def _traced(
         pair = fit_pair(component.times.up, component.times.down)
         entry: dict[str, Any] = {"name": component.name, "home": home, "topics": list(workload["topics"])}
         if isinstance(pair, str):
-            found.missing.append(Missing(f"connectivity of {component.name}", pair, "observe it for longer"))
+            findings.missing.append(Missing(f"connectivity of {component.name}", pair, "observe it for longer"))
         else:
             entry["connectivity"] = connectivity(pair)
             path = ("workload", "subscribers", len(entries), "connectivity")
-            for fit, what in zip(pair, ("on", "off"), strict=True):
-                found.paths.append(fit_estimate((*path, what), f"{component.name} {what}", fit))
+            for fit, state in zip(pair, ("on", "off"), strict=True):
+                findings.paths.append(fit_estimate((*path, state), f"{component.name} {state}", fit))
         entries.append(entry)
     why = "a trace of connections does not say what a user subscribes to; all topics are assumed"
-    found.missing.append(Missing("topics of subscribers", why, "put the log of their broker among the inputs"))
+    findings.missing.append(Missing("topics of subscribers", why, "put the log of their broker among the inputs"))
     return entries
 
 
 def connectivity(pair: tuple[LifetimeFit, LifetimeFit]) -> dict[str, Any]:
-    """Connected and disconnected periods as a scenario file has them."""
+    """Returns connected and disconnected periods in the form of a scenario file."""
     return {**law_fields(pair[0], "on", "on_shape"), **law_fields(pair[1], "off", "off_shape")}
 
 
-def _missing_subscribers(entries: list[dict[str, Any]], idle: list[str], found: Findings) -> None:
+def _missing_subscribers(entries: list[dict[str, Any]], idle: list[str], findings: Findings) -> None:
     if not entries:
-        found.missing.append(Missing("subscribers", "no subscription is in broker_events", "log `subscribed` records"))
+        findings.missing.append(
+            Missing("subscribers", "no subscription is in broker_events", "log `subscribed` records")
+        )
         return
     if idle:
         why = f"no topic is known that the filters of {', '.join(idle[:5])} match"
-        found.missing.append(Missing(f"{len(idle)} subscribers", why, "log what is published to them"))
+        findings.missing.append(Missing(f"{len(idle)} subscribers", why, "log what is published to them"))
     steady = [entry["name"] for entry in entries if "connectivity" not in entry]
     if steady:
         why = f"{', '.join(steady[:5])}{' and more' if len(steady) > 5 else ''} did not both leave and come back"
         to_log = "they are taken as always connected; log for longer"
-        found.missing.append(Missing(f"connectivity of {len(steady)} subscribers", why, to_log))
+        findings.missing.append(Missing(f"connectivity of {len(steady)} subscribers", why, to_log))
     unserved = [entry["name"] for entry in entries if "service" not in entry]
     if unserved:
         why = (
             f"{', '.join(unserved[:5])}{' and more' if len(unserved) > 5 else ''} never had a queue that was worked off"
         )
         to_log = "their service is taken as negligible; log deliveries under load"
-        found.missing.append(Missing(f"service time of {len(unserved)} subscribers", why, to_log))
+        findings.missing.append(Missing(f"service time of {len(unserved)} subscribers", why, to_log))
