@@ -15,7 +15,7 @@ __all__ = ["Promise", "admit"]
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What one subscriber can be promised.
+    """The reliability that one subscriber can be promised.
 
     `other_scheme` is the cheapest scheme, and `other_home` the best home broker, that would meet the target where it
     is not met; `best` is the most it can get anywhere. `reliability` is None where nobody publishes its topics.
@@ -32,7 +32,7 @@ class Promise:
 
 
 def admit(system: System) -> list[Promise]:
-    """One promise for each subscriber that has a target, those that cannot be promised first, worst first."""
+    """Returns one promise for each subscriber that has a target, those that cannot be promised first, worst first."""
     alternatives = alternatives_of(system)
     if current_scheme(system) not in alternatives.reliability:
         raise AssumptionError("without a fault-tolerance scheme nothing can be promised; set delivery.fault_tolerance")

@@ -1,4 +1,4 @@
-"""What every subscriber would get at every home broker under every scheme, predicted in one go."""
+"""The reliability of every subscriber at every home broker under every scheme, predicted together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Alternatives:
 
 
 def current_scheme(system: System) -> str:
-    """The scheme the scenario asks for."""
+    """Returns the scheme the scenario asks for."""
     return system.delivery.fault_tolerance.scheme
 
 
@@ -54,19 +54,19 @@ def alternatives_of(system: System, schemes: Sequence[str] = SCHEMES) -> Alterna
     report = predict_reliability(replace(system, subscribers=stand_ins), schemes, load=system)
     table = {}
     for scheme in schemes:
-        found = report.values("reliability", scope="subscriber", variant=scheme)
-        table[scheme] = np.array([[found.get(f"{i}/{b}", np.nan) for b in brokers] for i in range(len(topics))])
+        reliability = report.values("reliability", scope="subscriber", variant=scheme)
+        table[scheme] = np.array([[reliability.get(f"{i}/{b}", np.nan) for b in brokers] for i in range(len(topics))])
     actual = predict_reliability(system, schemes)
     return Alternatives(topics, wants, table, {scheme: message_price(actual, scheme) for scheme in schemes})
 
 
 def message_price(report: QoSReport, scheme: str) -> float:
-    """Messages over overlay links for one published event, of all kinds together."""
+    """Returns messages over overlay links for one published event, of all kinds together."""
     figures = list(report.figures(scope="system", metric="messages_per_event", variant=scheme))
     total = [figure.value for figure in figures if not figure.detail]
     return total[0] if total else sum(figure.value for figure in figures)
 
 
 def reliabilities(system: System, scheme: str) -> dict[str, float]:
-    """Predicted reliability of each subscriber that has one."""
+    """Returns the predicted reliability of each subscriber that has one."""
     return predict_reliability(system, [scheme]).values("reliability", scope="subscriber", variant=scheme)

@@ -26,8 +26,8 @@ class Addition:
     cost: float
 
     def __str__(self) -> str:
-        what = "a link between" if self.kind == "link" else "a broker linked to"
-        return f"{what} {self.between[0]} and {self.between[1]}"
+        kind = "a link between" if self.kind == "link" else "a broker linked to"
+        return f"{kind} {self.between[0]} and {self.between[1]}"
 
 
 @dataclass(frozen=True)
@@ -115,23 +115,24 @@ def _greedy(system: System, scheme: str, options: list[Addition], most: int, pro
 
 
 def _cheaper_sets(options: list[Addition], greedy: Deployment, most: int) -> list[tuple[Addition, ...]] | None:
-    """All sets of additions that cost less than the greedy answer, the cheapest first; None where they are too many."""
+    """Returns all sets of additions that cost less than the greedy answer, the cheapest first; None where they are too
+    many."""
     limit = greedy.cost if greedy.met else float("inf")
-    found: list[tuple[Addition, ...]] = []
+    sets: list[tuple[Addition, ...]] = []
     for size in range(1, most + 1):
         if len(options) ** size > 50 * EXHAUSTIVE_LIMIT:
             cheapest_left = size * min((o.cost for o in options), default=0.0)
             if cheapest_left < limit:
                 return None
             break
-        found += [s for s in itertools.combinations(options, size) if sum(o.cost for o in s) < limit - 1e-9]
-        if len(found) > EXHAUSTIVE_LIMIT:
+        sets += [s for s in itertools.combinations(options, size) if sum(o.cost for o in s) < limit - 1e-9]
+        if len(sets) > EXHAUSTIVE_LIMIT:
             return None
-    return sorted(found, key=lambda s: sum(o.cost for o in s))
+    return sorted(sets, key=lambda s: sum(o.cost for o in s))
 
 
 def _shortfall(system: System, scheme: str) -> tuple[int, float, float]:
-    """How many subscribers are below target, by how much in all, and the mean reliability."""
+    """Returns how many subscribers are below target, their total shortfall, and the mean reliability."""
     values = reliabilities(system, scheme)
     gaps = [
         s.reliability_target - values[s.name]
@@ -167,9 +168,10 @@ def _with_all(system: System, additions: Iterable[Addition]) -> System:
     return replace(system, overlay=replace(overlay, brokers=tuple(brokers), links=tuple(links), trees=trees))
 
 
-def _typical(known: list[Failures | None]) -> Failures | None:
-    """Failures with the mean time up and the mean time down of those known; None where nothing fails."""
-    failing = [failures for failures in known if failures is not None]
+def _typical(all_failures: list[Failures | None]) -> Failures | None:
+    """Returns failures with the mean time up and the mean time down of all components that fail; None where nothing
+    fails."""
+    failing = [failures for failures in all_failures if failures is not None]
     if not failing:
         return None
     exponential = parse_distribution("exponential")

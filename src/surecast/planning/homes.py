@@ -30,7 +30,7 @@ class HomeChoice:
 
 
 def choose_homes(system: System, *, limit: int | None = None) -> HomeChoice:
-    """The home brokers that give the largest mean reliability, with at most `limit` subscribers at a broker.
+    """Returns the home brokers that give the largest mean reliability, with at most `limit` subscribers at a broker.
 
     Subscribers that want the same topics are interchangeable, so this is a transportation problem: the answer is
     optimal. Nobody moves where moving gains nothing.
@@ -57,7 +57,7 @@ def choose_homes(system: System, *, limit: int | None = None) -> HomeChoice:
 
 
 def _within(gain: NDArray[np.float64], limit: int) -> NDArray[np.intp]:
-    """The best assignment with `limit` places at each broker."""
+    """Returns the best assignment with `limit` places at each broker."""
     from scipy.optimize import linear_sum_assignment
 
     places = np.repeat(np.arange(gain.shape[1]), min(limit, gain.shape[0]))

@@ -1,4 +1,4 @@
-"""Which single component to improve first: the derivative of reliability by the availability of each component."""
+"""The component to improve first: the derivative of reliability by the availability of each component."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """What a better component would bring to the subscribers, on average.
+    """The gain of a better component for the subscribers, on average.
 
     `derivative` is the gain in mean reliability per unit of availability; `gain_half_repair` the gain if repairs took
     half as long, `gain_perfect` if it never failed.
@@ -30,10 +30,10 @@ class Improvement:
 
 
 def improvements(system: System) -> list[Improvement]:
-    """Every component that fails, the most worthwhile to improve first."""
+    """Returns every component that fails, the most worthwhile to improve first."""
     scheme = current_scheme(system)
     base = _mean(system, scheme)
-    found = []
+    ranking = []
     overlay = system.overlay
     parts = [("broker", i, b.name, b.failures) for i, b in enumerate(overlay.brokers)]
     parts += [("link", i, link.name, link.failures) for i, link in enumerate(overlay.links)]
@@ -45,10 +45,10 @@ def improvements(system: System) -> list[Improvement]:
         derivative = (_mean(faster, scheme) - _mean(slower, scheme)) / step
         half = _mean(_with(system, kind, i, _repairs(failures, 0.5)), scheme) - base
         perfect = _mean(_with(system, kind, i, None), scheme) - base
-        found.append(Improvement(name, kind, failures.availability, derivative, half, perfect))
-    if not found:
+        ranking.append(Improvement(name, kind, failures.availability, derivative, half, perfect))
+    if not ranking:
         raise AssumptionError("no component of the overlay ever fails: there is nothing to improve")
-    return sorted(found, key=lambda improvement: -improvement.gain_half_repair)
+    return sorted(ranking, key=lambda improvement: -improvement.gain_half_repair)
 
 
 def _repairs(failures: Failures, factor: float) -> Failures:

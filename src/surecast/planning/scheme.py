@@ -31,7 +31,7 @@ class SchemeChoice:
 
 
 def compare_schemes(system: System) -> list[SchemeChoice]:
-    """All schemes, the cheapest first; the first that meets all targets is marked."""
+    """Returns all schemes, the cheapest first; the first that meets all targets is marked."""
     report = predict_reliability(system, SCHEMES)
     targets = {s.name: s.reliability_target for s in system.subscribers if s.reliability_target is not None}
     choices: list[SchemeChoice] = []

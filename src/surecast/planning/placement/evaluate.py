@@ -61,7 +61,7 @@ def evaluate(
     *,
     headroom: bool = True,
 ) -> Evaluation:
-    """The figures of each placement under each algorithm, all nine if left out.
+    """Returns the figures of each placement under each algorithm, all nine if left out.
 
     A placement is a row of booleans, one per candidate, or a number whose bit i stands for candidate i. The headroom
     takes most of the time and may be left out.
@@ -80,7 +80,8 @@ def evaluate(
 
 
 def figures_of(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> Array:
-    """What compiled code finds, or the plain model where it must: by placement, algorithm and figure."""
+    """Returns the figures by placement, algorithm and figure: of compiled code, or of the plain model where it must be
+    used."""
     if problem.plain is not None:
         return problem.plain.figures(problem.arrays, masks, algorithms, headroom)
     from surecast.prediction.capacity.kernel import evaluate_placements
@@ -92,12 +93,12 @@ def figures_of(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, .
         ],
         dtype=np.int64,
     ).reshape(-1, 2)
-    found = evaluate_placements(problem.arrays, problem.tables, masks, codes, headroom)
-    return np.asarray(found, dtype=np.float64)
+    figures = evaluate_placements(problem.arrays, problem.tables, masks, codes, headroom)
+    return np.asarray(figures, dtype=np.float64)
 
 
 def as_evaluation(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], figures: Array) -> Evaluation:
-    """Figures of compiled code under their names."""
+    """Returns figures of compiled code under their names."""
     from surecast.prediction.capacity.kernel import FIGURES
 
     named = {name: np.ascontiguousarray(figures[:, :, i]) for i, name in enumerate(FIGURES)}
@@ -119,7 +120,7 @@ def as_evaluation(problem: PlacementProblem, masks: Masks, algorithms: tuple[str
 
 
 def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
-    """The algorithms asked for, each once; all nine without any."""
+    """Returns the algorithms asked for, each once; all nine without any."""
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
     for algorithm in chosen:
         if algorithm not in ALGORITHMS:

@@ -90,7 +90,7 @@ def plan_placement(
 
 
 def count_placements(problem: PlacementProblem, constraints: Constraints) -> int:
-    """How many placements have at most so many brokers as the constraints allow."""
+    """Returns the number of placements that have at most as many brokers as the constraints allow."""
     count = len(problem.candidates)
     return sum(math.comb(count, size) for size in range(1, _size_max(problem, constraints) + 1))
 
@@ -105,7 +105,7 @@ def _size_max(problem: PlacementProblem, constraints: Constraints) -> int:
 
 
 def _masks(problem: PlacementProblem, constraints: Constraints) -> Masks:
-    """All placements within the limits: by number of brokers, then in the order of the candidates."""
+    """Returns all placements within the limits: by number of brokers, then in the order of the candidates."""
     candidates = len(problem.candidates)
     parts = []
     for size in range(1, _size_max(problem, constraints) + 1):
@@ -132,20 +132,20 @@ def _figures(
     workers: int,
     progress: Progress | None,
 ) -> Array:
-    """The figures of all placements, step by step; what the folder has is not computed again."""
+    """Returns the figures of all placements, step by step; figures in the folder are not computed again."""
     from surecast.prediction.capacity.kernel import FIGURES
 
     figures = np.empty((len(masks), len(algorithms), len(FIGURES)))
-    known = np.zeros(len(masks), dtype=np.bool_) if folder is None else folder.read(figures)
-    done = int(known.sum())
+    computed = np.zeros(len(masks), dtype=np.bool_) if folder is None else folder.read(figures)
+    done = int(computed.sum())
     if progress is not None:
         progress(done, len(masks))
     with _runner(problem, algorithms, headroom, workers) as run:
-        for start, found in run(masks, _Steps(known)):
-            figures[start : start + len(found)] = found
+        for start, piece in run(masks, _Steps(computed)):
+            figures[start : start + len(piece)] = piece
             if folder is not None:
-                folder.add(start, found)
-            done += len(found)
+                folder.add(start, piece)
+            done += len(piece)
             if progress is not None:
                 progress(done, len(masks))
     return figures
@@ -154,13 +154,13 @@ def _figures(
 class _Steps:
     """Cuts the placements that are not known yet into steps of about a quarter of a second, by how long others took."""
 
-    def __init__(self, known: NDArray[np.bool_]):
-        edges = np.flatnonzero(np.diff(np.concatenate([[True], known, [True]]).astype(np.int8)))
+    def __init__(self, computed: NDArray[np.bool_]):
+        edges = np.flatnonzero(np.diff(np.concatenate([[True], computed, [True]]).astype(np.int8)))
         self._gaps = deque(edges.reshape(-1, 2).tolist())
         self._size = _FIRST_STEP
 
     def next(self) -> tuple[int, int] | None:
-        """The first placement of the next step and the one after its last; None at the end."""
+        """Returns the first placement of the next step and the one after its last; None at the end."""
         if not self._gaps:
             return None
         start, end = self._gaps.popleft()
@@ -179,14 +179,14 @@ class _Steps:
 def _runner(
     problem: PlacementProblem, algorithms: tuple[str, ...], headroom: bool, workers: int
 ) -> Iterator[Callable[[Masks, _Steps], Iterator[tuple[int, Array]]]]:
-    """Something that evaluates steps and yields what it finds in order, in this process or in several."""
+    """Returns a function that evaluates steps and yields their figures in order, in this process or in several."""
     if workers <= 1:
 
         def run_here(masks: Masks, steps: _Steps) -> Iterator[tuple[int, Array]]:
             while (step := steps.next()) is not None:
-                found, seconds = _timed(problem, masks[slice(*step)], algorithms, headroom)
-                steps.took(len(found), seconds)
-                yield step[0], found
+                figures, seconds = _timed(problem, masks[slice(*step)], algorithms, headroom)
+                steps.took(len(figures), seconds)
+                yield step[0], figures
 
         yield run_here
         return
@@ -205,18 +205,18 @@ def _runner(
                 if not waiting:
                     return
                 start, future = waiting.popleft()
-                found, seconds = future.result()
-                steps.took(len(found), seconds)
-                yield start, found
+                figures, seconds = future.result()
+                steps.took(len(figures), seconds)
+                yield start, figures
 
         yield run_there
 
 
 def _timed(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> tuple[Array, float]:
-    """The figures of placements, and how long they took."""
+    """Returns the figures of placements, and how long they took."""
     began_s = time.perf_counter()
-    found = figures_of(problem, masks, algorithms, headroom)
-    return found, time.perf_counter() - began_s
+    figures = figures_of(problem, masks, algorithms, headroom)
+    return figures, time.perf_counter() - began_s
 
 
 def _fingerprint(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> str:

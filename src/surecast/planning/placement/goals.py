@@ -1,4 +1,4 @@
-"""What a placement is wanted for: objectives, constraints, and the cases that no other beats in everything."""
+"""The goals of a placement: objectives, constraints, and the cases that no other beats in everything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROUNDS = 64
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a placement must keep to; None asks for nothing. An overloaded system keeps to nothing.
+    """The limits that a placement must keep; None is no limit. An overloaded system keeps none.
 
     >>> Constraints(max_brokers=4).max_brokers
     4
@@ -67,7 +67,7 @@ class Constraints:
 
     @classmethod
     def of_targets(cls, targets: Targets) -> Constraints:
-        """The targets of a scenario as constraints."""
+        """Returns the targets of a scenario as constraints."""
         return cls(
             max_utilisation=targets.utilisation,
             max_notification_delay_s=targets.notification_delay,
@@ -85,7 +85,7 @@ def checked_objectives(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def losses(evaluation: Evaluation, objective: str) -> Array:
-    """The objective by placement and algorithm, such that less is better; inf where it is not known."""
+    """Returns the objective by placement and algorithm, such that less is better; inf where it is unknown."""
     name, sign = OBJECTIVES[objective]
     values = np.asarray(getattr(evaluation, name), dtype=np.float64)
     if values.ndim == 1:
@@ -94,7 +94,8 @@ def losses(evaluation: Evaluation, objective: str) -> Array:
 
 
 def violations(evaluation: Evaluation, constraints: Constraints) -> Array:
-    """By how much each case misses the constraints other than reliability, relative to each and summed; 0: none.
+    """Returns by how much each case misses the constraints other than reliability, relative to each and summed; 0:
+    none.
 
     Where nobody publishes or subscribes there is no delay to miss a limit.
     """
@@ -117,7 +118,8 @@ def violations(evaluation: Evaluation, constraints: Constraints) -> Array:
 
 
 def best_case(order: Sequence[Array], allowed: Mask) -> tuple[int, int] | None:
-    """Placement and algorithm of the least loss among those allowed; ties go by the next losses, then to the first."""
+    """Returns placement and algorithm of the least loss among those allowed; ties go by the next losses, then to the
+    first."""
     rows = np.argwhere(allowed & ~np.isposinf(order[0]))
     if not len(rows):
         return None
@@ -127,51 +129,52 @@ def best_case(order: Sequence[Array], allowed: Mask) -> tuple[int, int] | None:
 
 
 def pareto_front(points: Array, allowed: Mask | None = None) -> NDArray[np.intp]:
-    """Rows of `points` that no other row beats: less or equal in every column and less in one. Of equals, the first.
+    """Returns rows of `points` that no other row beats: less or equal in every column and less in one. Of equals, the
+    first.
 
     >>> pareto_front(np.array([[1.0, 5.0], [2.0, 2.0], [3.0, 2.0], [1.0, 5.0]])).tolist()
     [0, 1]
     """
     rows = np.arange(len(points)) if allowed is None else np.flatnonzero(allowed)
     rows = rows[~np.isposinf(points[rows]).any(axis=1)]
-    known = np.stack([rounded(column) for column in points[rows].T], axis=1)
-    unbeaten = _unbeaten(known)
-    rows, known = rows[unbeaten], known[unbeaten]
+    values = np.stack([rounded(column) for column in points[rows].T], axis=1)
+    unbeaten = _unbeaten(values)
+    rows, values = rows[unbeaten], values[unbeaten]
     # In this order a row can only be beaten by one before it.
-    order = np.lexsort(known.T[::-1])
-    kept = np.empty((len(rows), points.shape[1]))
-    found: list[int] = []
+    order = np.lexsort(values.T[::-1])
+    front_values = np.empty((len(rows), points.shape[1]))
+    front: list[int] = []
     for i in order.tolist():
-        if (kept[: len(found)] <= known[i]).all(axis=1).any():
+        if (front_values[: len(front)] <= values[i]).all(axis=1).any():
             continue
-        kept[len(found)] = known[i]
-        found.append(i)
-    return np.sort(rows[np.array(found, dtype=np.intp)])
+        front_values[len(front)] = values[i]
+        front.append(i)
+    return np.sort(rows[np.array(front, dtype=np.intp)])
 
 
-def _unbeaten(known: Array) -> NDArray[np.intp]:
-    """Rows without most of those that another one beats, so that few are left to compare one by one.
+def _unbeaten(values: Array) -> NDArray[np.intp]:
+    """Returns rows without most of those that another one beats, so that few are left to compare one by one.
 
     Every round takes a good row, one with a small sum, and leaves out all that it beats.
 
     >>> _unbeaten(np.array([[1.0, 1.0], [2.0, 3.0], [3.0, 0.5]])).tolist()
     [0, 2]
     """
-    left = np.arange(len(known))
-    finite = np.where(np.isfinite(known), known, 0.0)
+    left = np.arange(len(values))
+    finite = np.where(np.isfinite(values), values, 0.0)
     merit = (finite / np.maximum(np.abs(finite).max(axis=0, initial=0.0), 1e-300)).sum(axis=1)
     for _ in range(_ROUNDS):
         if not np.isfinite(merit).any():
             break
         best = int(np.argmin(merit))
         merit[best] = np.inf
-        kept = ~((known[best] <= known).all(axis=1) & (known[best] < known).any(axis=1))
-        left, known, merit = left[kept], known[kept], merit[kept]
+        unbeaten = ~((values[best] <= values).all(axis=1) & (values[best] < values).any(axis=1))
+        left, values, merit = left[unbeaten], values[unbeaten], merit[unbeaten]
     return left
 
 
 def rounded(values: Array) -> Array:
-    """To so many digits that the same figure, computed in another order, stays the same."""
+    """Rounds to so many digits that the same figure, computed in another order, stays the same."""
     finite = np.isfinite(values) & (values != 0.0)
     scale = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.abs(np.where(finite, values, 1.0)))))
     return np.where(finite, np.rint(np.where(finite, values, 0.0) * scale) / scale, values)

@@ -41,7 +41,7 @@ def search_placement(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> PlacementPlan:
-    """A good placement under each algorithm, by adding, dropping and swapping brokers while that helps.
+    """Returns a good placement under each algorithm, by adding, dropping and swapping brokers while that helps.
 
     Where there are at most `exact_max` placements within the limits all are evaluated, and the plan is `exact`.
     Otherwise each algorithm starts `restarts` times: from one broker, and from random placements. What was evaluated
@@ -75,16 +75,16 @@ def search_placement(
             progress=progress,
         )
     headroom = needs_headroom(objective, limits, fronts)
-    known = _Known(problem, objective, limits, chosen, headroom, reliability, evaluations_max, progress)
+    cache = _Known(problem, objective, limits, chosen, headroom, reliability, evaluations_max, progress)
     generator = np.random.default_rng(np.random.SeedSequence(seed))
     done = 0
     for restart in range(restarts):
         start = _first(problem, limits, generator, restart)
-        if not all(_descend(known, start, algorithm, limits, generator) for algorithm in range(len(chosen))):
+        if not all(_descend(cache, start, algorithm, limits, generator) for algorithm in range(len(chosen))):
             break
         done += 1
     end = SearchEnd(done, restarts, evaluations_max)
-    masks, figures = known.all()
+    masks, figures = cache.all()
     evaluation = as_evaluation(problem, masks, chosen, figures)
     return judged(problem, evaluation, objective, limits, fronts, reliability, exact=False, search=end)
 
@@ -115,14 +115,14 @@ class _Known:
         return np.concatenate(self._masks), np.concatenate(self._figures)
 
     def scores(self, masks: Masks, algorithm: int) -> list[Score | None]:
-        """The score of each placement; None for those that the limit on evaluations leaves out."""
+        """Returns the score of each placement; None for those that the limit on evaluations leaves out."""
         keys = [mask.tobytes() for mask in masks]
         new = [i for i, key in enumerate(keys) if key not in self._scores]
         new = list({keys[i]: i for i in reversed(new)}.values())[::-1][: self._most - len(self._scores)]
         if new:
             self._evaluate(masks[new])
-        found = [self._scores.get(key) for key in keys]
-        return [None if row is None else tuple(row[:, algorithm].tolist()) for row in found]
+        scores = [self._scores.get(key) for key in keys]
+        return [None if row is None else tuple(row[:, algorithm].tolist()) for row in scores]
 
     def _evaluate(self, masks: Masks) -> None:
         figures = figures_of(self.problem, masks, self._algorithms, self._headroom)
@@ -142,7 +142,7 @@ class _Known:
 
 
 def _first(problem: PlacementProblem, constraints: Constraints, generator: np.random.Generator, restart: int) -> Masks:
-    """Where a search starts: all alternate between few and many brokers, at random."""
+    """Returns the start of a search: starts alternate between few and many brokers, chosen at random."""
     candidates = len(problem.candidates)
     most = candidates if constraints.max_brokers is None else min(candidates, int(constraints.max_brokers))
     size = 1 if restart == 0 else int(generator.integers(1, most + 1))
@@ -152,11 +152,12 @@ def _first(problem: PlacementProblem, constraints: Constraints, generator: np.ra
 
 
 def _descend(
-    known: _Known, start: Masks, algorithm: int, constraints: Constraints, generator: np.random.Generator
+    cache: _Known, start: Masks, algorithm: int, constraints: Constraints, generator: np.random.Generator
 ) -> bool:
-    """Moves to the best of a batch of neighbours as long as one is better; whether it came to where none of all is."""
+    """Moves to the best of a batch of neighbours as long as one is better; returns whether it reached a local
+    optimum."""
     here = start
-    score = known.scores(here[None, :], algorithm)[0]
+    score = cache.scores(here[None, :], algorithm)[0]
     if score is None:
         return False
     moved = True
@@ -165,18 +166,18 @@ def _descend(
         neighbours = _neighbours(here, constraints, generator)
         for first in range(0, len(neighbours), _BATCH):
             batch = neighbours[first : first + _BATCH]
-            found = known.scores(batch, algorithm)
-            best = min((s, i) for i, s in enumerate(found) if s is not None) if any(found) else None
+            scores = cache.scores(batch, algorithm)
+            best = min((s, i) for i, s in enumerate(scores) if s is not None) if any(scores) else None
             if best is not None and best[0] < score:
                 score, here, moved = best[0], batch[best[1]], True
                 break
-            if None in found:
+            if None in scores:
                 return False
     return True
 
 
 def _neighbours(mask: Masks, constraints: Constraints, generator: np.random.Generator) -> Masks:
-    """All placements with a broker more, one less, or one elsewhere, in random order."""
+    """Returns all placements with a broker more, one less, or one elsewhere, in random order."""
     inside, outside = np.flatnonzero(mask), np.flatnonzero(~mask)
     rows = []
 

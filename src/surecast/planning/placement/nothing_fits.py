@@ -1,4 +1,4 @@
-"""Why nothing fits: which limits no case keeps, and which case comes closest."""
+"""The reasons why nothing fits: limits that no case keeps, and the case that comes closest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Miss:
 
 
 def misses(plan: PlacementPlan) -> tuple[Miss, ...]:
-    """What stands in the way if no case is feasible; nothing if one is.
+    """Returns the limits that are missed if no case is feasible; nothing if one is.
 
     Where no case keeps some limit, these limits, each with the case that comes closest to it. Otherwise the limits that
     the case misses which misses all together by least.
@@ -57,38 +57,38 @@ def misses(plan: PlacementPlan) -> tuple[Miss, ...]:
         case = plan.case(int(place), int(algorithm))
         return (Miss("overload", 1.0, case.utilisation, True, case),)
     total = np.where(carried, 0.0, np.inf)
-    asked, values, missed = _missed(plan)
+    limits, values, missed = _missed(plan)
     alone = []
     for name, by in missed.items():
         total += by
         of_carried = np.where(carried, by, np.inf)
         if of_carried.min() > 0.0:
-            alone.append(_miss(plan, name, asked[name], values[name], of_carried, alone=True))
+            alone.append(_miss(plan, name, limits[name], values[name], of_carried, alone=True))
     if alone:
         return tuple(alone)
     place, algorithm = np.unravel_index(int(np.argmin(total)), total.shape)
     here = np.full(total.shape, np.inf)
     here[place, algorithm] = 0.0
     return tuple(
-        _miss(plan, name, asked[name], values[name], here, alone=False)
+        _miss(plan, name, limits[name], values[name], here, alone=False)
         for name, by in missed.items()
         if by[place, algorithm] > 0.0
     )
 
 
 def _missed(plan: PlacementPlan) -> tuple[dict[str, float], dict[str, Array], dict[str, Array]]:
-    """By limit: what is asked, the figure of each case, and by what share the case misses it.
+    """Returns, by limit, the limit itself, the figure of each case, and the share by which the case misses it.
 
     The limits on brokers and cost are kept by every placement that a plan looks at.
     """
-    asked = {
+    limits = {
         field.name: float(limit)
         for field in fields(plan.constraints)
         if (limit := getattr(plan.constraints, field.name)) is not None
         and (field.name in _FIGURE or field.name == "min_reliability")
     }
     values, missed = {}, {}
-    for name, limit in asked.items():
+    for name, limit in limits.items():
         if name == "min_reliability":
             # Only of placements that keep all other limits; of the others it is not known.
             figures = np.repeat(plan.reliability[:, None], len(plan.evaluation.algorithms), axis=1)
@@ -97,10 +97,10 @@ def _missed(plan: PlacementPlan) -> tuple[dict[str, float], dict[str, Array], di
         share = figures / limit - 1.0 if name.startswith("max") else 1.0 - figures / limit
         values[name] = figures
         missed[name] = np.maximum(np.nan_to_num(share, nan=0.0, neginf=0.0), 0.0)
-    return asked, values, missed
+    return limits, values, missed
 
 
-def _miss(plan: PlacementPlan, name: str, asked: float, values: Array, by: Array, *, alone: bool) -> Miss:
+def _miss(plan: PlacementPlan, name: str, limit: float, values: Array, by: Array, *, alone: bool) -> Miss:
     place, algorithm = np.unravel_index(int(np.argmin(by)), by.shape)
     case = plan.case(int(place), int(algorithm))
-    return Miss(name, asked, float(values[place, algorithm]), alone, case)
+    return Miss(name, limit, float(values[place, algorithm]), alone, case)

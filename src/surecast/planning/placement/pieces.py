@@ -30,7 +30,7 @@ _SAVE_AFTER_S = 1.0
 
 
 class WorkFolder:
-    """Where the figures of placements are kept; `add` saves what came together in about a second as one piece."""
+    """A folder that keeps the figures of placements; `add` saves those of about a second together as one piece."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -39,23 +39,23 @@ class WorkFolder:
         self._saved_s = time.monotonic()
 
     def read(self, figures: Array) -> NDArray[np.bool_]:
-        """Fills in what was kept, and says of which placements; a damaged piece is as if it were not there."""
-        known = np.zeros(len(figures), dtype=np.bool_)
+        """Fills in the saved figures, and returns which placements have them; a damaged piece counts as missing."""
+        filled = np.zeros(len(figures), dtype=np.bool_)
         for start, path in _pieces(self.path):
             with suppress(OSError, ValueError, EOFError):
-                found = np.load(BytesIO(path.read_bytes()))
-                if found.shape[1:] == figures.shape[1:] and start + len(found) <= len(figures):
-                    figures[start : start + len(found)] = found
-                    known[start : start + len(found)] = True
-        return known
+                piece = np.load(BytesIO(path.read_bytes()))
+                if piece.shape[1:] == figures.shape[1:] and start + len(piece) <= len(figures):
+                    figures[start : start + len(piece)] = piece
+                    filled[start : start + len(piece)] = True
+        return filled
 
-    def add(self, start: int, found: Array) -> None:
-        """Keeps the figures of the placements from `start` on, soon."""
+    def add(self, start: int, figures: Array) -> None:
+        """Saves the figures of the placements from `start` on, within about a second."""
         if self._waiting and start != self._start + sum(map(len, self._waiting)):
             self.save()
         if not self._waiting:
             self._start = start
-        self._waiting.append(found)
+        self._waiting.append(figures)
         if time.monotonic() - self._saved_s >= _SAVE_AFTER_S:
             self.save()
 
@@ -70,16 +70,17 @@ class WorkFolder:
 
 @contextmanager
 def work_folder(path: Path, fingerprint: str, resume: bool) -> Iterator[WorkFolder]:
-    """The folder of a plan, made or found again, that no other plan uses meanwhile; it goes when the plan is done."""
+    """Yields the folder of a plan, created or reopened, locked against other plans; it is deleted when the plan is
+    done."""
     lock = _locked(path)
     try:
-        known = _read_head(path)
-        if resume and known is not None and known != fingerprint:
+        recorded = _read_head(path)
+        if resume and recorded is not None and recorded != fingerprint:
             raise ConfigurationError(
                 f"{path} was left by a plan of another scenario or with other options; start anew with resume=False "
                 "(--no-resume), or remove it"
             )
-        if not resume or known is None:
+        if not resume or recorded is None:
             for _, piece in _pieces(path):
                 piece.unlink()
             text = json.dumps({"plan": fingerprint})
@@ -97,7 +98,7 @@ def work_folder(path: Path, fingerprint: str, resume: bool) -> Iterator[WorkFold
 
 
 def kept_placements(path: Path) -> int:
-    """How many placements the folder of an interrupted plan has figures of."""
+    """Returns how many placements the folder of an interrupted plan has figures of."""
     count = 0
     for _, piece in _pieces(path):
         with suppress(OSError, ValueError, EOFError):
@@ -106,7 +107,7 @@ def kept_placements(path: Path) -> int:
 
 
 def _locked(path: Path) -> int:
-    """An open lock on the folder, which is made if it is missing; refuses what is no folder of a plan."""
+    """Returns an open lock on the folder, which is made if it is missing; refuses what is no folder of a plan."""
     import fcntl
 
     while True:
@@ -134,7 +135,7 @@ def _locked(path: Path) -> int:
 
 
 def _is_in_place(lock: int, path: Path) -> bool:
-    """Whether an open lock is that of the folder as it is now."""
+    """Returns whether an open lock belongs to the folder as it is now."""
     try:
         return os.path.samestat(os.fstat(lock), (path / _LOCK).stat())
     except FileNotFoundError:
@@ -142,7 +143,7 @@ def _is_in_place(lock: int, path: Path) -> bool:
 
 
 def _is_of_a_plan(path: Path) -> bool:
-    """Whether a plan left the folder, or it is empty but for what a plan that begins just now puts there first."""
+    """Returns whether a plan left the folder, or it is empty but for the files that a starting plan creates first."""
     if _read_head(path) is not None:
         return True
     try:
@@ -152,12 +153,12 @@ def _is_of_a_plan(path: Path) -> bool:
 
 
 def _pieces(path: Path) -> list[tuple[int, Path]]:
-    """The pieces in a folder, each with the number of its first placement."""
+    """Returns the pieces in a folder, each with the number of its first placement."""
     try:
-        found = [(_PIECE.fullmatch(entry.name), entry) for entry in sorted(path.iterdir())]
+        entries = [(_PIECE.fullmatch(entry.name), entry) for entry in sorted(path.iterdir())]
     except OSError:
         return []
-    return [(int(match[1]), entry) for match, entry in found if match]
+    return [(int(match[1]), entry) for match, entry in entries if match]
 
 
 def _read_head(path: Path) -> str | None:
@@ -167,5 +168,5 @@ def _read_head(path: Path) -> str | None:
         return None
 
 
-def _writer(found: Array) -> Callable[[IO[bytes]], object]:
-    return lambda file: np.save(file, found)
+def _writer(figures: Array) -> Callable[[IO[bytes]], object]:
+    return lambda file: np.save(file, figures)

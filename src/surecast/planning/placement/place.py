@@ -12,7 +12,7 @@ __all__ = ["placed_scenario"]
 
 
 def placed_scenario(scenario: Scenario, system: System, brokers: Iterable[str]) -> Scenario:
-    """The scenario with only the named brokers, each written out at its router; all else is as before.
+    """Returns the scenario with only the named brokers, each written out at its router; all else is as before.
 
     >>> from surecast.scenario import build, load_system
     >>> scenario, system = load_system("examples/company.yaml")
@@ -21,10 +21,10 @@ def placed_scenario(scenario: Scenario, system: System, brokers: Iterable[str]) 
     (['office-2', 'office-7'], 1)
     """
     wanted = set(brokers)
-    known = system.overlay.index
+    index = system.overlay.index
     for name in sorted(wanted):
-        if name not in known:
-            raise ConfigurationError(f"there is no broker {name!r} to place; there are: {', '.join(list(known)[:10])}")
+        if name not in index:
+            raise ConfigurationError(f"there is no broker {name!r} to place; there are: {', '.join(list(index)[:10])}")
     if not wanted or system.network is None:
         raise ConfigurationError("a placement needs at least one broker, in a physical network")
     entries = []
@@ -33,9 +33,9 @@ def placed_scenario(scenario: Scenario, system: System, brokers: Iterable[str]) 
         if entry.at == "candidates" and count is None:
             count = len(system.overlay.candidates)
         for name in expand(entry.name, count):
-            router = system.overlay.brokers[known[name]].router
+            router = system.overlay.brokers[index[name]].router
             if name in wanted and router is not None:
-                at = system.network.routers[router].name
-                entries.append(entry.model_copy(update={"name": name, "count": None, "at": at}))
+                router_name = system.network.routers[router].name
+                entries.append(entry.model_copy(update={"name": name, "count": None, "at": router_name}))
     overlay = scenario.overlay.model_copy(update={"brokers": entries, "candidates": []})
     return scenario.model_copy(update={"overlay": overlay})

@@ -38,7 +38,7 @@ class PlainPlacements:
     shared_directions: bool
 
     def scaled(self, publications: float, subscriptions: float) -> PlainPlacements:
-        """The same with rates multiplied."""
+        """Returns the same placements with rates multiplied."""
         workload = replace(
             self.workload,
             publication_rate_per_s=publications * self.workload.publication_rate_per_s,
@@ -49,9 +49,9 @@ class PlainPlacements:
     def figures(
         self, arrays: PlacementArrays, placements: Mask, algorithms: tuple[str, ...], with_headroom: bool
     ) -> Array:
-        """What `evaluate_placements` finds, in the same columns."""
-        found = [self._figures(arrays, mask, algorithms, with_headroom) for mask in placements]
-        return np.array(found, dtype=np.float64).reshape(len(placements), len(algorithms), -1)
+        """Returns the figures of `evaluate_placements`, in the same columns."""
+        figures = [self._figures(arrays, mask, algorithms, with_headroom) for mask in placements]
+        return np.array(figures, dtype=np.float64).reshape(len(placements), len(algorithms), -1)
 
     def _figures(
         self, arrays: PlacementArrays, mask: Mask, algorithms: tuple[str, ...], with_headroom: bool
@@ -67,22 +67,22 @@ class PlainPlacements:
                 worst = math.nan if delays.notification_worst_s is None else delays.notification_worst_s
                 subscription = math.nan if delays.subscription_worst_s is None else delays.subscription_worst_s
                 mean = _mean_delay(model, loads)
-            factor, at = math.nan, -1
+            factor, saturated = math.nan, -1
             if with_headroom:
                 limit = headroom(model, algorithm)
                 factor = math.inf if limit is None else limit.factor
-                at = -1 if limit is None else self._component(model, members, limit.queue)
+                saturated = -1 if limit is None else self._component(model, members, limit.queue)
             busiest = int(loads.utilisation.argmax()) if loads.utilisation.max(initial=0.0) > 0.0 else -1
             rates = loads.link_rates[:, :, 0].sum(axis=1)
             entries = model.lifetime_s * float((model.subscriptions @ model.count).sum())
             entries += float((model.remote_entries(algorithm) @ model.count).sum())
             most = float(loads.utilisation.max(initial=0.0))
             used = self._component(model, members, busiest)
-            rows.append([worst, subscription, mean, *rates.tolist(), most, used, factor, at, entries])
+            rows.append([worst, subscription, mean, *rates.tolist(), most, used, factor, saturated, entries])
         return rows
 
     def _placed(self, arrays: PlacementArrays, mask: Mask) -> tuple[System, NDArray[np.int64]]:
-        """The system of a placement, and which candidates its brokers are."""
+        """Returns the system of a placement, and which candidates its brokers are."""
         members, order, parent, home = rebuild(arrays, mask)
         complete = self.system.overlay
         links: list[OverlayLink] = []
@@ -98,7 +98,7 @@ class PlainPlacements:
         return replace(self.system, overlay=overlay, class_workload=workload), members
 
     def _component(self, model: CapacityModel, members: NDArray[np.int64], queue: int) -> int:
-        """A queue of the model by its number in the placement problem."""
+        """Returns a queue of the model by its number in the placement problem."""
         if queue < 0:
             return -1
         if queue < model.tree.brokers:
@@ -115,7 +115,7 @@ class PlainPlacements:
 
 
 def _mean_delay(model: CapacityModel, loads: Loads) -> float:
-    """The mean delay of notifications to the brokers whose own clients want them; NaN if there are none."""
+    """Returns the mean delay of notifications to the brokers whose own clients want them; NaN if there are none."""
     wanted = model.by_class(
         lambda kind, x: kind.notification_probability("simple", x), model.lifetime_s * model.subscriptions
     )

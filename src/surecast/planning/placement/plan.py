@@ -72,7 +72,7 @@ class PlacementCase:
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """How a search ended: after all its restarts, or before, when it had evaluated as many placements as it might.
+    """The end of a search: after all its restarts, or before, when it had evaluated as many placements as allowed.
 
     `restarts` counts those that were carried through under every algorithm.
     """
@@ -83,7 +83,7 @@ class SearchEnd:
 
     @property
     def converged(self) -> bool:
-        """Whether every restart came to a placement that no neighbour beats."""
+        """True if every restart reached a placement that no neighbour beats."""
         return self.restarts == self.restarts_asked
 
 
@@ -119,12 +119,12 @@ class PlacementPlan:
     @cached_property
     def best_by_algorithm(self) -> dict[str, PlacementCase | None]:
         """The best case under each algorithm."""
-        found = {}
+        cases = {}
         for i, algorithm in enumerate(self.evaluation.algorithms):
             only = np.zeros_like(self.feasible)
             only[:, i] = self.feasible[:, i]
-            found[algorithm] = self._best(only)
-        return found
+            cases[algorithm] = self._best(only)
+        return cases
 
     @cached_property
     def front(self) -> tuple[PlacementCase, ...]:
@@ -135,7 +135,7 @@ class PlacementPlan:
         return tuple(self.case(*divmod(int(row), len(self.evaluation.algorithms))) for row in order)
 
     def case(self, placement: int, algorithm: int) -> PlacementCase:
-        """One case by its row and column."""
+        """Returns one case by its row and column."""
         evaluation = self.evaluation
 
         def known(values: Array) -> float | None:
@@ -157,11 +157,11 @@ class PlacementPlan:
         )
 
     def names(self, placement: int) -> tuple[str, ...]:
-        """The brokers of a placement."""
+        """Returns the brokers of a placement."""
         return tuple(self.problem.candidates[i] for i in np.flatnonzero(self.evaluation.placements[placement]))
 
     def table(self) -> pa.Table:
-        """One row per placement and algorithm; null where a figure is not known."""
+        """Returns one row per placement and algorithm; null where a figure is not known."""
         import pyarrow as pa
 
         evaluation = self.evaluation
@@ -201,8 +201,8 @@ class PlacementPlan:
 
     def _best(self, allowed: Mask) -> PlacementCase | None:
         order = dict.fromkeys((self.objective, "cost", "worst-delay", "messages"))
-        found = best_case([losses(self.evaluation, name) for name in order], allowed)
-        return None if found is None else self.case(*found)
+        position = best_case([losses(self.evaluation, name) for name in order], allowed)
+        return None if position is None else self.case(*position)
 
 
 def judged(
@@ -216,7 +216,7 @@ def judged(
     progress: Callable[[int, int], None] | None = None,
     search: SearchEnd | None = None,
 ) -> PlacementPlan:
-    """The plan that an evaluation makes; reliability is computed where nothing else rules a placement out."""
+    """Returns the plan that an evaluation makes; reliability is computed where nothing else rules a placement out."""
     feasible = violations(evaluation, constraints) <= 0.0
     values = np.full(len(evaluation.placements), np.nan)
     if reliability is not None:
@@ -233,7 +233,7 @@ def judged(
 
 
 def needs_headroom(objective: str, constraints: Constraints, front: Sequence[str]) -> bool:
-    """Whether anything asked for depends on the headroom, which takes most of the time."""
+    """Returns whether anything asked for depends on the headroom, which takes most of the time."""
     return constraints.min_headroom is not None or "headroom" in (objective, *front)
 
 

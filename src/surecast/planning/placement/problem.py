@@ -84,7 +84,7 @@ class PlacementProblem:
         return self.lifetime_s * float((self.subscriptions @ self.copies).sum())
 
     def scaled(self, *, publications: float = 1.0, subscriptions: float = 1.0) -> PlacementProblem:
-        """The same problem with the rates of publications and of subscriptions multiplied.
+        """Returns the same problem with the rates of publications and of subscriptions multiplied.
 
         >>> from surecast.scenario import load_system
         >>> scenario, system = load_system("examples/company.yaml")
@@ -100,7 +100,7 @@ class PlacementProblem:
 
     @property
     def arrays(self) -> PlacementArrays:
-        """What compiled code needs of it."""
+        """The arrays for compiled code."""
         return PlacementArrays(*(getattr(self, name) for name in PlacementArrays._fields))
 
     @cached_property
@@ -117,7 +117,7 @@ class PlacementProblem:
         return digest.hexdigest()
 
     def component(self, number: int) -> str:
-        """The name of a candidate's broker or a queue, as evaluations number them; empty for none.
+        """Returns the name of a candidate's broker or a queue, as evaluations number them; empty for none.
 
         >>> from surecast.scenario import load_system
         >>> scenario, system = load_system("examples/company.yaml")
@@ -142,7 +142,7 @@ def placement_problem(
     statistics_of: Sequence[int] | None = None,
     entry_services: NDArray[np.float64] | None = None,
 ) -> PlacementProblem:
-    """The placement problem of a scenario and the system it means.
+    """Returns the placement problem of a scenario and its system.
 
     Every broker must stand at a candidate router of its own, links must be built as a spanning tree, and clients must
     be at home at the nearest broker, since all this is done again for each placement. `root` (`central` or `first`)
@@ -210,7 +210,7 @@ def placement_problem(
 
 
 def _checked(system: System, scenario: Scenario) -> tuple[Network, ClassWorkload, BuiltLinks]:
-    """The parts that placement needs, or a refusal that says what the scenario lacks."""
+    """Returns the parts that placement needs, or a refusal that says what the scenario lacks."""
     spec, overlay = scenario.overlay, system.overlay
     if system.class_workload is None:
         raise AssumptionError(
@@ -250,7 +250,8 @@ def _checked(system: System, scenario: Scenario) -> tuple[Network, ClassWorkload
 
 
 def _own_statistics(workload: ClassWorkload) -> tuple[tuple[FilterStatistics, ...], list[int]]:
-    """The statistics of the filters that classes have, and which of them each class has; none where all are uniform."""
+    """Returns the statistics of the filters that classes have, and which of them each class has; none where all are
+    uniform."""
     kinds = list(dict.fromkeys(each.filters for each in workload.classes))
     if kinds == [None]:
         return (), [0] * len(workload.classes)
@@ -261,13 +262,14 @@ def _own_statistics(workload: ClassWorkload) -> tuple[tuple[FilterStatistics, ..
 def _root_rule(scenario: Scenario, root: str | None) -> str:
     rule = scenario.overlay.root if root is None else root
     if rule not in _ROOTS:
-        what = f"overlay.root is {rule!r}" if root is None else f"root={rule!r}"
-        raise ConfigurationError(f"{what}, a broker that not every placement has; use central or first for planning")
+        setting = f"overlay.root is {rule!r}" if root is None else f"root={rule!r}"
+        raise ConfigurationError(f"{setting}, a broker that not every placement has; use central or first for planning")
     return rule
 
 
 def complete_overlay(system: System, scenario: Scenario) -> Overlay:
-    """All brokers with a link between any two, each with the path, latency and failures it has if it is built."""
+    """Returns all brokers with a link between any two, each with the path, latency and failures it has if it is
+    built."""
     built = scenario.overlay.links
     if not isinstance(built, BuiltLinks):
         raise AssumptionError("overlay.links are written out; write links: {build: spanning-tree}")
@@ -283,8 +285,8 @@ def complete_overlay(system: System, scenario: Scenario) -> Overlay:
 
 
 def _distances(network: Network, router: int, others: list[int], by: str) -> list[float]:
-    found = network.distances_from(router, "hops" if by == "hops" else "latency")
-    return [found[other] for other in others]
+    distances = network.distances_from(router, "hops" if by == "hops" else "latency")
+    return [distances[other] for other in others]
 
 
 def _groups_of(
@@ -303,7 +305,8 @@ def _groups_of(
 def _distinct_classes(
     workload: ClassWorkload, group: NDArray[np.intp], groups: int, statistics: Index
 ) -> tuple[Array, Array, Array, Array, Index, Index]:
-    """Rates by group of clients and distinct class, how many coincide, factors, statistics, and one of each kind."""
+    """Returns rates by group of clients and distinct class, how many coincide, factors, statistics, and one of each
+    kind."""
     both = np.zeros((2, len(workload.classes), groups))
     for total, rates in zip(both, (workload.publication_rate_per_s, workload.subscription_rate_per_s), strict=True):
         np.add.at(total.T, group, rates.T)
@@ -326,7 +329,7 @@ def _distinct_classes(
 def _paths(
     network: Network, overlay: Overlay, shared_directions: bool
 ) -> tuple[Index, Index, Index, tuple[str, ...], Array]:
-    """The queues on the path of each pair, in both directions; what has no service time delays nothing and is left out.
+    """Returns the queues on the path of each pair, in both directions; components without a service time are left out.
 
     The routers at both ends of a path are on it. A link's directions share a queue or have one each.
     """
@@ -335,17 +338,17 @@ def _paths(
     start, forward, backward = [0], list[int](), list[int]()
 
     def queue(name: str, component: int, service: Distribution | None) -> int:
-        found = index.setdefault((name, component), len(index))
-        if found == len(moments):
+        number = index.setdefault((name, component), len(index))
+        if number == len(moments):
             moments.append(_moments(service))
-        return found
+        return number
 
     for link in overlay.links:
         for router in link.routers:
             if network.routers[router].service is not None:
-                at = queue(f"router {network.routers[router].name}", router, network.routers[router].service)
-                forward.append(at)
-                backward.append(at)
+                queue_number = queue(f"router {network.routers[router].name}", router, network.routers[router].service)
+                forward.append(queue_number)
+                backward.append(queue_number)
         for begin, number in zip(link.routers, network.links_on(link.routers), strict=False):
             physical = network.links[number]
             if physical.service is not None:
@@ -369,13 +372,13 @@ def _moments(service: Distribution | None) -> tuple[float, float]:
     return (0.0, 0.0) if service is None else service.moments()[:2]
 
 
-def _entry_services(given: NDArray[np.float64] | None, brokers: int) -> Array:
-    found = np.zeros((brokers, 2)) if given is None else np.asarray(given, dtype=np.float64)
-    if found.shape != (brokers, 2) or not (found >= 0.0).all():
+def _entry_services(entry_services: NDArray[np.float64] | None, brokers: int) -> Array:
+    moments = np.zeros((brokers, 2)) if entry_services is None else np.asarray(entry_services, dtype=np.float64)
+    if moments.shape != (brokers, 2) or not (moments >= 0.0).all():
         raise ConfigurationError(
             f"entry_services must have a row of two numbers of 0 or more for each of the {brokers} brokers"
         )
-    return np.ascontiguousarray(found)
+    return np.ascontiguousarray(moments)
 
 
 def _costs(costs: float | Mapping[str, float], names: list[str]) -> Array:
@@ -386,9 +389,9 @@ def _costs(costs: float | Mapping[str, float], names: list[str]) -> Array:
         missing = [name for name in names if name not in costs]
         if missing:
             raise ConfigurationError(f"costs: broker {missing[0]} has none; give one for every candidate")
-        found = np.array([costs[name] for name in names], dtype=np.float64)
+        values = np.array([costs[name] for name in names], dtype=np.float64)
     else:
-        found = np.full(len(names), float(costs))
-    if not (np.isfinite(found) & (found >= 0.0)).all():
+        values = np.full(len(names), float(costs))
+    if not (np.isfinite(values) & (values >= 0.0)).all():
         raise ConfigurationError("costs: a cost is negative or not finite; give numbers of 0 or more")
-    return found
+    return values

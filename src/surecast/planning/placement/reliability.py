@@ -25,7 +25,7 @@ Path = tuple[int, ...]
 
 
 class PlacementReliability:
-    """What the worst client gets in time under each placement, with the scenario's scheme and availabilities.
+    """The reliability of the worst client under each placement, with the scenario's scheme and availabilities.
 
     A client's reliability is the mean over the notifications it asks for: a client of each home broker counts by its
     publications in the classes that the client subscribes to. In a tree the way from one broker to another is unique,
@@ -51,13 +51,13 @@ class PlacementReliability:
         self._known: dict[Path, float] = {}
 
     def worst(self, placements: NDArray[np.bool_]) -> Array:
-        """The least reliability of any client, of each placement; NaN if nobody gets anything."""
+        """Returns the least reliability of any client under each placement; NaN if no client receives anything."""
         trees = [rebuild(self._problem.arrays, chosen) for chosen in placements]
         paths = [_paths(members, order, parent) for members, order, parent, _ in trees]
-        self._learn(sorted({path for found in paths for row in found for path in row} - self._known.keys()))
+        self._learn(sorted({path for rows in paths for row in rows for path in row} - self._known.keys()))
         worst = np.full(len(placements), np.nan)
-        for i, ((*_, home), found) in enumerate(zip(trees, paths, strict=True)):
-            table = np.array([[self._known[path] for path in row] for row in found])
+        for i, ((*_, home), rows) in enumerate(zip(trees, paths, strict=True)):
+            table = np.array([[self._known[path] for path in row] for row in rows])
             here = home[self._problem.client_group[self._clients]]
             by_client = (self._weights * table[home][:, here].T).sum(axis=1)
             worst[i] = by_client.min() if len(by_client) else np.nan
@@ -93,8 +93,8 @@ class PlacementReliability:
         # In a tree who is connected at all is connected along the path.
         connections = _connected(model.path_up[model.flow_path])
         bare = _connected(model.bare.path_up[model.flow_path])
-        found = answers(model, (scheme,), delays, connections, bare)[0]
-        in_time = found.reliability * model.in_time
+        answer = answers(model, (scheme,), delays, connections, bare)[0]
+        in_time = answer.reliability * model.in_time
         for publisher, value in zip(model.flows.publisher.tolist(), in_time.tolist(), strict=True):
             # The links of the publisher and of the subscriber to their home brokers must be up as well.
             self._known[paths[publisher]] = model.client_up**2 * value
@@ -105,16 +105,16 @@ def _connected(probability: Array) -> PairConnections:
 
 
 def _paths(members: NDArray[np.int64], order: NDArray[np.int64], parent: NDArray[np.int64]) -> list[list[Path]]:
-    """The candidates on the way from each broker to each other, both included."""
+    """Returns the candidates on the way from each broker to each other, both included."""
     count = len(members)
-    found: list[list[Path]] = [[() for _ in range(count)] for _ in range(count)]
+    paths: list[list[Path]] = [[() for _ in range(count)] for _ in range(count)]
     placed: list[int] = []
     for broker in order.tolist():
         own = (int(members[broker]),)
-        found[broker][broker] = own
+        paths[broker][broker] = own
         above = int(parent[broker])
         for other in placed:
-            found[other][broker] = (*found[other][above], *own)
-            found[broker][other] = found[other][broker][::-1]
+            paths[other][broker] = (*paths[other][above], *own)
+            paths[broker][other] = paths[other][broker][::-1]
         placed.append(broker)
-    return found
+    return paths

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 def follows_matching(overlay: Overlay) -> bool:
-    """Whether compiled code follows the costs of matching of all brokers.
+    """Returns whether compiled code covers the matching costs of all brokers.
 
     It knows how many entries a table has, not of which class they are. So the costs must grow with that number alone:
     brute force without a time per predicate, and control messages that are compared with nothing.
@@ -26,7 +26,8 @@ def _by_entries_alone(matching: Matching) -> bool:
 
 
 def matched_services(overlay: Overlay, services: Array) -> tuple[Array, Array]:
-    """Moments of service times with the fixed part of matching in, and what each entry adds, both by broker.
+    """Returns moments of service times including the fixed part of matching, and the part that each entry adds, both by
+    broker.
 
     `services` are by broker, kind of message (notification, control) and order. Their coefficient of variation stays.
     """

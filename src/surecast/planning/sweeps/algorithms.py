@@ -1,4 +1,4 @@
-"""Which routing algorithm is best, by load and locality: over every placement, the share that each one wins."""
+"""The best routing algorithm by load and locality: over every placement, the share that each one wins."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class AlgorithmSweep:
         return _shares(self.counts.sum(axis=1))
 
     def table(self) -> pa.Table:
-        """One row per locality, load and outcome."""
+        """Returns one row per locality, load and outcome."""
         import pyarrow as pa
 
         shape = self.counts.shape
@@ -119,12 +119,13 @@ def sweep_algorithms(
 
 
 def count_optimal(problem: PlacementProblem, subscriptions: float, algorithms: Sequence[str]) -> Counts:
-    """In how many of all placements each algorithm alone is best, then several are, then none carries the load.
+    """Returns the numbers of placements in which each algorithm alone is best, then several are, then none carries the
+    load.
 
     Delays that differ by less than a billionth are alike.
     """
     loaded, everything = at_load(problem, subscriptions), range(1, 1 << len(problem.candidates))
-    found = np.zeros(len(algorithms) + 2, dtype=np.int64)
+    counts = np.zeros(len(algorithms) + 2, dtype=np.int64)
     for start in range(0, len(everything), _PIECE):
         each = evaluate(loaded, everything[start : start + _PIECE], algorithms, headroom=False)
         delay = np.where(each.overloaded, np.inf, each.notification_delay_worst_s)
@@ -134,16 +135,16 @@ def count_optimal(problem: PlacementProblem, subscriptions: float, algorithms: S
         carried = np.isfinite(least[:, 0])
         near = delay <= least * (1.0 + _CLOSE)
         alone = carried & (near.sum(axis=1) == 1)
-        found[:-2] += near[alone].sum(axis=0)
-        found[-2] += np.count_nonzero(carried & ~alone)
-        found[-1] += np.count_nonzero(~carried)
-    return found
+        counts[:-2] += near[alone].sum(axis=0)
+        counts[-2] += np.count_nonzero(carried & ~alone)
+        counts[-1] += np.count_nonzero(~carried)
+    return counts
 
 
 def locality_problems(
     scenario: Scenario, localities: Sequence[float], **options: Any
 ) -> dict[float | None, PlacementProblem]:
-    """The placement problem of a scenario at several localities of all classes that have a hot spot.
+    """Returns the placement problem of a scenario at several localities of all classes that have a hot spot.
 
     `options` are those of `placement_problem`. Hot spots, clients and candidates stay where they are.
     """
@@ -151,7 +152,7 @@ def locality_problems(
         raise AssumptionError(
             f"{scenario.name}: no class has a hot spot, so that locality means nothing; write hot_spot: random"
         )
-    found: dict[float | None, PlacementProblem] = {}
+    problems: dict[float | None, PlacementProblem] = {}
     for locality in localities:
         if not 0.0 <= locality <= 1.0:
             raise ConfigurationError(f"a locality of {locality:g}: it is a share, from 0 to 1")
@@ -161,8 +162,8 @@ def locality_problems(
         ]
         workload = scenario.workload.model_copy(update={"classes": classes})
         changed = scenario.model_copy(update={"workload": workload})
-        found[locality] = placement_problem(build(changed), changed, **options)
-    return found
+        problems[locality] = placement_problem(build(changed), changed, **options)
+    return problems
 
 
 def _shares(counts: Counts) -> Array:

@@ -1,4 +1,4 @@
-"""How configurations scale: the delay of a placement under an algorithm against the number of subscriptions.
+"""Scaling of configurations: the delay of a placement under an algorithm against the number of subscriptions.
 
 A configuration is a placement with the algorithm that suits it best at the load that the scenario describes. It is kept
 as it is while the load changes.
@@ -73,7 +73,7 @@ class LoadSweep:
     exact: bool
 
     def curve(self, role: str) -> LoadCurve | None:
-        """The first curve of a role, if there is one."""
+        """Returns the first curve of a role, if there is one."""
         return next((curve for curve in self.curves if curve.role == role), None)
 
     @property
@@ -82,7 +82,7 @@ class LoadSweep:
         return tuple(curve for curve in self.curves if curve.role in (DOMAINS, ROBUST))
 
     def table(self) -> pa.Table:
-        """One row per configuration and load; null where a delay is not known."""
+        """Returns one row per configuration and load; null where a delay is not known."""
         import pyarrow as pa
 
         points = len(self.subscriptions)
@@ -119,7 +119,7 @@ def sweep_load(
     refined: bool = False,
     progress: Progress | None = None,
 ) -> LoadSweep:
-    """The worst-path delay of telling configurations at each mean number of active subscriptions.
+    """Returns the worst-path delay of representative configurations at each mean number of active subscriptions.
 
     These are the best placement of all at the load of the problem, every placement with one broker per domain, of which
     the one that saturates last is the most robust, and all candidates together. A load of 0 stands for one
@@ -150,26 +150,30 @@ def sweep_load(
     best = np.array([[name in plan.best.brokers for name in problem.candidates]])
     everything = np.ones((1, len(problem.candidates)), dtype=np.bool_)
     masks = np.concatenate([best, everything, one_per_domain(problem)])
-    known = _configurations(problem, masks, chosen, 10.0 * max(float(loads[-1]), problem.active_subscriptions))
-    robust = max(range(2, len(known)), key=lambda i: (known[i].saturates_at, -(known[i].delay_s or math.inf)))
+    configurations = _configurations(problem, masks, chosen, 10.0 * max(float(loads[-1]), problem.active_subscriptions))
+    robust = max(
+        range(2, len(configurations)),
+        key=lambda i: (configurations[i].saturates_at, -(configurations[i].delay_s or math.inf)),
+    )
     if refined:
         thick = {0, 1, robust}
         loads = _refined(
             loads,
             problem.active_subscriptions,
-            [known[i].saturates_at for i in thick],
-            [one.saturates_at for i, one in enumerate(known) if i not in thick],
+            [configurations[i].saturates_at for i in thick],
+            [configuration.saturates_at for i, configuration in enumerate(configurations) if i not in thick],
         )
-    delays, utilisation = _over_loads(problem, masks, [each.algorithm for each in known], loads, progress)
-    roles = [BEST, FULL, *[DOMAINS] * (len(known) - 2)]
+    delays, utilisation = _over_loads(problem, masks, [each.algorithm for each in configurations], loads, progress)
+    roles = [BEST, FULL, *[DOMAINS] * (len(configurations) - 2)]
     roles[robust] = ROBUST
-    order = sorted(range(len(known)), key=lambda i: ((BEST, ROBUST, FULL, DOMAINS).index(roles[i]), i))
-    curves = tuple(LoadCurve(roles[i], known[i], delays[i], utilisation[i]) for i in order)
+    order = sorted(range(len(configurations)), key=lambda i: ((BEST, ROBUST, FULL, DOMAINS).index(roles[i]), i))
+    curves = tuple(LoadCurve(roles[i], configurations[i], delays[i], utilisation[i]) for i in order)
     return LoadSweep(problem.name, problem.active_subscriptions, loads, curves, plan.exact)
 
 
 def saturation_load(problem: PlacementProblem, placement: Masks, algorithm: str, most: float) -> tuple[float, str]:
-    """The number of active subscriptions at which a placement first saturates, and what does; inf beyond `most`.
+    """Returns the number of active subscriptions at which a placement first saturates, and the component that does; inf
+    beyond `most`.
 
     Looks in steps of an eighth of a decade and then between two of them: load need not grow with subscriptions under
     identity routing, where they make control messages rarer.
@@ -177,8 +181,8 @@ def saturation_load(problem: PlacementProblem, placement: Masks, algorithm: str,
     mask = np.atleast_2d(placement)
 
     def state(load: float) -> tuple[float, str]:
-        found = evaluate(at_load(problem, load), mask, [algorithm], headroom=False)
-        return float(found.utilisation[0, 0]), problem.component(int(found.utilisation_at[0, 0]))
+        evaluation = evaluate(at_load(problem, load), mask, [algorithm], headroom=False)
+        return float(evaluation.utilisation[0, 0]), problem.component(int(evaluation.utilisation_at[0, 0]))
 
     steps = math.ceil(8.0 * math.log10(max(most, 10.0)))
     low = 0.0
@@ -195,53 +199,56 @@ def saturation_load(problem: PlacementProblem, placement: Masks, algorithm: str,
 def _configurations(
     problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], most: float
 ) -> list[Configuration]:
-    """Each placement with its best algorithm at the load of the problem: by delay, by utilisation if all overload."""
-    found = evaluate(problem, masks, algorithms, headroom=False)
-    delay = np.where(found.overloaded, np.inf, found.notification_delay_worst_s)
-    chosen = np.where(np.isfinite(delay).any(axis=1), delay.argmin(axis=1), found.utilisation.argmin(axis=1))
-    known = []
+    """Returns each placement with its best algorithm at the load of the problem: by delay, by utilisation if all
+    overload."""
+    evaluation = evaluate(problem, masks, algorithms, headroom=False)
+    delay = np.where(evaluation.overloaded, np.inf, evaluation.notification_delay_worst_s)
+    chosen = np.where(np.isfinite(delay).any(axis=1), delay.argmin(axis=1), evaluation.utilisation.argmin(axis=1))
+    configurations = []
     for row, column in enumerate(chosen.tolist()):
         names = tuple(name for name, used in zip(problem.candidates, masks[row], strict=True) if used)
-        end, what = saturation_load(problem, masks[row], algorithms[column], most)
+        end, component = saturation_load(problem, masks[row], algorithms[column], most)
         seconds = float(delay[row, column])
-        known.append(
+        configurations.append(
             Configuration(
                 names,
                 algorithms[column],
                 seconds if math.isfinite(seconds) else None,
-                float(found.utilisation[row, column]),
+                float(evaluation.utilisation[row, column]),
                 end,
-                what,
+                component,
             )
         )
-    return known
+    return configurations
 
 
 def _refined(loads: Array, design: float, ends: list[float], other_ends: list[float]) -> Array:
     """Loads with the design load and those where curves rise; of the other curves those that are not almost there."""
     low, high = loads[0], loads[-1]
     more = np.append(np.outer(ends, _NEAR_THE_END).ravel(), design)
-    found = np.union1d(loads, more[(more >= low) & (more <= high)])
+    refined = np.union1d(loads, more[(more >= low) & (more <= high)])
     others = np.outer(other_ends, _NEAR_THE_END[2:]).ravel()
     apart = (high - low) * _APART
     for load in np.unique(others[(others > low) & (others < high)]).tolist():
-        if np.abs(found - load).min() > apart:
-            found = np.union1d(found, [load])
-    return found
+        if np.abs(refined - load).min() > apart:
+            refined = np.union1d(refined, [load])
+    return refined
 
 
 def _over_loads(
     problem: PlacementProblem, masks: Masks, algorithms: list[str], loads: Array, progress: Progress | None
 ) -> tuple[Array, Array]:
-    """Delay and utilisation by configuration and load; a delay is NaN where a component is overloaded."""
+    """Returns delay and utilisation by configuration and load; a delay is NaN where a component is overloaded."""
     delays, utilisation = np.empty((len(masks), len(loads))), np.empty((len(masks), len(loads)))
-    rows = {name: [i for i, one in enumerate(algorithms) if one == name] for name in sorted(set(algorithms))}
+    rows = {
+        name: [i for i, algorithm in enumerate(algorithms) if algorithm == name] for name in sorted(set(algorithms))
+    }
     for i, load in enumerate(loads.tolist()):
         there = at_load(problem, load)
         for name, some in rows.items():
-            found = evaluate(there, masks[some], [name], headroom=False)
-            delays[some, i] = found.notification_delay_worst_s[:, 0]
-            utilisation[some, i] = found.utilisation[:, 0]
+            evaluation = evaluate(there, masks[some], [name], headroom=False)
+            delays[some, i] = evaluation.notification_delay_worst_s[:, 0]
+            utilisation[some, i] = evaluation.utilisation[:, 0]
         if progress is not None:
             progress(i + 1, len(loads))
     return delays, utilisation

@@ -17,7 +17,7 @@ _MOST = 4096
 
 
 def at_load(problem: PlacementProblem, subscriptions: float) -> PlacementProblem:
-    """The problem with another mean number of active subscriptions; publications stay as frequent.
+    """Returns the problem with another mean number of active subscriptions; publications stay as frequent.
 
     >>> from surecast.planning.placement import placement_problem
     >>> from surecast.scenario import load_system
@@ -36,7 +36,7 @@ def at_load(problem: PlacementProblem, subscriptions: float) -> PlacementProblem
 
 
 def one_per_domain(problem: PlacementProblem) -> NDArray[np.bool_]:
-    """Every placement with exactly one broker in each domain that has candidates, a row of booleans each.
+    """Returns every placement with exactly one broker in each domain that has candidates, a row of booleans each.
 
     >>> from surecast.planning.placement import placement_problem
     >>> from surecast.scenario import load_system
@@ -54,7 +54,7 @@ def one_per_domain(problem: PlacementProblem) -> NDArray[np.bool_]:
             f"draws at most {_MOST:,} of them"
         )
     chosen = list(itertools.product(*members.values()))
-    found = np.zeros((len(chosen), len(problem.candidates)), dtype=np.bool_)
+    placements = np.zeros((len(chosen), len(problem.candidates)), dtype=np.bool_)
     for row, places in enumerate(chosen):
-        found[row, list(places)] = True
-    return found
+        placements[row, list(places)] = True
+    return placements
