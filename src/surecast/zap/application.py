@@ -79,31 +79,31 @@ class ZapViewers:
         return self.tick(time_us)
 
     def tick(self, time_us: int) -> list[Publication]:
-        """What is due at this log time: every figure that differs from what was published last."""
+        """Returns the publications due at this log time: every figure that differs from the one published last."""
         pending = bool(self._changed) or self._sent_bad != self.bad_lines
         if not pending or (self._sent_us != _NEVER and time_us < self._sent_us + self.every_us):
             return []
-        found: list[Publication] = []
+        publications: list[Publication] = []
         for channel in sorted(self._changed):
             count = self.viewers.num_viewers(channel)
             if self._sent.get(channel, 0) != count:
                 self._sent[channel] = count
-                found.append((viewers_topic(channel), b"%d" % count, True))
+                publications.append((viewers_topic(channel), b"%d" % count, True))
         self._changed.clear()
-        for n in self.top if found else ():
+        for n in self.top if publications else ():
             listed = _top_list(self.viewers, n)
             if self._sent_top.get(n) != listed:
                 self._sent_top[n] = listed
-                found.append((f"zap/top/{n}", listed, True))
+                publications.append((f"zap/top/{n}", listed, True))
         if self._sent_bad != self.bad_lines:
             self._sent_bad = self.bad_lines
-            found.append(("zap/errors", b"%d" % self.bad_lines, True))
-        if found:
+            publications.append(("zap/errors", b"%d" % self.bad_lines, True))
+        if publications:
             self._sent_us = time_us
-        return found
+        return publications
 
     def snapshot(self) -> bytes:
-        """The whole state. Equal states give equal bytes."""
+        """Returns the whole state. Equal states give equal bytes."""
         viewers = self.viewers.snapshot()
         sent = json.dumps(sorted(self._sent.items()), ensure_ascii=False, separators=(",", ":")).encode()
         lists = json.dumps([[n, text.decode()] for n, text in sorted(self._sent_top.items())]).encode()
@@ -134,14 +134,14 @@ class ZapViewers:
 
 
 def viewers_topic(channel: str) -> str:
-    """The topic with the viewers of a channel.
+    """Returns the topic with the viewers of a channel.
 
     >>> viewers_topic("Canal+ 4/7")
     'zap/viewers/Canal%2B 4%2F7'
     """
-    return "zap/viewers/" + _UNFIT.sub(lambda found: f"%{ord(found[0]):02X}", channel)
+    return "zap/viewers/" + _UNFIT.sub(lambda match: f"%{ord(match[0]):02X}", channel)
 
 
 def _top_list(viewers: Viewers, n: int) -> bytes:
-    listed = [{"channel": one.channel, "viewers": one.viewers} for one in viewers.compute_top_list(n)]
+    listed = [{"channel": entry.channel, "viewers": entry.viewers} for entry in viewers.compute_top_list(n)]
     return json.dumps(listed, ensure_ascii=False, separators=(",", ":")).encode()

@@ -22,8 +22,8 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far two logs are apart. `chance` are the distances that two samples of these sizes from one log would have
-    with a probability of 5 %: the first by the usual formula, the second by drawing them."""
+    """The distance of two logs. `chance` are the distances that two samples of these sizes from one log would have with
+    a probability of 5 %: the first by the usual formula, the second by drawing them."""
 
     gap_counts: tuple[int, int]
     gap_quantiles_s: tuple[tuple[float, ...], tuple[float, ...]]
@@ -43,12 +43,12 @@ def compare_logs(first: EventTable, second: EventTable, seed: int = 1) -> Compar
     """
     gaps = gaps_s(first), gaps_s(second)
     counts = channel_counts(first), channel_counts(second)
-    for what, one in zip(("first", "second"), gaps, strict=True):
-        if not len(one):
-            raise AssumptionError(f"the {what} log has no two channel changes of a box; there are no gaps to compare")
-    size = min(int(one.sum()) for one in counts)
+    for which, log_gaps in zip(("first", "second"), gaps, strict=True):
+        if not len(log_gaps):
+            raise AssumptionError(f"the {which} log has no two channel changes of a box; there are no gaps to compare")
+    size = min(int(log_counts.sum()) for log_counts in counts)
     random = np.random.default_rng(np.random.SeedSequence(seed))
-    shares = [_ranked(_thinned(one, size, random)) for one in counts]
+    shares = [_ranked(_thinned(log_counts, size, random)) for log_counts in counts]
     longer = counts[int(counts[1].sum() > counts[0].sum())]
     again = [_ranked(random.multinomial(size, longer / longer.sum())) for _ in range(200)]
     pairs = [total_variation(a, b) for a, b in zip(again[::2], again[1::2], strict=True)]
@@ -65,7 +65,7 @@ def compare_logs(first: EventTable, second: EventTable, seed: int = 1) -> Compar
 
 
 def gaps_s(table: EventTable) -> NDArray[np.int64]:
-    """Seconds between one channel change of a box and its next, within a time that it was on.
+    """Returns the seconds between one channel change of a box and its next, while the box is on.
 
     A change from a channel to itself only says where a box is, and counts with the power events as a beginning.
 
@@ -75,21 +75,21 @@ def gaps_s(table: EventTable) -> NDArray[np.int64]:
     >>> gaps_s(EventTable.of(map(parse_line, lines))).tolist()
     [9, 21]
     """
-    kept, zap = boxes_in_order(table)
-    both = zap[1:] & zap[:-1] & (kept.address[1:] == kept.address[:-1])
-    return np.asarray(np.diff(kept.time_s)[both], dtype=np.int64)
+    events, zap = boxes_in_order(table)
+    both = zap[1:] & zap[:-1] & (events.address[1:] == events.address[:-1])
+    return np.asarray(np.diff(events.time_s)[both], dtype=np.int64)
 
 
 def boxes_in_order(table: EventTable) -> tuple[EventTable, NDArray[np.bool_]]:
-    """Channel changes and power events, box after box in order of time, and which of them are changes from another
-    channel."""
-    kept = table[(table.kind == CHANGE) | (table.kind == POWER)]
-    kept = kept[np.lexsort((np.arange(len(kept)), kept.time_s, kept.address))]
-    return kept, (kept.kind == CHANGE) & (kept.value != kept.previous)
+    """Returns channel changes and power events, box after box in order of time, and which of them are changes from
+    another channel."""
+    events = table[(table.kind == CHANGE) | (table.kind == POWER)]
+    events = events[np.lexsort((np.arange(len(events)), events.time_s, events.address))]
+    return events, (events.kind == CHANGE) & (events.value != events.previous)
 
 
 def channel_counts(table: EventTable) -> NDArray[np.int64]:
-    """Channel changes to each channel of the table, from another."""
+    """Returns the number of channel changes to each channel of the table, from another."""
     zap = (table.kind == CHANGE) & (table.value != table.previous)
     return np.asarray(np.bincount(table.value[zap], minlength=len(table.channels)), dtype=np.int64)
 
@@ -107,25 +107,25 @@ def rank_shares(table: EventTable) -> NDArray[np.float64]:
 
 
 def ks_distance(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
-    """The largest difference of two empirical distribution functions.
+    """Returns the largest difference of two empirical distribution functions.
 
     >>> ks_distance(np.array([1, 2, 3, 4]), np.array([3, 4, 5, 6]))
     0.5
     """
     first, second = np.sort(first), np.sort(second)
     points = np.union1d(first, second)
-    below = [np.searchsorted(one, points, side="right") / len(one) for one in (first, second)]
+    below = [np.searchsorted(sample, points, side="right") / len(sample) for sample in (first, second)]
     return float(np.abs(below[0] - below[1]).max())
 
 
 def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Half of the summed differences of two lists of shares; the shorter one goes on with zeros.
+    """Returns half of the summed differences of two lists of shares; the shorter one is padded with zeros.
 
     >>> total_variation(np.array([0.75, 0.25]), np.array([0.5, 0.25, 0.25]))
     0.25
     """
     length = max(len(first), len(second))
-    padded = [np.pad(one, (0, length - len(one))) for one in (first, second)]
+    padded = [np.pad(shares, (0, length - len(shares))) for shares in (first, second)]
     return float(np.abs(padded[0] - padded[1]).sum() / 2.0)
 
 

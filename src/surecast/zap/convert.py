@@ -61,7 +61,7 @@ class _Record:
 
 
 def convert(path: Path, retention_s: float = 0.0, short: bool = True) -> Converted:
-    """The events of a log, or of all logs (.json, .csv, also with .gz) of a folder.
+    """Returns the events of a log, or of all logs (.json, .csv, also with .gz) of a folder.
 
     `retention_s` leaves out channels that were left so soon, as the boxes of P2S do. `short` cuts names so that every
     line is under 60 bytes.
@@ -77,7 +77,7 @@ def convert(path: Path, retention_s: float = 0.0, short: bool = True) -> Convert
     ids = sorted({record.box for record in unique})
     boxes = {box: _address(_FIRST_ADDRESS + i) for i, box in enumerate(ids)}
     by_box: dict[str, list[_Record]] = defaultdict(list)
-    for record in sorted(unique, key=lambda one: (one.time_s, _ORDER[one.code])):
+    for record in sorted(unique, key=lambda each: (each.time_s, _ORDER[each.code])):
         by_box[record.box].append(record)
     events = [event for box in ids for event in _events(by_box[box], boxes[box], channels)]
     if retention_s > 0.0:
@@ -87,7 +87,7 @@ def convert(path: Path, retention_s: float = 0.0, short: bool = True) -> Convert
 
 
 def apply_retention(events: Iterable[Event], retention_s: float) -> list[Event]:
-    """Events as boxes report them that keep no channel left within `retention_s`, box after box.
+    """Returns the events that boxes report which drop channels left within `retention_s`, box after box.
 
     What is reported is chained: FROMCH is the channel reported before. A way back to it is no change.
 
@@ -100,57 +100,57 @@ def apply_retention(events: Iterable[Event], retention_s: float) -> list[Event]:
     by_box: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_box[event.box].append(event)
-    kept: list[Event] = []
+    reported_events: list[Event] = []
     for listed in by_box.values():
         reported = ""
         switched_on = True
         for event, left_s in zip(listed, _left_s(listed), strict=True):
             if isinstance(event, Status):
                 switched_on |= event.kind == "power" and event.value == 1
-                kept.append(event)
+                reported_events.append(event)
             elif left_s - event.time_s > retention_s:
                 before = reported or event.from_channel
                 if switched_on or event.to_channel != before:
-                    kept.append(ChannelChange(event.time_s, event.box, event.to_channel, before))
+                    reported_events.append(ChannelChange(event.time_s, event.box, event.to_channel, before))
                 reported, switched_on = event.to_channel, False
-    return kept
+    return reported_events
 
 
 def short_names(names: Iterable[str], limit: int = SHORT_CHANNEL_BYTES) -> dict[str, str]:
-    """Names without what a line cannot hold, cut to `limit` bytes, still all different.
+    """Returns names without characters that a line cannot hold, cut to `limit` bytes and still all different.
 
     >>> short_names(["Al Kahera Wal Nas", "Al Kahera Wal Nas +2", "MBC2 "])
     {'Al Kahera Wal Nas': 'Al Kahera W', 'Al Kahera Wal Nas +2': 'Al Kahera~2', 'MBC2 ': 'MBC2'}
     """
-    found: dict[str, str] = {}
-    taken: set[str] = set()
+    short_of: dict[str, str] = {}
+    used: set[str] = set()
     # names that fit as they are keep theirs
     for name in sorted(names, key=lambda name: (len(_tidy(name).encode()) > limit, name)):
         tidy = _tidy(name)
         numbered = (_cut(tidy, limit - len(f"~{i}")) + f"~{i}" for i in count(2))
         short = _cut(tidy, limit)
-        while short in taken:
+        while short in used:
             short = next(numbered)
-        taken.add(short)
-        found[name] = short
-    return dict(sorted(found.items()))
+        used.add(short)
+        short_of[name] = short
+    return dict(sorted(short_of.items()))
 
 
 def _events(records: list[_Record], box: str, channels: dict[str, str]) -> Iterator[Event]:
-    """The events of one box, from its records in order of time."""
-    known = ""
+    """Yields the events of one box, from its records in order of time."""
+    tuned = ""
     for record in records:
         if record.code in ("SSTART", "SSTAND"):
             yield Status(record.time_s, box, "power", int(record.code == "SSTART"))
             continue
         channel = channels[record.channel]
-        if record.code == "ELWS" or channel != known:
-            yield ChannelChange(record.time_s, box, channel, known or channel)
-        known = channel
+        if record.code == "ELWS" or channel != tuned:
+            yield ChannelChange(record.time_s, box, channel, tuned or channel)
+        tuned = channel
 
 
 def _left_s(events: list[Event]) -> list[float]:
-    """When the box next leaves a channel, after each of its events: for another, or off."""
+    """Returns the time at which the box next leaves a channel, after each of its events: for another, or off."""
     left: list[float] = []
     next_s = math.inf
     for event in reversed(events):
@@ -167,10 +167,10 @@ def _files(path: Path) -> list[Path]:
         )
 
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if fits(file))
-        if not found:
+        files = sorted(file for file in path.iterdir() if fits(file))
+        if not files:
             raise FileError("this folder holds no .json or .csv logs, nor such with .gz", str(path))
-        return found
+        return files
     if not fits(path):
         raise FileError("a log to convert ends in .json, .csv, .json.gz or .csv.gz", str(path))
     return [path]
@@ -195,11 +195,11 @@ def _stb_records(path: Path, bad: list[BadLine]) -> Iterator[_Record]:
     if len(lists) != 1:
         raise FileError("a set-top-box log is an object with one list of records", str(path))
     for number, record in enumerate(lists[0], 1):
-        found, reason = _stb_record(record)
-        if found is None:
+        parsed, reason = _stb_record(record)
+        if parsed is None:
             bad.append(BadLine(str(path), number, json.dumps(record, ensure_ascii=False)[:100], reason))
         else:
-            yield found
+            yield parsed
 
 
 def _stb_record(record: Any) -> tuple[_Record | None, str]:
@@ -219,7 +219,8 @@ def _stb_record(record: Any) -> tuple[_Record | None, str]:
 
 
 def _session_records(path: Path, bad: list[BadLine]) -> Iterator[_Record]:
-    """A session is power on, a channel and power off; one that another of the same user cuts short has no end."""
+    """Yields power on, a channel and power off for each session; one that another of the same user cuts short has no
+    end."""
     reader = csv.DictReader(io.StringIO(_read(path)))
     if not set(_SESSION_COLUMNS) <= set(reader.fieldnames or ()):
         raise FileError(f"sessions have the columns {', '.join(_SESSION_COLUMNS)}", str(path), 1)
@@ -250,7 +251,7 @@ def _time_s(text: str) -> tuple[int | None, str]:
 
 
 def _tidy(name: str) -> str:
-    """No commas, no control characters, single spaces."""
+    """Returns a name without commas and control characters, with single spaces."""
     return " ".join("".join(c if c != "," and not channel_fault(f"a{c}a") else " " for c in name).split())
 
 

@@ -115,7 +115,7 @@ class BadLine:
 
 @lru_cache(maxsize=4096)
 def stamp(time_s: int) -> str:
-    """The first two fields of an event at this time.
+    """Returns the first two fields of an event at this time.
 
     >>> stamp(1704140218)
     '2024-01-01,20:16:58'
@@ -126,7 +126,7 @@ def stamp(time_s: int) -> str:
 
 
 def parse_line(text: str) -> Event:
-    """The event of a line without its end; LineError where it is none.
+    """Returns the event of a line without its line end; LineError if it is none.
 
     >>> parse_line("2024-01-01,20:16:58,10.0.0.1,MBC2,MBC Action")
     ChannelChange(time_s=1704140218, box='10.0.0.1', to_channel='MBC2', from_channel='MBC Action')
@@ -157,7 +157,7 @@ def parse_line(text: str) -> Event:
 
 
 def parse_lines(lines: Iterable[str | bytes], file: str = "", first: int = 1) -> Iterator[Event | BadLine]:
-    """The events of lines and, in their places, what is none. Empty lines are passed over.
+    """Yields the events of lines and, in its place, each line that is none. Empty lines are skipped.
 
     >>> list(parse_lines(["2024-01-01,20:17:05,10.0.0.1,Mute: 1", "", "hello"], "a.txt"))[-1]
     BadLine(file='a.txt', line=3, text='hello', reason='1 field; write 5 for a channel change or 4 for a status, ...')
@@ -174,7 +174,7 @@ def parse_lines(lines: Iterable[str | bytes], file: str = "", first: int = 1) ->
 
 
 def channel_fault(name: str) -> str:
-    """What is wrong with the name of a channel; empty if nothing is.
+    """Returns the fault in the name of a channel; empty if there is none.
 
     >>> channel_fault("MBC2"), channel_fault(" MBC2")
     ('', "the channel ' MBC2' begins or ends with a space")
@@ -182,8 +182,8 @@ def channel_fault(name: str) -> str:
     if not name:
         return "a channel without a name"
     if unfit := _UNFIT.search(name):
-        what = "bytes that are not UTF-8" if "\ud800" <= unfit[0] <= "\udfff" else "a comma or a control character"
-        return f"the channel {_short(name)} has {what}"
+        fault = "bytes that are not UTF-8" if "\ud800" <= unfit[0] <= "\udfff" else "a comma or a control character"
+        return f"the channel {_short(name)} has {fault}"
     if name[0] == " " or name[-1] == " ":
         return f"the channel {_short(name)} begins or ends with a space"
     if len(name.encode()) > CHANNEL_BYTES_MAX:
@@ -192,7 +192,7 @@ def channel_fault(name: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an IPv4 address.
+    """Returns whether a text is an IPv4 address.
 
     >>> is_address("10.0.0.1"), is_address("10.0.0.01")
     (True, False)
@@ -205,10 +205,10 @@ _known_fault = lru_cache(maxsize=4096)(channel_fault)
 
 @lru_cache(maxsize=4096)
 def _moment_s(day_text: str, time_text: str) -> int:
-    """Many events share a second."""
-    found = _DATE.fullmatch(day_text)
+    """Returns the seconds since 1970 of a date and time; cached, since many events share a second."""
+    match = _DATE.fullmatch(day_text)
     try:
-        day = date(*map(int, found.groups())) if found else None
+        day = date(*map(int, match.groups())) if match else None
     except ValueError:
         day = None
     if day is None:

@@ -180,7 +180,7 @@ class _ParquetSink(_Sink):
 
 
 def read_tables(path: Path, bad: Bad | None = None, progress: Progress | None = None) -> Iterator[EventTable]:
-    """The events of a file or of all files of a folder in order of their names, some at a time.
+    """Yields the events of a file or of all files of a folder in order of their names, in parts.
 
     `bad` is told of every line that is no event; `progress` of bytes read and bytes in all.
     """
@@ -205,7 +205,7 @@ def read_tables(path: Path, bad: Bad | None = None, progress: Progress | None = 
 
 
 def read_table(path: Path, bad: Bad | None = None) -> EventTable:
-    """All events of a file or folder."""
+    """Returns all events of a file or folder."""
     return join_tables(list(read_tables(path, bad)))
 
 
@@ -307,7 +307,7 @@ def _from_arrow(table: pa.Table, path: Path) -> EventTable:
 
 
 def _numbers(column: pa.ChunkedArray, places: dict[str, int]) -> NDArray[np.int32]:
-    """A column of words as their places, which grow by words that are new; -1 for null."""
+    """Returns a column of words as their indices; new words are appended; -1 for null."""
     import pyarrow as pa
 
     plain = column.combine_chunks()

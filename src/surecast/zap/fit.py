@@ -39,8 +39,8 @@ _Lognormal = tuple[float, float]
 
 @dataclass(frozen=True)
 class FitNotes:
-    """What a fit rests on: gaps, stops whose end was not seen, channel changes, times that boxes went off and on; and
-    the parameters that were left as they were."""
+    """The data that a fit rests on: gaps, stops whose end was not observed, channel changes, times that boxes went off
+    and on; and the parameters that were not fitted."""
 
     gaps: int
     cut_off: int
@@ -61,7 +61,8 @@ class Stops:
 
 
 def fit_traffic(table: EventTable, start: Traffic | None = None) -> tuple[Traffic, FitNotes]:
-    """The parameters under which a log is most likely; what the log does not tell is as in `start`.
+    """Returns the parameters under which a log is most likely; parameters that the log says nothing about are as in
+    `start`.
 
     Times on a channel are a mixture of two lognormal times, of which the shorter is surfing. A surfer's next stop is
     surfing again as often as a gap that is more likely a surfer's is followed by another. Channels are a mixture of
@@ -71,21 +72,21 @@ def fit_traffic(table: EventTable, start: Traffic | None = None) -> tuple[Traffi
     stops = find_stops(table)
     counts = np.sort(channel_counts(table))[::-1].astype(np.float64)
     counts = counts[counts > 0]
-    fitted, offs, ons, kept = _fit_power(table, start)
+    fitted, offs, ons, unfitted = _fit_power(table, start)
     if len(stops.gaps_s) >= GAPS_MIN:
         fitted = _fit_watching(stops, counts, fitted)
     elif ons >= SWITCHES_MIN:
-        kept = (*_WATCHING, *kept)
+        unfitted = (*_WATCHING, *unfitted)
     else:
         raise AssumptionError(
             f"{len(stops.gaps_s)} gaps between channel changes, {ons} times that boxes went on: a fit needs at least "
             f"{GAPS_MIN} of the first or {SWITCHES_MIN} of the second"
         )
-    return fitted, FitNotes(len(stops.gaps_s), len(stops.cut_off_s), int(counts.sum()), offs, ons, kept)
+    return fitted, FitNotes(len(stops.gaps_s), len(stops.cut_off_s), int(counts.sum()), offs, ons, unfitted)
 
 
 def _fit_watching(stops: Stops, counts: _Numbers, start: Traffic) -> Traffic:
-    """The parameters of stops and of channels."""
+    """Returns the parameters of stops and of channels."""
     share, surf, stay = _fit_stops(stops)
     again = _surf_again(stops, share, surf, stay)
     begin = min(1.0, share * (1.0 - again) / (1.0 - share))
@@ -107,7 +108,7 @@ def _fit_watching(stops: Stops, counts: _Numbers, start: Traffic) -> Traffic:
 
 
 def find_stops(table: EventTable) -> Stops:
-    """How long boxes stayed on channels.
+    """Returns how long boxes stayed on channels.
 
     >>> from surecast.zap.events import parse_line
     >>> fields = ["20:00:00,10.0.0.1,B,A", "20:00:09,10.0.0.1,C,B", "20:00:30,10.0.0.1,Power: 0"]
@@ -116,21 +117,21 @@ def find_stops(table: EventTable) -> Stops:
     >>> stops.gaps_s.tolist(), stops.cut_off_s.tolist()
     ([9.0], [21.0])
     """
-    kept, zap = boxes_in_order(table)
-    if not len(kept):
+    events, zap = boxes_in_order(table)
+    if not len(events):
         return Stops(np.empty(0), np.empty(0, dtype=np.bool_), np.empty(0))
-    same = np.append(kept.address[1:] == kept.address[:-1], False)
-    later = np.where(same, np.append(kept.time_s[1:], 0), kept.time_s.max())
-    length = (later - kept.time_s).astype(np.float64)
+    same = np.append(events.address[1:] == events.address[:-1], False)
+    later = np.where(same, np.append(events.time_s[1:], 0), events.time_s.max())
+    length = (later - events.time_s).astype(np.float64)
     ended = zap & same & np.append(zap[1:], False)
-    off = np.append((kept.kind[1:] == POWER) & (kept.value[1:] == 0), False)
+    off = np.append((events.kind[1:] == POWER) & (events.value[1:] == 0), False)
     cut = zap & (~same | off) & ~ended
     places = np.nonzero(ended)[0]
     return Stops(length[ended], np.append(np.diff(places) == 1, False), length[cut])
 
 
 def gap_chances(gaps_s: _Numbers, time: _Lognormal) -> _Numbers:
-    """Probabilities that a lognormal time is seen as so many whole seconds, where both its ends are cut to seconds.
+    """Returns the probabilities that a lognormal time appears as so many whole seconds, with both ends cut to seconds.
 
     A time x that begins anywhere within a second is seen as k with the probability 1 - |x - k|. That is a second
     difference of (a - x)+, whose mean has a closed form; where k is large, k - 1/2 to k + 1/2 is as good.
@@ -150,16 +151,17 @@ def gap_chances(gaps_s: _Numbers, time: _Lognormal) -> _Numbers:
 
 
 def _fit_stops(stops: Stops) -> tuple[float, _Lognormal, _Lognormal]:
-    """Share of the shorter times, and the two distributions."""
+    """Returns the share of the shorter times, and the two distributions."""
     values, counts = np.unique(stops.gaps_s, return_counts=True)
     ends, end_counts = np.unique(stops.cut_off_s, return_counts=True)
 
     def cost(p: _Numbers) -> float:
         share, short, long = _parameters(p)
-        seen = share * gap_chances(values, short) + (1.0 - share) * gap_chances(values, long)
+        likelihood = share * gap_chances(values, short) + (1.0 - share) * gap_chances(values, long)
         longer = share * _beyond(ends, short) + (1.0 - share) * _beyond(ends, long)
         return float(
-            -(counts * np.log(np.maximum(seen, 1e-300))).sum() - (end_counts * np.log(np.maximum(longer, 1e-300))).sum()
+            -(counts * np.log(np.maximum(likelihood, 1e-300))).sum()
+            - (end_counts * np.log(np.maximum(longer, 1e-300))).sum()
         )
 
     spread = np.log(np.quantile(stops.gaps_s, [0.25, 0.75, 0.9]) + 0.5)
@@ -168,8 +170,8 @@ def _fit_stops(stops: Stops) -> tuple[float, _Lognormal, _Lognormal]:
         for w in (0.4, 0.75)
         for k in (1, 2)
     ]
-    found = [minimize(cost, one, method="Nelder-Mead", options={"maxiter": 4000, "maxfev": 6000}) for one in starts]
-    return _parameters(min(found, key=lambda one: float(one.fun)).x)
+    fits = [minimize(cost, start, method="Nelder-Mead", options={"maxiter": 4000, "maxfev": 6000}) for start in starts]
+    return _parameters(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
 def _beyond(time_s: _Numbers, time: _Lognormal) -> _Numbers:
@@ -185,7 +187,7 @@ def _parameters(p: _Numbers) -> tuple[float, _Lognormal, _Lognormal]:
 
 
 def _surf_again(stops: Stops, share: float, surf: _Lognormal, stay: _Lognormal) -> float:
-    """How often a surfer's stop is followed by another of a surfer.
+    """Returns the share of surfing stops that are followed by another surfing stop.
 
     Each gap is a surfer's with some chance x. The covariance of x from a gap to the next is that of the true classes,
     made smaller twice by the doubt: x follows its class with the slope variance(x) / (share (1 - share)).
@@ -203,7 +205,7 @@ def _surf_again(stops: Stops, share: float, surf: _Lognormal, stay: _Lognormal) 
 
 
 def _fit_ranks(counts: _Numbers) -> tuple[float, float, float]:
-    """Exponent and offset of Zipf's law, and the share that is spread evenly, for counts by rank.
+    """Returns exponent and offset of Zipf's law, and the share that is spread evenly, for counts by rank.
 
     A sample ranks its channels by its own counts, so that luck alone makes its first ranks larger and its last ones
     smaller than they should be. Samples drawn from the law that was found show by how much; the counts are corrected by
@@ -221,7 +223,8 @@ def _fit_ranks(counts: _Numbers) -> tuple[float, float, float]:
 
 
 def _rank_law(counts: _Numbers, starts: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """The law under which counts are most likely, from starts (exponent, log of the offset, logit of the share)."""
+    """Returns the law under which counts are most likely, from starts (exponent, log of the offset, logit of the
+    share)."""
 
     def parts(p: _Numbers) -> tuple[float, float, float]:
         return float(np.clip(p[0], 0.0, 10.0)), float(np.clip(np.exp(p[1]) - 0.01, 0.0, 1e4)), float(expit(p[2]))
@@ -229,8 +232,8 @@ def _rank_law(counts: _Numbers, starts: Sequence[tuple[float, float, float]]) ->
     def cost(p: _Numbers) -> float:
         return float(-(counts * np.log(_mixed(len(counts), *parts(p)))).sum())
 
-    found = [minimize(cost, np.array(one), method="Nelder-Mead", options={"maxiter": 2000}) for one in starts]
-    return parts(min(found, key=lambda one: float(one.fun)).x)
+    fits = [minimize(cost, np.array(start), method="Nelder-Mead", options={"maxiter": 2000}) for start in starts]
+    return parts(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
 def _mixed(count: int, exponent: float, offset: float, even: float) -> _Numbers:
@@ -238,15 +241,15 @@ def _mixed(count: int, exponent: float, offset: float, even: float) -> _Numbers:
 
 
 def _fit_power(table: EventTable, traffic: Traffic) -> tuple[Traffic, int, int, tuple[str, ...]]:
-    """Times on and off, from power events that are in turns; the last time of a box ends with the log."""
-    kept = table[table.kind == POWER]
-    kept = kept[np.lexsort((np.arange(len(kept)), kept.time_s, kept.address))]
-    if not len(kept):
+    """Returns times on and off, from power events that are in turns; the last time of a box ends with the log."""
+    switches = table[table.kind == POWER]
+    switches = switches[np.lexsort((np.arange(len(switches)), switches.time_s, switches.address))]
+    if not len(switches):
         return traffic, 0, 0, ("on_mean_s", "on_per_day", "hour_weights")
-    same = np.append(kept.address[1:] == kept.address[:-1], False)
-    begin, end = kept.time_s, np.where(same, np.append(kept.time_s[1:], 0), table.time_s.max())
-    turned = same & (np.append(kept.value[1:], -1) != kept.value)
-    on, off = (((kept.value == value) & (turned | ~same)) for value in (1, 0))
+    same = np.append(switches.address[1:] == switches.address[:-1], False)
+    begin, end = switches.time_s, np.where(same, np.append(switches.time_s[1:], 0), table.time_s.max())
+    turned = same & (np.append(switches.value[1:], -1) != switches.value)
+    on, off = (((switches.value == value) & (turned | ~same)) for value in (1, 0))
     offs, ons = int((on & turned).sum()), int((off & turned).sum())
     unknown = []
     if offs:
@@ -269,6 +272,6 @@ def _fit_power(table: EventTable, traffic: Traffic) -> tuple[Traffic, int, int, 
 
 
 def _hour_s(time_s: NDArray[np.int64], hour: int) -> NDArray[np.int64]:
-    """How much of the time since 1970 fell into an hour of the day."""
+    """Returns how much of the time since 1970 fell into an hour of the day."""
     days, second = np.divmod(time_s, DAY_S)
     return np.asarray(days * 3600 + np.clip(second - 3600 * hour, 0, 3600), dtype=np.int64)

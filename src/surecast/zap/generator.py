@@ -33,14 +33,14 @@ _Times = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What the boxes of a publisher send at one moment: events of `batch_s` seconds, in order of time."""
+    """The message of a publisher's boxes at one moment: events of `batch_s` seconds, in order of time."""
 
     sent_s: float
     events: EventTable
 
 
 def channel_names(count: int) -> tuple[str, ...]:
-    """Names of channels by rank of popularity.
+    """Returns names of channels by rank of popularity.
 
     >>> channel_names(300)[:2]
     ('CH001', 'CH002')
@@ -83,7 +83,8 @@ class Generator:
         self._begin(announce)
 
     def batches(self, duration_s: float | None = None) -> Iterator[Batch]:
-        """Batch after batch, for so long or without end. What comes does not depend on how much is asked for."""
+        """Yields batch after batch, for a duration or without end. The events do not depend on how many are
+        consumed."""
         left = None if duration_s is None else int(np.ceil(duration_s / self.traffic.batch_s))
         end_s = None if duration_s is None else self.start_s + duration_s
         begin_s = self.start_s
@@ -129,7 +130,7 @@ class Generator:
         self._made.clear()
 
     def _stretch(self, begin_s: int) -> EventTable:
-        """All events of the next stretch of time."""
+        """Returns all events of the next stretch of time."""
         end = float(begin_s + STRETCH_BATCHES * self.traffic.batch_s)
         boxes = np.nonzero(np.minimum(self._next_zap, self._next_power) < end)[0]
         while len(boxes):
@@ -147,7 +148,7 @@ class Generator:
         return self._collected()
 
     def _stop(self, boxes: _Indices, time_s: _Times, switched_on: bool) -> None:
-        """The boxes come to another channel."""
+        """Moves boxes to another channel."""
         traffic, random, count = self.traffic, self._random, len(boxes)
         surfs = random.random(count) < np.where(self._surfs[boxes], traffic.surf_again, traffic.surf_start)
         median, sigma = self._stop_lengths(surfs)
@@ -168,7 +169,7 @@ class Generator:
         self._reported[boxes[reported]] = channel[reported]
 
     def _switch(self, boxes: _Indices, time_s: _Times) -> None:
-        """The boxes go on or off."""
+        """Switches boxes on or off."""
         was_on = self._on[boxes]
         off, off_s = boxes[was_on], time_s[was_on]
         self._on_periods.append((off, self._on_since[off], off_s))
@@ -189,12 +190,12 @@ class Generator:
         return median, np.where(surfs, traffic.surf_sigma, traffic.stay_sigma)
 
     def _popular(self, count: int) -> NDArray[np.int32]:
-        """Channels as viewers like them."""
-        found = np.searchsorted(self._chances, self._random.random(count), side="right")
-        return np.asarray(found, dtype=np.int32)
+        """Returns channels by their popularity."""
+        ranks = np.searchsorted(self._chances, self._random.random(count), side="right")
+        return np.asarray(ranks, dtype=np.int32)
 
     def _change_statuses(self) -> None:
-        """Volume and mute, at any moment while a box is on."""
+        """Adds changes of volume and mute, at any moment while a box is on."""
         boxes, begin, end = (np.concatenate(parts) for parts in zip(*self._on_periods, strict=True))
         self._on_periods.clear()
         for kind, per_h in ((VOLUME, self.traffic.volume_per_h), (MUTE, self.traffic.mute_per_h)):
@@ -215,7 +216,7 @@ class Generator:
         return np.asarray(VOLUME_MAX - np.abs(free % (2 * VOLUME_MAX) - VOLUME_MAX), dtype=np.int32)
 
     def _muted(self, box: _Indices) -> NDArray[np.int32]:
-        """On and off in turns."""
+        """Returns on and off in turns."""
         pressed = self._mutes[box] + _sums_within(box, np.ones(len(box), dtype=np.int64))
         np.add.at(self._mutes, box, 1)
         return np.asarray(pressed % 2, dtype=np.int32)
@@ -229,26 +230,29 @@ class Generator:
             self._made.append((time_s, boxes, kind, value, previous))
 
     def _collected(self) -> EventTable:
-        """What was noted, in order of time; of one moment and box the power comes first, as it was noted first."""
-        made = self._made
-        if not made:
+        """Returns the collected events in order of time; of one moment and box the power comes first, as it was added
+        first."""
+        chunks = self._made
+        if not chunks:
             return EventTable.of([], self.channels)
-        time_s = np.concatenate([one[0] for one in made])
+        time_s = np.concatenate([chunk[0] for chunk in chunks])
         order = np.argsort(time_s, kind="stable")
         table = EventTable(
             time_s[order].astype(np.int64),
-            self._address[np.concatenate([one[1] for one in made])[order]],
-            np.repeat(np.array([one[2] for one in made], dtype=np.uint8), [len(one[0]) for one in made])[order],
-            np.concatenate([one[3] for one in made])[order],
-            np.concatenate([one[4] for one in made])[order],
+            self._address[np.concatenate([chunk[1] for chunk in chunks])[order]],
+            np.repeat(np.array([chunk[2] for chunk in chunks], dtype=np.uint8), [len(chunk[0]) for chunk in chunks])[
+                order
+            ],
+            np.concatenate([chunk[3] for chunk in chunks])[order],
+            np.concatenate([chunk[4] for chunk in chunks])[order],
             self.channels,
         )
-        made.clear()
+        chunks.clear()
         return table
 
 
 def _sums_within(box: _Indices, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Running sums that begin anew with every box; the boxes are sorted."""
+    """Returns running sums that begin anew with every box; the boxes are sorted."""
     sums = np.cumsum(steps)
     first = np.searchsorted(box, box)
     return np.asarray(sums - sums[first] + steps[first], dtype=np.int64)

@@ -32,11 +32,12 @@ class Ranking:
             self._sizes[held[item]] = self._sizes.get(held[item], 0) + 1
 
     def count(self, item: int) -> int:
-        """The count of an item."""
+        """Returns the count of an item."""
         return self._counts.get(item, 0)
 
     def first(self, n: int) -> list[tuple[int, int]]:
-        """At least the `n` items with the largest counts above 0: all that are equal to the last of them come along."""
+        """Returns at least the `n` items with the largest counts above 0, with all that are equal to the last of
+        them."""
         if n <= 0 or not self._order:
             return []
         last = self._counts[self._order[min(n, len(self._order)) - 1]]
@@ -44,7 +45,7 @@ class Ranking:
         return [(item, self._counts[item]) for item in self._order[:end]]
 
     def rise(self, item: int) -> None:
-        """One more."""
+        """Raises the count of an item by one."""
         count = self._counts.get(item, 0)
         if count == 0:
             # a block of items without a count, of this one alone, at the end
@@ -61,7 +62,7 @@ class Ranking:
         self._sizes[count + 1] = self._sizes.get(count + 1, 0) + 1
 
     def fall(self, item: int) -> None:
-        """One less; the count must be above 0."""
+        """Lowers the count of an item by one; the count must be above 0."""
         count = self._counts[item]
         target = self._starts[count] + self._sizes[count] - 1
         self._swap(item, target)

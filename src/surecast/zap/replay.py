@@ -25,7 +25,8 @@ class Payload:
 
 
 def payloads(tables: Iterable[EventTable], batch_s: int = 10, bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator[Payload]:
-    """The messages of a log: all events of `batch_s` seconds are sent at their end, in messages of up to `bytes_max`.
+    """Yields the messages of a log: all events of `batch_s` seconds are sent at their end, in messages of up to
+    `bytes_max`.
 
     Batches begin at whole multiples of `batch_s`. Events that are earlier than those before them are sent with these.
 

@@ -43,7 +43,7 @@ class EventTable:
 
     @staticmethod
     def of(events: Iterable[Event | BadLine], channels: Sequence[str] = ()) -> EventTable:
-        """The events of a sequence, without its bad lines; `channels` are numbered first."""
+        """Returns the events of a sequence, without its bad lines; `channels` are numbered first."""
         places = {name: i for i, name in enumerate(channels)}
         times: list[int] = []
         rest: list[int] = []
@@ -80,7 +80,7 @@ class EventTable:
         )
 
     def events(self) -> Iterator[Event]:
-        """The events one by one."""
+        """Yields the events one by one."""
         names = self.channels
         for time_s, box, kind, value, previous in self._rows():
             if kind == CHANGE:
@@ -89,7 +89,7 @@ class EventTable:
                 yield Status(time_s, box, STATUS_KINDS[kind - 1], value)
 
     def lines(self) -> list[str]:
-        """The events as lines of text, without line ends."""
+        """Returns the events as lines of text, without line ends."""
         names, stamps = self.channels, {time_s: stamp(time_s) for time_s in np.unique(self.time_s).tolist()}
         return [
             f"{stamps[time_s]},{box},{names[value]},{names[previous]}"
@@ -99,7 +99,7 @@ class EventTable:
         ]
 
     def boxes(self) -> list[str]:
-        """The address of each event's box as text."""
+        """Returns the address of each event's box as text."""
         return address_texts(self.address)
 
     def _rows(self) -> Iterator[tuple[int, str, int, int, int]]:
@@ -108,7 +108,7 @@ class EventTable:
 
 
 def join_tables(tables: Sequence[EventTable]) -> EventTable:
-    """One table of several, in their order; each may number channels in its own way.
+    """Returns one table of several, in their order; each may number channels in its own way.
 
     >>> one = EventTable.of([ChannelChange(60, "10.0.0.1", "B", "A")])
     >>> join_tables([one, EventTable.of([ChannelChange(70, "10.0.0.1", "A", "B")])]).value.tolist()
@@ -134,7 +134,7 @@ def join_tables(tables: Sequence[EventTable]) -> EventTable:
 
 
 def address_of(box: str) -> int:
-    """The number of an IPv4 address.
+    """Returns the number of an IPv4 address.
 
     >>> address_of("10.0.0.1")
     167772161

@@ -1,4 +1,4 @@
-"""What traffic of set-top boxes looks like: the parameters of the generator, and the distributions they mean."""
+"""The traffic of set-top boxes: the parameters of the generator, and their distributions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOUR_WEIGHTS = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """How the boxes of one publisher behave. Times have lognormal distributions, given by median and sigma.
+    """The behaviour of the boxes of one publisher. Times have lognormal distributions, given by median and sigma.
 
     >>> Traffic(boxes=1000).surf_share
     0.80...
@@ -84,7 +84,7 @@ class Traffic:
 
     @property
     def surf_share(self) -> float:
-        """Share of the channel changes that begin a moment's stop."""
+        """Share of the channel changes that begin a short stop."""
         return self.surf_start / (1.0 - self.surf_again + self.surf_start)
 
 
@@ -120,7 +120,7 @@ def zipf_shares(count: int, exponent: float, offset: float = 0.0) -> NDArray[np.
 
 
 class DayCycle:
-    """When boxes are switched on: a rate that is constant within an hour and the same every day.
+    """The times at which boxes are switched on: a rate that is constant within an hour and the same every day.
 
     >>> flat = DayCycle(Traffic(hour_weights=(1.0,) * 24, on_per_day=12.0, on_mean_s=7200.0))
     >>> round(flat.on_share(0.0), 9), flat.next_on(np.array([10.0]), np.array([0.5])).tolist()
@@ -137,20 +137,21 @@ class DayCycle:
         self._shares = self._day()
 
     def next_on(self, time_s: NDArray[np.float64], waits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """When a box that went off at `time_s` is switched on, for exponential draws `waits` of mean 1."""
+        """Returns the time at which a box that went off at `time_s` is switched on, for exponential draws `waits` of
+        mean 1."""
         days, second = np.divmod(time_s, DAY_S)
         aim = np.interp(second, self._edges_s, self._passed) + waits
         more, rest = np.divmod(aim, self._passed[-1])
         # where the rate is zero for hours, the end of them is as good as any moment within
-        found = np.interp(rest, self._passed, self._edges_s)
-        return np.asarray((days + more) * DAY_S + found, dtype=np.float64)
+        second_of_day = np.interp(rest, self._passed, self._edges_s)
+        return np.asarray((days + more) * DAY_S + second_of_day, dtype=np.float64)
 
     def on_share(self, time_s: float) -> float:
-        """The share of boxes that are on at a time of day, once every day is like the day before."""
+        """Returns the share of boxes that are on at a time of day, once every day is like the day before."""
         return float(np.interp(time_s % DAY_S, self._grid_s, self._shares))
 
     def ages(self, time_s: float, count: int, random: np.random.Generator) -> NDArray[np.float64]:
-        """How long boxes that are on at a time have been on.
+        """Returns how long boxes that are on at a time have been on.
 
         The chance of an age is that of being off so long ago, switched on just then, and not off again since.
         """
@@ -166,7 +167,7 @@ class DayCycle:
         return np.asarray(edges[place] + random.random(count) * edges[1], dtype=np.float64)
 
     def _day(self) -> NDArray[np.float64]:
-        """The share that is on, at steps through the day.
+        """Returns the share that is on, at steps through the day.
 
         Within a step the rate is constant and p' = rate (1 - p) - p / on_mean has a closed form, linear in p; over a
         day that makes p(24 h) = a p(0) + b, whose fixed point begins the day.
@@ -176,11 +177,11 @@ class DayCycle:
         slope = np.exp(-total * _STEP_S)
         rise = rate / total * (1.0 - slope)
         a, b = 1.0, 0.0
-        for one, more in zip(slope.tolist(), rise.tolist(), strict=True):
-            a, b = one * a, one * b + more
+        for factor, more in zip(slope.tolist(), rise.tolist(), strict=True):
+            a, b = factor * a, factor * b + more
         shares = [b / (1.0 - a)]
-        for one, more in zip(slope.tolist(), rise.tolist(), strict=True):
-            shares.append(one * shares[-1] + more)
+        for factor, more in zip(slope.tolist(), rise.tolist(), strict=True):
+            shares.append(factor * shares[-1] + more)
         return np.array(shares)
 
 
@@ -206,9 +207,9 @@ def load_traffic(path: Path, **changes: Any) -> Traffic:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ConfigurationError(f"{path}: this is not JSON: {error}") from None
-    known = {field.name for field in fields(Traffic)}
-    if not isinstance(data, dict) or not data.keys() <= known:
-        raise ConfigurationError(f"{path}: write an object with some of the fields {', '.join(sorted(known))}")
+    names = {field.name for field in fields(Traffic)}
+    if not isinstance(data, dict) or not data.keys() <= names:
+        raise ConfigurationError(f"{path}: write an object with some of the fields {', '.join(sorted(names))}")
     weights = data.pop("hour_weights", None)
     whole = {"boxes", "channels", "batch_s"}
     for name, value in data.items():

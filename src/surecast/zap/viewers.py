@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<BQQQQII")
 
 @dataclass(frozen=True, slots=True)
 class ChannelViewers:
-    """How many boxes are tuned in on a channel."""
+    """The number of boxes tuned to a channel."""
 
     channel: str
     viewers: int
@@ -79,9 +79,10 @@ class Viewers:
         return 0 if place is None else self._ranking.count(place)
 
     def compute_top_list(self, n: int) -> list[ChannelViewers]:
-        """The `n` most viewed channels, by viewers and among equals by name; channels without viewers are left out."""
-        found = [(-count, self._names[place]) for place, count in self._ranking.first(n)]
-        return [ChannelViewers(name, -count) for count, name in sorted(found)[:n]]
+        """Returns the `n` most viewed channels, by viewers and among equals by name; channels without viewers are left
+        out."""
+        ranked = [(-count, self._names[place]) for place, count in self._ranking.first(n)]
+        return [ChannelViewers(name, -count) for count, name in sorted(ranked)[:n]]
 
     @property
     def channels(self) -> list[str]:
@@ -128,7 +129,7 @@ class Viewers:
             self._ranking.fall(place)
 
     def snapshot(self) -> bytes:
-        """The state as bytes; equal states give equal bytes, however they came about."""
+        """Returns the state as bytes; equal states give equal bytes, whatever their history."""
         order = sorted(range(len(self._names)), key=self._names.__getitem__)
         new = np.empty(len(order), dtype=np.int64)
         new[order] = np.arange(len(order))
@@ -162,16 +163,16 @@ class Viewers:
         version, self.events, self.broken_chains, self.refused, on, names, boxes = _HEAD.unpack_from(state)
         if version != _VERSION:
             raise ValueError(f"its version is {version}, {_VERSION} was expected")
-        at = _HEAD.size
+        offset = _HEAD.size
         for _ in range(names):
-            length = state[at]
-            self._names.append(state[at + 1 : at + 1 + length].decode())
-            at += 1 + length
-        if len(state) != at + 8 * boxes:
-            raise ValueError(f"it has {len(state)} bytes, {at + 8 * boxes} were expected")
+            length = state[offset]
+            self._names.append(state[offset + 1 : offset + 1 + length].decode())
+            offset += 1 + length
+        if len(state) != offset + 8 * boxes:
+            raise ValueError(f"it has {len(state)} bytes, {offset + 8 * boxes} were expected")
         self._places = {name: place for place, name in enumerate(self._names)}
-        address = np.frombuffer(state, "<u4", boxes, at)
-        where = np.frombuffer(state, "<u4", boxes, at + 4 * boxes)
+        address = np.frombuffer(state, "<u4", boxes, offset)
+        where = np.frombuffer(state, "<u4", boxes, offset + 4 * boxes)
         if boxes and int(where.max()) >> 1 >= names:
             raise ValueError("a box is on a channel that is not there")
         self._boxes = dict(zip(address.tolist(), where.tolist(), strict=True))
