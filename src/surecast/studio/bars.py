@@ -56,12 +56,12 @@ class BarChart:
 
     @property
     def rows(self) -> int:
-        """How many rows are drawn; the others are named in `remainder`."""
+        """The number of rows that are drawn; the others are named in `remainder`."""
         return min(len(self.names), ROWS_MAX, BARS_MAX // len(self.labels))
 
     @property
     def remainder(self) -> str:
-        """What is not drawn, in words; empty where all is."""
+        """The rows that are not drawn, in words; empty if all are."""
         left = len(self.names) - self.rows
         return f"The first {self.rows} of {len(self.names):,} rows are drawn; {left:,} more are not." if left else ""
 
@@ -88,7 +88,7 @@ class BarChart:
 
     @property
     def whole(self) -> bool:
-        """Whether all values are whole numbers, such as counts."""
+        """True if all values are whole numbers, such as counts."""
         return all(float(v).is_integer() for v in self.known)
 
     @cached_property
@@ -105,14 +105,14 @@ class BarChart:
         return " %" if self.unit == "%" else ""
 
     def written(self, value: float) -> str:
-        """A value as it stands at the end of its bar."""
+        """Returns the text of a value at the end of its bar."""
         if math.isnan(value):
             return "none"
         text = f"{value:.3g}" if abs(value) >= 1e9 else f"{value:,.{self.decimals}f}"
         return text.replace("-", "\N{MINUS SIGN}") + self._sign
 
     def target_text(self) -> str:
-        """What stands at the line of the target."""
+        """Returns the text at the line of the target."""
         if self.target is None:
             return ""
         number = f"{self.target:,.6g}".replace("-", "\N{MINUS SIGN}")
@@ -120,13 +120,13 @@ class BarChart:
 
     @cached_property
     def _one_line(self) -> bool:
-        """Whether every name and its note fit on one line."""
+        """True if every name and its note fit on one line."""
         return all(
             len(clean(n)) + len(clean(m)) + 3 <= ROW_LABEL_LENGTH for n, m in zip(self.names, self.notes, strict=True)
         )
 
     def row_label(self, row: int) -> list[str]:
-        """The name of a row and its note, on one line or two."""
+        """Returns the name of a row and its note, on one line or two."""
         name, note = clean(self.names[row]), clean(self.notes[row])
         if note and self._one_line:
             return [f"{name} · {note}"]
@@ -136,7 +136,7 @@ class BarChart:
         return lines if len(lines) < 3 else [lines[0], shorten(" ".join(lines[1:]), ROW_LABEL_LENGTH)]
 
     def place(self, series: int) -> tuple[float, float]:
-        """Where a bar lies within its row, from the row's middle, and how thick it is; a row has height 1."""
+        """Returns the offset of a bar from the middle of its row, and its thickness; a row has height 1."""
         pitch = GROUP_SHARE / len(self.labels)
         return (series - (len(self.labels) - 1) / 2) * pitch, pitch * 0.92
 
@@ -188,7 +188,7 @@ def bars(
 
 
 def _checked(series: Sequence[BarSeries]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """The names of all rows, and the values of each series in that order."""
+    """Returns the names of all rows, and the values of each series in that order."""
     import numpy as np
 
     _check(series)
@@ -212,10 +212,10 @@ def _check(series: Sequence[BarSeries]) -> None:
             raise ConfigurationError(f"{where} is given more than once: give each series a label of its own")
         if len(s.names) != len(s.values):
             raise ConfigurationError(f"{where}: {len(s.names)} names but {len(s.values)} values: give one for each")
-        seen: set[str] = set()
+        names: set[str] = set()
         for name, value in zip(s.names, s.values, strict=True):
-            if name in seen:
+            if name in names:
                 raise ConfigurationError(f"{where}: {name} has more than one value")
             if math.isinf(value):
                 raise ConfigurationError(f"{where}: the value of {name} is infinite; NaN says that there is none")
-            seen.add(name)
+            names.add(name)

@@ -21,17 +21,17 @@ RELIABILITY = "predicted reliability"
 
 
 def common_target(targets: Iterable[float | None]) -> float | None:
-    """The target that all who have one share; None where they differ, or nobody has one.
+    """Returns the target that all subscribers with one share; None if they differ, or nobody has one.
 
     >>> common_target([0.9, None, 0.9]), common_target([0.9, 0.8])
     (0.9, None)
     """
-    found = {target for target in targets if target is not None}
-    return found.pop() if len(found) == 1 else None
+    distinct = {target for target in targets if target is not None}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def draw_admission(promises: Sequence[Promise], path: Path | str) -> Path:
-    """The share of subscribers at each home broker that can be promised their target, the least first.
+    """Draws the share of subscribers at each home broker that can be promised their target, the least first.
 
     Subscribers whose topics nobody publishes are left aside.
     """
@@ -60,7 +60,7 @@ def draw_admission(promises: Sequence[Promise], path: Path | str) -> Path:
 
 
 def draw_homes(choice: HomeChoice, path: Path | str, *, limit: int | None = None) -> Path:
-    """How many subscribers each broker has before and after, the best homes first."""
+    """Draws the number of subscribers of each broker before and after, the best homes first."""
     import numpy as np
 
     before, after = Counter(choice.before), Counter(choice.after)
@@ -87,11 +87,11 @@ def draw_homes(choice: HomeChoice, path: Path | str, *, limit: int | None = None
     )
 
 
-def draw_improvements(found: Sequence[Improvement], path: Path | str) -> Path:
-    """What each component would bring if it were repaired twice as fast, the best first."""
-    names = [f"{row.kind} {row.component}" for row in found]
+def draw_improvements(rows: Sequence[Improvement], path: Path | str) -> Path:
+    """Draws the gain from repairing each component twice as fast, the best first."""
+    names = [f"{row.kind} {row.component}" for row in rows]
     return bars(
-        [BarSeries("if repaired twice as fast", names, [row.gain_half_repair for row in found])],
+        [BarSeries("if repaired twice as fast", names, [row.gain_half_repair for row in rows])],
         path,
         title="Which component to improve first",
         value_label="gain in mean predicted reliability",
@@ -100,7 +100,7 @@ def draw_improvements(found: Sequence[Improvement], path: Path | str) -> Path:
 
 
 def draw_schemes(choices: Sequence[SchemeChoice], path: Path | str, *, target: float | None = None) -> Path:
-    """Mean and worst reliability with each scheme, the cheapest first."""
+    """Draws the mean and worst reliability with each scheme, the cheapest first."""
     names = [choice.scheme for choice in choices]
     notes = {choice.scheme: f"{choice.messages_per_event:.3g} messages per event" for choice in choices}
     best = [choice.scheme for choice in choices if choice.cheapest]
@@ -123,7 +123,7 @@ def draw_schemes(choices: Sequence[SchemeChoice], path: Path | str, *, target: f
 
 
 def draw_deployment(plan: Deployment, path: Path | str) -> Path:
-    """How many subscribers are still below target after each addition, with the mean reliability."""
+    """Draws the number of subscribers still below target after each addition, with the mean reliability."""
     names = ["as it is", *(f"{i}. {addition}" for i, addition in enumerate(plan.additions, 1))]
     below = f"{count(plan.below_target[-1], 'subscriber')} stay{'s' if plan.below_target[-1] == 1 else ''} below target"
     says = f"All targets are met at cost {plan.cost:g}" if plan.met else f"{below} at cost {plan.cost:g}"

@@ -21,7 +21,7 @@ FRAME_PX = 140
 
 
 def bars_page(chart: BarChart, *, dark: bool) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     table = _table(chart)
     says = [chart.caption]
     if chart.target is not None:
@@ -45,14 +45,14 @@ def bars_page(chart: BarChart, *, dark: bool) -> str:
 
 
 def _row_px(chart: BarChart) -> float:
-    """The height of a row: room for its bars and for its name, and more where there are few."""
+    """Returns the height of a row: room for its bars and for its name, and more where there are few."""
     two_lines = any(len(chart.row_label(row)) > 1 for row in range(chart.rows))
     least = max(TWO_LINES_PX if two_lines else ROW_PX_MIN, BAR_PX * len(chart.labels) + 8)
     return max(least, min(ROW_PX_MAX, PLOT_PX_MIN / chart.rows))
 
 
 def _traces(chart: BarChart) -> list[dict[str, Any]]:
-    """The bars of each series, then the target, and the values above both."""
+    """Returns the bars of each series, then the target, and the values above both."""
     drawn: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
     for i, label in enumerate(chart.labels):
@@ -65,12 +65,12 @@ def _traces(chart: BarChart) -> list[dict[str, Any]]:
             | {"hoverinfo": "text", "hovertext": [_hover(chart, i, row) for row in range(chart.rows)]}
         )
         # A value below zero stands right of the zero line, where its row is empty.
-        known = ~np.isnan(values)
+        defined = ~np.isnan(values)
         texts.append(
-            {"type": "scatter", "mode": "text", "x": np.where(known, np.maximum(values, 0.0), 0.0), "y": middles}
+            {"type": "scatter", "mode": "text", "x": np.where(defined, np.maximum(values, 0.0), 0.0), "y": middles}
             | {"text": [f"\N{NO-BREAK SPACE}{chart.written(value)}" for value in values]}
             | {"textposition": "middle right", "cliponaxis": False, "hoverinfo": "skip"}
-            | {"textfont": {"size": 11, "color": ["var(--ink)" if k else "var(--muted)" for k in known]}}
+            | {"textfont": {"size": 11, "color": ["var(--ink)" if k else "var(--muted)" for k in defined]}}
             | {"showlegend": False, "legendgroup": str(i)}
         )
     if chart.target is not None:

@@ -36,7 +36,7 @@ PLOT_IN_MIN, ROW_IN_MAX = 2.2, 0.6
 
 
 def bars_picture(chart: BarChart, suffix: str, width: int, theme: Theme) -> bytes:
-    """The bytes of the picture."""
+    """Returns the bytes of the picture."""
     with matplotlib_style(theme):
         notes = [line for text in (chart.caption, chart.remainder) for line in textwrap.wrap(clean(text), 140)]
         many = len(chart.labels) > 1
@@ -68,14 +68,14 @@ def bars_picture(chart: BarChart, suffix: str, width: int, theme: Theme) -> byte
 
 
 def _row_in(chart: BarChart) -> float:
-    """The height of a row: room for its bars and for its name, and more where there are few."""
+    """Returns the height of a row: room for its bars and for its name, and more where there are few."""
     two_lines = any(len(chart.row_label(row)) > 1 for row in range(chart.rows))
     least = max(0.36 if two_lines else 0.24, 0.165 * len(chart.labels) + 0.09)
     return max(least, min(ROW_IN_MAX, PLOT_IN_MIN / chart.rows))
 
 
 def _label_in(figure: Figure, chart: BarChart) -> float:
-    """The width of the longest row name, as its font writes it."""
+    """Returns the width of the longest row name, as its font writes it."""
     widths = []
     for row in range(chart.rows):
         text = figure.text(0, 0, "\n".join(chart.row_label(row)), fontsize=SMALL_PT + 0.5)

@@ -20,22 +20,22 @@ __all__ = ["loss_chart", "write_loss_page"]
 _AXIS = "packets lost on each link (%)"
 
 
-def loss_chart(sweep: LossSweep, what: str) -> CurveChart:
-    """One of `all` (share of events at every subscriber in time), `each` (mean over subscribers), `delay`,
-    `overhead`."""
+def loss_chart(sweep: LossSweep, figure: str) -> CurveChart:
+    """Returns the chart of one figure: `all` (share of events at every subscriber in time), `each` (mean over
+    subscribers), `delay` or `overhead`."""
     values: dict[str, tuple[str, str, Callable[[LossPoint], tuple[float, float]]]] = {
         "all": ("events in time at every subscriber (%)", "success rate", lambda p: _percent(p.all_on_time)),
         "each": ("events in time, mean over subscribers (%)", "success per subscriber", lambda p: _percent(p.on_time)),
         "delay": ("mean delivery time (ms)", "delivery time", lambda p: _scaled(p.delay_mean_s, 1000.0)),
         "overhead": ("messages over the least possible", "messages sent", _messages),
     }
-    label, title, value = values[what]
+    label, title, value = values[figure]
     curves = []
     for i, name in enumerate(sweep.alternatives):
         points = [(100.0 * p.loss, *value(p)) for p in sweep.of(name)]
-        known = [point for point in points if not math.isnan(point[1])]
-        if known:
-            x, y = ([point[k] for point in known] for k in range(2))
+        defined = [point for point in points if not math.isnan(point[1])]
+        if defined:
+            x, y = ([point[k] for point in defined] for k in range(2))
             curves.append(Curve(name, x, y, colour=i, dashed=" " in name))
     left = ", ".join(curve.label for curve in curves[CURVES_MAX:])
     return CurveChart(
@@ -86,7 +86,7 @@ def _messages(point: LossPoint) -> tuple[float, float]:
 
 def _sentences(sweep: LossSweep) -> list[str]:
     widest = max(max(p.on_time[1], p.all_on_time[1]) for p in sweep.points)
-    said = [
+    sentences = [
         f"{sweep.subscribers} subscribers, events of {sweep.packets} packets, {100 * sweep.redundancy:g} % redundancy "
         f"where coded, {sweep.deadline_s:g} s to the deadline; seed {sweep.seed}.",
         f"Shares are known to ± {100 * widest:.2g} % at worst (95 %).",
@@ -94,11 +94,11 @@ def _sentences(sweep: LossSweep) -> list[str]:
     for loss in sweep.losses[1:]:
         points = [p for p in sweep.points if p.loss == loss]
         best = max(points, key=lambda p: (round(p.all_on_time[0], 3), -p.messages[0]))
-        said.append(
+        sentences.append(
             f"At {100 * loss:g} % loss {best.alternative} gets most events to everybody in time: "
             f"{100 * best.all_on_time[0]:.1f} %, after {1000 * best.delay_mean_s[0]:.0f} ms on average."
         )
-    return said
+    return sentences
 
 
 def _table(sweep: LossSweep) -> Table:

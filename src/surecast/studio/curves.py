@@ -106,9 +106,9 @@ class CurveChart:
                 raise ConfigurationError(f"band {band.label!r}: give as many low and high as x")
         if not any(_all_y(curve) for curve in self.curves):
             raise ConfigurationError("nothing to draw: give at least one curve with at least one value")
-        for what, log, all_of in (("x", self.x_log, _all_x), ("y", self.y_log, _all_y)):
+        for axis, log, all_of in (("x", self.x_log, _all_x), ("y", self.y_log, _all_y)):
             if log and not any(v > 0 for curve in self.curves for v in all_of(curve)):
-                raise ConfigurationError(f"a logarithmic {what} axis needs values above 0")
+                raise ConfigurationError(f"a logarithmic {axis} axis needs values above 0")
 
     @property
     def named(self) -> list[Curve]:
@@ -118,11 +118,11 @@ class CurveChart:
     @property
     def coloured(self) -> list[tuple[Curve, int]]:
         """Each curve with the number of its colour."""
-        found, place = [], 0
+        pairs, place = [], 0
         for curve in self.curves:
-            found.append((curve, (-1 if curve.faint else place) if curve.colour is None else curve.colour))
+            pairs.append((curve, (-1 if curve.faint else place) if curve.colour is None else curve.colour))
             place += not curve.faint
-        return found
+        return pairs
 
     @property
     def x_ends(self) -> tuple[float, float]:
@@ -152,7 +152,7 @@ class CurveChart:
 
     @property
     def about(self) -> str:
-        """What the marks are, in words."""
+        """The meaning of the marks, in words."""
         marks = [c.marks for c in self.curves if c.marks is not None]
         if not marks:
             return self.caption
@@ -161,7 +161,7 @@ class CurveChart:
         return f"{self.caption} {says}".strip()
 
     def end_of(self, curve: Curve) -> tuple[float, float] | None:
-        """Where a curve leaves the drawing: its last point, or where it passes the upper edge.
+        """Returns the point at which a curve leaves the drawing: its last point, or where it passes the upper edge.
 
         >>> steep = Curve("steep", [1.0, 2.0, 3.0], [1.0, 2.0, 12.0])
         >>> CurveChart([steep], title="", x_label="", y_label="", y_max=7.0).end_of(steep)
@@ -185,17 +185,17 @@ def _all_x(curve: Curve) -> list[float]:
 
 
 def _all_y(curve: Curve) -> list[float]:
-    found = [float(v) for v in curve.y]
+    values = [float(v) for v in curve.y]
     if curve.marks is not None:
         for part in (curve.marks.y, curve.marks.low, curve.marks.high):
-            found += [] if part is None else [float(v) for v in part]
-    return [v for v in found if math.isfinite(v)]
+            values += [] if part is None else [float(v) for v in part]
+    return [v for v in values if math.isfinite(v)]
 
 
 def _padded(values: list[float], log: bool, share: float) -> tuple[float, float]:
-    """The ends of an axis, with some room; on a logarithmic one values of 0 have no place."""
-    kept = [v for v in values if v > 0] if log else values
-    low, high = min(kept), max(kept)
+    """Returns the ends of an axis, with some room; a logarithmic one leaves out values of 0."""
+    drawable = [v for v in values if v > 0] if log else values
+    low, high = min(drawable), max(drawable)
     if log:
         room = (high / low) ** share if high > low else 1.5
         return low / room, high * room
@@ -205,15 +205,15 @@ def _padded(values: list[float], log: bool, share: float) -> tuple[float, float]
 
 def _check(curve: Curve) -> None:
     where = f"curve {curve.label!r}"
-    for what, part in (("", curve), ("marks: ", curve.marks)):
+    for prefix, part in (("", curve), ("marks: ", curve.marks)):
         if part is None:
             continue
         if len(part.x) != len(part.y):
-            raise ConfigurationError(f"{where}: {what}{len(part.x)} x but {len(part.y)} y: give one of each")
+            raise ConfigurationError(f"{where}: {prefix}{len(part.x)} x but {len(part.y)} y: give one of each")
         if not all(math.isfinite(v) for v in part.x):
-            raise ConfigurationError(f"{where}: {what}every x must be finite")
+            raise ConfigurationError(f"{where}: {prefix}every x must be finite")
         if any(math.isinf(v) for v in part.y):
-            raise ConfigurationError(f"{where}: {what}a y is infinite; NaN leaves a gap")
+            raise ConfigurationError(f"{where}: {prefix}a y is infinite; NaN leaves a gap")
     marks = curve.marks
     if marks is None:
         return

@@ -23,14 +23,14 @@ DASH = "7px,4px"
 
 
 def curves_page(chart: CurveChart, *, dark: bool) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     table = curves_table(chart)
     sections: list[Section] = [curves_figure(chart), Heading("Numbers"), table, Downloads(table, "numbers")]
     return render_page(Page(chart.title, sections, dark=dark))
 
 
 def curves_figure(chart: CurveChart, *, ratio: float = 0.5, height_px_min: int = 420) -> Figure:
-    """The chart as a figure."""
+    """Returns the chart as a figure."""
     traces = [trace for band in chart.bands for trace in _band(band)]
     for curve, colour in chart.coloured:
         traces += _share(chart, curve, colour) if chart.stacked else _line(chart, curve, colour)
@@ -70,10 +70,10 @@ def _line(chart: CurveChart, curve: Curve, number: int) -> list[Trace]:
         )
     last = chart.end_of(curve)
     if curve.ends and last is not None:
-        said = f"<b>{shared['name']}</b><br>{escape(clean(curve.ends), quote=False)}"
+        text_at_end = f"<b>{shared['name']}</b><br>{escape(clean(curve.ends), quote=False)}"
         traces.append(
             shared
-            | {"mode": "markers", "x": [last[0]], "y": [last[1]], "showlegend": False, "hovertext": [said]}
+            | {"mode": "markers", "x": [last[0]], "y": [last[1]], "showlegend": False, "hovertext": [text_at_end]}
             | {"marker": {"symbol": SYMBOLS[6], "size": 10, "color": colour}, "cliponaxis": False}
         )
     return traces + _points(chart, curve, number, shared)
@@ -126,17 +126,17 @@ def _layout(chart: CurveChart) -> dict[str, Any]:
     if chart.level is not None:
         label, value = chart.level
         shapes.append({"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line})
-        at = math.log10(value) if chart.y_log else value
+        position = math.log10(value) if chart.y_log else value
         notes.append(
-            {**words, "xref": "paper", "x": 1, "y": at, "xanchor": "right", "yanchor": "bottom"}
+            {**words, "xref": "paper", "x": 1, "y": position, "xanchor": "right", "yanchor": "bottom"}
             | {"text": escape(clean(label), quote=False)}
         )
     if chart.moment is not None:
         label, value = chart.moment
         shapes.append({"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": value, "x1": value, "line": line})
-        at = math.log10(value) if chart.x_log else value
+        position = math.log10(value) if chart.x_log else value
         notes.append(
-            {**words, "yref": "paper", "y": 1, "x": at, "xanchor": "center", "yanchor": "bottom"}
+            {**words, "yref": "paper", "y": 1, "x": position, "xanchor": "center", "yanchor": "bottom"}
             | {"text": escape(clean(label), quote=False)}
         )
     named = len(chart.named) + len(chart.bands)
@@ -175,7 +175,7 @@ def _number(value: float) -> str:
 
 
 def curves_table(chart: CurveChart) -> Table:
-    """All numbers: a row for each x of each curve, with what is simulated there."""
+    """Returns the table of all numbers: a row for each x of each curve, with the simulated values there."""
     rows: list[list[Cell]] = []
     for curve in chart.curves:
         by_formula = dict(zip((float(x) for x in curve.x), (float(y) for y in curve.y), strict=True))

@@ -34,7 +34,7 @@ LINE_IN, LEGEND_ROW_IN, LEGEND_COLUMNS = 0.17, 0.2, 3
 
 
 def curves_picture(chart: CurveChart, suffix: str, width: int, theme: Theme) -> bytes:
-    """The bytes of the picture."""
+    """Returns the bytes of the picture."""
     with matplotlib_style(theme):
         notes = textwrap.wrap(clean(chart.about), 138)
         head_in = 0.5 + LINE_IN * len(notes) + (0.22 if chart.moment is not None else 0.06)
@@ -58,7 +58,7 @@ def curves_picture(chart: CurveChart, suffix: str, width: int, theme: Theme) -> 
             figure.text(0.2 / WIDE_IN, 1 - y_in / height_in, line, va="top", fontsize=TEXT_PT - 1, color=theme.muted)
         if named > 1:
             # lines before the bands behind them
-            entries = sorted(zip(*plot.get_legend_handles_labels(), strict=True), key=lambda one: one[1] in bands)
+            entries = sorted(zip(*plot.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] in bands)
             handles, labels = zip(*entries, strict=True)
             place = (LEFT_IN / WIDE_IN, 0.04 / height_in)
             figure.legend(

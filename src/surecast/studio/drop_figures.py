@@ -54,7 +54,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to simulate: runs are added, up to `runs_max`, until figures are known to a share `half_width`."""
+    """The amount of simulation: runs are added, up to `runs_max`, until figures are known to a share `half_width`."""
 
     half_width: float = 0.01
     runs: int = 10
@@ -82,7 +82,7 @@ class FigureRow:
 def drop_figures(
     setting: Setting | None = None, effort: Effort | None = None, progress: Progress | None = None
 ) -> list[FigureRow]:
-    """All numbers of figures 4 to 7: flat rows, by formula and, unless `effort.runs` is 0, by simulation.
+    """Returns all numbers of figures 4 to 7: flat rows, by formula and, unless `effort.runs` is 0, by simulation.
 
     >>> rows = drop_figures(Setting(rates=(2.0,), response_rates=(2.0,), fine=1), Effort(runs=0))
     >>> [round(r.value, 4) for r in rows if r.figure == 6 and r.series == "probabilistic"]
@@ -112,7 +112,7 @@ def drop_figures(
 
 
 def _between(setting: Setting, points: int) -> list[float]:
-    """Rates for smooth lines, besides those that are simulated."""
+    """Returns rates for smooth lines, besides those that are simulated."""
     return sorted({*np.linspace(min(setting.rates), max(setting.rates), points).tolist()} - {*setting.rates})
 
 
@@ -122,7 +122,7 @@ def _tell(progress: Progress | None, done: int, steps: int) -> None:
 
 
 def _responses(setting: Setting, effort: Effort, join: float) -> list[FigureRow]:
-    """Figure 4: the mean response time of the subscriber's queue against the arrival rate."""
+    """Returns figure 4: the mean response time of the subscriber's queue against the arrival rate."""
     share = setting.on_s / (setting.on_s + setting.off_s)
     limit = setting.service_per_s * share / (share + (1.0 - share) * join)
     rates = [rate for rate in setting.response_rates if rate < limit]
@@ -135,8 +135,8 @@ def _responses(setting: Setting, effort: Effort, join: float) -> list[FigureRow]
     metric = "response_mean_s"
     rows = [FigureRow(4, series, x, metric, "formula", y) for x, y in zip(fine, values, strict=True)]
     if effort.runs:
-        found = simulate_queue(np.array(rates), *periods, Mechanism(join_probability=join), **_timing(effort))
-        rows += _simulated(4, series, rates, metric, *found.response_mean_s)
+        simulated = simulate_queue(np.array(rates), *periods, Mechanism(join_probability=join), **_timing(effort))
+        rows += _simulated(4, series, rates, metric, *simulated.response_mean_s)
     return rows
 
 
@@ -165,30 +165,31 @@ def _case(setting: Setting, rate: float) -> Case:
     return Case(rate, setting.service_per_s, setting.on_s, setting.off_s, setting.input_per_s, setting.target_s)
 
 
-def _kept(found: dict[str, Gives]) -> dict[str, Gives]:
-    return {kind: given for kind, given in found.items() if given.outcome is not None}
+def _kept(gives: dict[str, Gives]) -> dict[str, Gives]:
+    return {kind: each for kind, each in gives.items() if each.outcome is not None}
 
 
 def _comparison(setting: Setting, effort: Effort, rate: float) -> list[FigureRow]:
-    """Figures 5 to 7 at one arrival rate: parameters that meet the target, success shares, failures while connected."""
+    """Returns figures 5 to 7 at one arrival rate: parameters that meet the target, success shares, failures while
+    connected."""
     case = _case(setting, rate)
-    found = {kind: find(case, kind) for kind in _SINGLE}
-    found |= {name: hybrid(case, name) for name in HYBRIDS}
-    found |= {"optimal": find(case, "optimal"), "best": replace(find(case, UNPROTECTED), kind="best")}
-    kept = _kept(found)
-    return _by_formula(rate, kept) + (_simulate(case, kept, effort) if effort.runs and kept else [])
+    gives = {kind: find(case, kind) for kind in _SINGLE}
+    gives |= {name: hybrid(case, name) for name in HYBRIDS}
+    gives |= {"optimal": find(case, "optimal"), "best": replace(find(case, UNPROTECTED), kind="best")}
+    drawn = _kept(gives)
+    return _by_formula(rate, drawn) + (_simulate(case, drawn, effort) if effort.runs and drawn else [])
 
 
-def _by_formula(rate: float, kept: dict[str, Gives]) -> list[FigureRow]:
+def _by_formula(rate: float, gives: dict[str, Gives]) -> list[FigureRow]:
     rows: list[FigureRow] = []
-    for kind, given in kept.items():
-        assert given.outcome is not None
-        words = parameter_text(given.mechanism)
-        rows += [FigureRow(5, kind, rate, *parameter, words) for parameter in _parameters(kind, given.mechanism)]
-        share, lost = given.outcome.success_share, given.outcome.answer.lost_while_connected
+    for kind, each in gives.items():
+        assert each.outcome is not None
+        words = parameter_text(each.mechanism)
+        rows += [FigureRow(5, kind, rate, *parameter, words) for parameter in _parameters(kind, each.mechanism)]
+        share, lost = each.outcome.success_share, each.outcome.answer.lost_while_connected
         rows.append(FigureRow(6, kind, rate, "success_share", "formula", share, parameters=words))
-        rows.append(FigureRow(6, kind, rate, "delay_mean_s", "formula", given.outcome.delay_mean_s, parameters=words))
-        if not given.mechanism.expires:
+        rows.append(FigureRow(6, kind, rate, "delay_mean_s", "formula", each.outcome.delay_mean_s, parameters=words))
+        if not each.mechanism.expires:
             rows.append(FigureRow(7, kind, rate, "failed_connected_share", "formula", lost, parameters=words))
     return rows
 
@@ -204,8 +205,8 @@ def _parameters(kind: str, mechanism: Mechanism) -> list[tuple[str, str, float, 
     return [(metric, "formula", value, None, None)] if math.isfinite(value) else []
 
 
-def _simulate(case: Case, found: dict[str, Gives], effort: Effort) -> list[FigureRow]:
-    mechanisms = [given.mechanism for given in found.values()]
+def _simulate(case: Case, gives: dict[str, Gives], effort: Effort) -> list[FigureRow]:
+    mechanisms = [each.mechanism for each in gives.values()]
     sweep = simulate_queue(
         case.arrival_per_s,
         case.service_per_s,
@@ -221,14 +222,14 @@ def _simulate(case: Case, found: dict[str, Gives], effort: Effort) -> list[Figur
         (6, "delay_mean_s", sweep.delay_mean_s),
         (7, "failed_connected_share", sweep.failed_connected_share),
     ):
-        for k, kind in enumerate(found):
-            one = _simulated(figure, kind, [case.arrival_per_s], metric, values[k : k + 1], halves[k : k + 1])
-            rows += [replace(row, parameters=parameter_text(mechanisms[k])) for row in one]
+        for k, kind in enumerate(gives):
+            simulated = _simulated(figure, kind, [case.arrival_per_s], metric, values[k : k + 1], halves[k : k + 1])
+            rows += [replace(row, parameters=parameter_text(mechanisms[k])) for row in simulated]
     return rows
 
 
 def hybrid(case: Case, name: str) -> Gives:
-    """The best mixture of a join probability with a buffer or with exponential lifetimes, by formula."""
+    """Returns the best mixture of a join probability with a buffer or with exponential lifetimes, by formula."""
     if name not in HYBRIDS:
         raise ConfigurationError(f"there is no mixture {name!r}; there are: {', '.join(HYBRIDS)}")
     try:
@@ -238,7 +239,8 @@ def hybrid(case: Case, name: str) -> Gives:
 
 
 def _with_buffer(case: Case) -> Gives:
-    """Every buffer from the one that needs no join probability on, for as long as larger ones may be better."""
+    """Returns the best buffer with a join probability: sizes grow from the one that needs none, as long as they may
+    improve."""
     assert case.target_s is not None
     target, queue = Target(case.target_s - case.before_s), case.outlet.queue
     alone = find(case, "finite-buffer")
@@ -247,17 +249,17 @@ def _with_buffer(case: Case) -> Gives:
     best, size, worse = alone, alone.mechanism.buffer_size, 0
     while worse < 8:
         size += 1
-        found = largest_parameter(queue, "join_probability", target, Mechanism(buffer_size=size))
-        if found.mechanism is None:
+        search = largest_parameter(queue, "join_probability", target, Mechanism(buffer_size=size))
+        if search.mechanism is None:
             break
-        given = gives_of(case, found.mechanism)
-        better = _share(given) > _share(best)
-        best, worse = (given, 0) if better else (best, worse + 1)
+        candidate = gives_of(case, search.mechanism)
+        better = _share(candidate) > _share(best)
+        best, worse = (candidate, 0) if better else (best, worse + 1)
     return replace(best, kind=HYBRIDS[0])
 
 
 def _with_lifetime(case: Case) -> Gives:
-    """The lifetime, from the longest that needs no join probability on, at which most is delivered."""
+    """Returns the lifetime at which most is delivered, from the longest that needs no join probability on."""
     alone = find(case, "exponential-expiry")
     if not alone.mechanism.expires:
         return replace(alone, kind=HYBRIDS[1])
@@ -266,13 +268,13 @@ def _with_lifetime(case: Case) -> Gives:
     def given(factor: float) -> Gives:
         return _joined(case, Mechanism(lifetime_s=least * factor, lifetime_distribution="exponential"))
 
-    found = minimize_scalar(lambda e: -_share(given(math.exp(e))), bounds=(0.0, 4.0), method="bounded")
-    best = max((alone, given(math.exp(float(found.x)))), key=_share)
+    optimum = minimize_scalar(lambda e: -_share(given(math.exp(e))), bounds=(0.0, 4.0), method="bounded")
+    best = max((alone, given(math.exp(float(optimum.x)))), key=_share)
     return replace(best, kind=HYBRIDS[1])
 
 
 def _joined(case: Case, base: Mechanism) -> Gives:
-    """The largest join probability beside a lifetime that meets the target."""
+    """Returns the largest join probability beside a lifetime that meets the target."""
     assert case.target_s is not None
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -282,8 +284,8 @@ def _joined(case: Case, base: Mechanism) -> Gives:
     return gives_of(case, replace(base, join_probability=low))
 
 
-def _share(given: Gives) -> float:
-    return -1.0 if given.outcome is None else given.outcome.success_share
+def _share(gives: Gives) -> float:
+    return -1.0 if gives.outcome is None else gives.outcome.success_share
 
 
 def save_rows(rows: Sequence[FigureRow], path: Path | str) -> Path:

@@ -33,7 +33,7 @@ NAMES = {
 
 
 def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, CurveChart]:
-    """The charts of figures 4 to 7, by name."""
+    """Returns the charts of figures 4 to 7, by name."""
     target = f"{setting.target_s:g} s"
     four = list(dict.fromkeys(row.series for row in rows if row.figure == 4))
     charts = {}
@@ -61,7 +61,7 @@ def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, Curv
 
 
 def _comparisons(rows: Sequence[FigureRow], there: list[str], setting: Setting) -> dict[str, CurveChart]:
-    """Figures 6 and 7, every line through the same rates: between them one would seem to cross another."""
+    """Returns figures 6 and 7, every line through the same rates: otherwise one would seem to cross another."""
     rows = [row for row in rows if row.arrival_per_s in setting.rates]
     shown = ("probabilistic", "finite-buffer", "expiry", "exponential-expiry", HYBRIDS[1], "best")
     single = [k for k in shown if k in there]
@@ -92,10 +92,12 @@ def _comparisons(rows: Sequence[FigureRow], there: list[str], setting: Setting) 
 
 
 def _gain(curve: Curve, rows: Sequence[FigureRow]) -> Curve:
-    """The curve less what a join probability alone delivers by formula."""
+    """Returns the curve less what a join probability alone delivers by formula."""
     alone = _curve(rows, 6, "probabilistic", "success_share", "", 100.0)
-    known = dict(zip(np.asarray(alone.x).tolist(), np.asarray(alone.y).tolist(), strict=True))
-    there = [(x, y - known[x]) for x, y in zip(np.asarray(curve.x), np.asarray(curve.y), strict=True) if x in known]
+    share_at = dict(zip(np.asarray(alone.x).tolist(), np.asarray(alone.y).tolist(), strict=True))
+    there = [
+        (x, y - share_at[x]) for x, y in zip(np.asarray(curve.x), np.asarray(curve.y), strict=True) if x in share_at
+    ]
     return replace(curve, x=[x for x, _ in there], y=[gain for _, gain in there], marks=None)
 
 
@@ -157,8 +159,8 @@ def write_figures_page(
     every = Table([*asdict(rows[0])] if rows else [], [list(asdict(row).values()) for row in rows], "All numbers")
     sections.append(Downloads(every, "dropping-figures"))
     simulated = f"; simulated with seed {effort.seed}" if effort.runs else ""
-    made = "; made with --quick" if quick else ""
-    subtitle = f"Figures 4 to 7 of the dropping paper, by formula{simulated}{made}"
+    effort_note = "; made with --quick" if quick else ""
+    subtitle = f"Figures 4 to 7 of the dropping paper, by formula{simulated}{effort_note}"
     return write_page(Page("Dropping events for subscribers that come and go", sections, subtitle=subtitle), path)
 
 
@@ -214,54 +216,54 @@ _WORDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def _agreement(rows: Sequence[FigureRow]) -> Table:
-    """Formula against simulation, for each figure and series."""
+    """Returns the table of formula against simulation, for each figure and series."""
     formula = {(r.figure, r.series, r.metric, r.arrival_per_s): r.value for r in rows if r.how == "formula"}
     groups: dict[tuple[int, str, str], list[tuple[float, FigureRow]]] = {}
     for row in rows:
-        known = formula.get((row.figure, row.series, row.metric, row.arrival_per_s))
-        if row.how == "simulated" and known is not None:
-            groups.setdefault((row.figure, row.series, row.metric), []).append((known, row))
-    found: list[list[Cell]] = []
+        predicted = formula.get((row.figure, row.series, row.metric, row.arrival_per_s))
+        if row.how == "simulated" and predicted is not None:
+            groups.setdefault((row.figure, row.series, row.metric), []).append((predicted, row))
+    table_rows: list[list[Cell]] = []
     for (figure, series, metric), pairs in sorted(groups.items()):
-        apart = [abs(row.value - known) for known, row in pairs]
+        apart = [abs(row.value - predicted) for predicted, row in pairs]
         inside = [
-            row.low is not None and row.high is not None and row.low - 1e-9 <= known <= row.high + 1e-9
-            for known, row in pairs
+            row.low is not None and row.high is not None and row.low - 1e-9 <= predicted <= row.high + 1e-9
+            for predicted, row in pairs
         ]
         halves = [(row.high - row.low) / 2 for _, row in pairs if row.low is not None and row.high is not None]
         name = SHOWN.get(series, series)
         widest = max(halves, default=math.nan)
-        relative = [100.0 * abs(row.value / known - 1.0) for known, row in pairs if known > 1e-12]
+        relative = [100.0 * abs(row.value / predicted - 1.0) for predicted, row in pairs if predicted > 1e-12]
         cells = [max(apart), sum(apart) / len(apart), None if math.isnan(widest) else widest]
         cells.append(sum(relative) / len(relative) if relative else None)
         unit = "s" if metric.endswith("_s") else "share"
-        found.append([f"{figure}", name, metric, unit, len(pairs), *cells, f"{sum(inside)} of {len(inside)}"])
+        table_rows.append([f"{figure}", name, metric, unit, len(pairs), *cells, f"{sum(inside)} of {len(inside)}"])
     header = ["Figure", "Series", "Metric", "Unit", "Points", "Largest error", "Mean error", "Widest ±"]
-    return Table([*header, "Mean relative error (%)", "Inside"], found, "Formula against simulation")
+    return Table([*header, "Mean relative error (%)", "Inside"], table_rows, "Formula against simulation")
 
 
 def _parameter_table(rows: Sequence[FigureRow]) -> Table:
-    found: list[list[Cell]] = [
+    cells: list[list[Cell]] = [
         [row.arrival_per_s, SHOWN[row.series], row.parameters, row.value]
         for row in rows
         if row.figure == 6 and row.metric == "success_share" and row.how == "formula"
     ]
-    return Table(["Arrival rate (/s)", "Mechanism", "Parameters", "Delivered (share)"], found, "Mechanisms compared")
+    return Table(["Arrival rate (/s)", "Mechanism", "Parameters", "Delivered (share)"], cells, "Mechanisms compared")
 
 
 def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
-    """The share of all events that is delivered within a time, for each mechanism."""
-    drawn = [given for given in gives if given.outcome is not None]
-    longest = max(given.law.quantile_s(0.99) for given in drawn)
-    shortest = min(min(given.law.quantile_s(0.05) for given in drawn), longest / 100)
+    """Returns the chart of the share of all events delivered within a time, for each mechanism."""
+    drawn = [each for each in gives if each.outcome is not None]
+    longest = max(each.law.quantile_s(0.99) for each in drawn)
+    shortest = min(min(each.law.quantile_s(0.05) for each in drawn), longest / 100)
     times = np.geomspace(shortest, longest, 90)
     lines = []
-    for given in drawn:
-        assert given.outcome is not None
-        share = given.outcome.success_share
-        values = [100.0 * share * min(max(given.law.within(float(t)), 0.0), 1.0) for t in times]
-        dashed = given.kind in ("optimal", UNPROTECTED, "threshold")
-        lines.append(Curve(NAMES.get(given.kind, given.kind), times.tolist(), values, dashed=dashed))
+    for each in drawn:
+        assert each.outcome is not None
+        share = each.outcome.success_share
+        values = [100.0 * share * min(max(each.law.within(float(t)), 0.0), 1.0) for t in times]
+        dashed = each.kind in ("optimal", UNPROTECTED, "threshold")
+        lines.append(Curve(NAMES.get(each.kind, each.kind), times.tolist(), values, dashed=dashed))
     aim = None if case.target_s is None else (f"target {wording.duration(case.target_s)}", case.target_s)
     return CurveChart(
         lines,

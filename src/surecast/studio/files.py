@@ -1,4 +1,4 @@
-"""Where a figure goes: the suffix decides the format, and a file appears whole or not at all."""
+"""Output files of figures: the suffix decides the format, and a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ WIDTH_PX_MIN, WIDTH_PX_MAX = 200, 10_000
 
 
 def checked_path(path: Path | str, width: int) -> Path:
-    """The path, if a figure of that width can be written there; else an error that says what would do."""
+    """Returns the path if a figure of that width can be written there; raises an error that says what is possible if
+    not."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(f"cannot draw to {path}: end its name in one of {', '.join(SUFFIXES)}")

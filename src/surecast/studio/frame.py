@@ -30,7 +30,7 @@ class Frame:
 
     @classmethod
     def fitting(cls, scene: Scene, width_pt: float, height_pt: float) -> Frame:
-        """A frame around the scene with room for names at its edges."""
+        """Returns a frame around the scene with room for names at its edges."""
         left, right, bottom, top = scene.bounds
         west, east, pad_y = (34.0, 34.0, 32.0) if scene.equal else (40.0, 96.0, 36.0)
         per_pt_x = (right - left) / (width_pt - west - east)
@@ -49,12 +49,12 @@ class Frame:
         )
 
     def points(self, xy: Array) -> Array:
-        """From the plane to points from the plot's lower left corner."""
+        """Converts positions on the plane to points from the plot's lower left corner."""
         scale = np.array([self.width_pt / (self.right - self.left), self.height_pt / (self.top - self.bottom)])
         return np.asarray((xy - np.array([self.left, self.bottom])) * scale, dtype=np.float64)
 
     def plane(self, x_pt: float, y_pt: float) -> tuple[float, float]:
-        """From points back to the plane."""
+        """Converts points back to positions on the plane."""
         return (
             self.left + x_pt / self.width_pt * (self.right - self.left),
             self.bottom + y_pt / self.height_pt * (self.top - self.bottom),
@@ -62,11 +62,11 @@ class Frame:
 
 
 def small_network_names(scene: Scene, frame: Frame) -> tuple[list[str], Array]:
-    """Names and places (in points) of the routers that no broker stands on; none where there are many routers."""
+    """Returns names and positions (in points) of the routers without a broker; none if there are many routers."""
     names = [lines[0] for group in scene.routers for lines in group.hover]
     if not 0 < len(names) <= ROUTER_LABELS_MAX:
         return [], np.zeros((0, 2))
     places = frame.points(np.concatenate([group.xy for group in scene.routers]))
     brokers = frame.points(np.array([broker.xy for broker in scene.brokers]).reshape(-1, 2))
-    kept = [i for i, place in enumerate(places) if not (np.hypot(*(brokers - place).T) < 1.0).any()]
-    return [names[i] for i in kept], places[kept]
+    free = [i for i, place in enumerate(places) if not (np.hypot(*(brokers - place).T) < 1.0).any()]
+    return [names[i] for i in free], places[free]

@@ -1,4 +1,4 @@
-"""Where names are written on a drawing: beside their markers, and on nothing else.
+"""Placement of names on a drawing: beside their markers, and over nothing else.
 
 Works in pixels (or points), with y upwards. Every label tries places around its marker, near ones first; a place is
 free if it touches no other label and no marker and stays inside. Lines under a label only make a place dearer.
@@ -63,7 +63,7 @@ def place_labels(
     preferred: Sequence[str] = (),
     distances: Sequence[float] = (0.0, 9.0, 20.0, 34.0, 52.0),
 ) -> list[Spot | None]:
-    """A place for each label, or None where there is none free; earlier labels come first.
+    """Returns a place for each label, or None if none is free; earlier labels come first.
 
     `anchors` and `radii` are the markers, one for each label; `sizes` are widths and heights of the labels; `bounds`
     is (left, right, bottom, top); `lines` are points along what should not be written over, each with a weight.
@@ -77,15 +77,15 @@ def place_labels(
         _choices(i, anchors, radii, sizes[i], bounds, lines, preferred[i] if preferred else "", distances)
         for i in range(count)
     ]
-    taken: list[int | None] = [None] * count
+    chosen: list[int | None] = [None] * count
     for _ in range(ROUNDS):
-        before = list(taken)
+        before = list(chosen)
         for i in range(count):
-            taken[i] = _best(i, choices, taken, sizes)
-        if taken == before:
+            chosen[i] = _best(i, choices, chosen, sizes)
+        if chosen == before:
             break
     spots: list[Spot | None] = []
-    for choice, k in zip(choices, taken, strict=True):
+    for choice, k in zip(choices, chosen, strict=True):
         if k is None:
             spots.append(None)
             continue
@@ -127,11 +127,11 @@ def _choices(
     return _Choices(where, tuple(names), tuple(far), price)
 
 
-def _best(i: int, choices: list[_Choices], taken: list[int | None], sizes: Array) -> int | None:
-    """The cheapest place that no other label holds."""
+def _best(i: int, choices: list[_Choices], chosen: list[int | None], sizes: Array) -> int | None:
+    """Returns the cheapest place that no other label holds."""
     mine = choices[i]
     price = mine.cost.copy()
-    others = [(j, k) for j, k in enumerate(taken) if k is not None and j != i]
+    others = [(j, k) for j, k in enumerate(chosen) if k is not None and j != i]
     if others:
         held = np.array([choices[j].centres[k] for j, k in others])
         room = (sizes[[j for j, _ in others]] + sizes[i]) / 2 + MARGIN

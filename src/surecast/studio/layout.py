@@ -1,4 +1,4 @@
-"""Where things stand on a drawing: positions of routers and brokers on a plane, the same on every run.
+"""Positions of routers and brokers on a plane, the same on every run.
 
 A network with coordinates keeps them; a broker tree without a network is drawn in layers, from the root outwards;
 any other graph by stress majorisation, which makes drawn distances follow distances in hops.
@@ -72,7 +72,7 @@ def network_layout(network: Network) -> NetworkLayout:
 
 
 def graph_layout(graph: nx.Graph[int], root: int) -> GraphLayout:
-    """A connected graph without coordinates of its own: layers for a tree, else stress majorisation.
+    """Returns positions for a connected graph without coordinates: layers for a tree, else stress majorisation.
 
     >>> layout = graph_layout(nx.path_graph(3), 0)
     >>> layout.shape, layout.xy[1:, 1].tolist()
@@ -101,17 +101,18 @@ def _tree(graph: nx.Graph[int], root: int) -> GraphLayout:
 
 
 def _ranks(graph: nx.Graph[int], root: int) -> tuple[Array, Array, int]:
-    """Depth of each node below the root, its place across (a parent amid its children), and the number of leaves."""
+    """Returns the depth of each node below the root, its place across (a parent amid its children), and the number of
+    leaves."""
     n = graph.number_of_nodes()
     depth, across = np.zeros(n), np.zeros(n)
     children: dict[int, list[int]] = {v: [] for v in range(n)}
     order: list[int] = []
-    stack, seen = [root], {root}
+    stack, visited = [root], {root}
     while stack:  # depth first, children in the order of their indices
         v = stack.pop()
         order.append(v)
-        for w in sorted(set(graph.neighbors(v)) - seen, reverse=True):
-            seen.add(w)
+        for w in sorted(set(graph.neighbors(v)) - visited, reverse=True):
+            visited.add(w)
             children[v].append(w)
             depth[w] = depth[v] + 1
             stack.append(w)
@@ -171,7 +172,8 @@ def _classical_scaling(hops: Array) -> Array:
 
 
 def _landscape(xy: Array) -> Array:
-    """Turned so that the longest extent lies across, and the first node stands left of the middle and above it."""
+    """Turns points so that the longest extent lies across, and the first node stands left of the middle and above
+    it."""
     centred = xy - xy.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     turned = centred @ axes.T
@@ -180,7 +182,7 @@ def _landscape(xy: Array) -> Array:
 
 
 def spread(xy: Array, radius: float) -> Array:
-    """Parts points that stand on one spot, on a circle around it.
+    """Separates points that stand on one spot, on a circle around it.
 
     >>> spread(np.zeros((2, 2)), 1.0).round(3).tolist()
     [[0.0, 1.0], [0.0, -1.0]]
@@ -197,7 +199,7 @@ def spread(xy: Array, radius: float) -> Array:
 
 
 def arc(start: Array, end: Array, bulge: float, points: int = 24) -> Array:
-    """A curve from start to end that leaves the straight line by `bulge` times its length at most."""
+    """Returns a curve from start to end that leaves the straight line by `bulge` times its length at most."""
     along = end - start
     control = (start + end) / 2 + 2 * bulge * np.array([-along[1], along[0]])
     t = np.linspace(0.0, 1.0, points)[:, None]
@@ -205,7 +207,7 @@ def arc(start: Array, end: Array, bulge: float, points: int = 24) -> Array:
 
 
 def s_curve(start: Array, end: Array, axis: int, points: int = 24) -> Array:
-    """A curve that leaves `start` and meets `end` along the given axis, as branches of a tree do."""
+    """Returns a curve that leaves `start` and meets `end` along the given axis, as branches of a tree do."""
     first, last = start.copy(), end.copy()
     first[axis] = last[axis] = (start[axis] + end[axis]) / 2
     t = np.linspace(0.0, 1.0, points)[:, None]
@@ -224,7 +226,7 @@ def _unwrapped(longitude: Array) -> Array:
 
 
 def _ticks(low: float, high: float, wanted: int = 6) -> list[float]:
-    """Round numbers between low and high, about as many as wanted.
+    """Returns round numbers between low and high, about as many as wanted.
 
     >>> _ticks(0.0, 97.0)
     [0.0, 20.0, 40.0, 60.0, 80.0]
@@ -240,7 +242,7 @@ def _ticks(low: float, high: float, wanted: int = 6) -> list[float]:
 
 
 def _degrees(value: float, letters: str) -> str:
-    """A longitude or latitude as people write it.
+    """Returns a longitude or latitude as text.
 
     >>> _degrees(-74.0, "EW"), _degrees(190.0, "EW"), _degrees(0.0, "NS")
     ('74°W', '170°W', '0°')

@@ -118,7 +118,7 @@ class Page:
 
 
 def render_page(page: Page) -> str:
-    """The page as one HTML document.
+    """Returns the page as one HTML document.
 
     >>> "&lt;b&gt;" in render_page(Page("a title", [Paragraph("<b>")]))
     True
@@ -185,7 +185,7 @@ def _section(section: Section, number: int) -> str:
 
 
 def html_figure(figure: Figure, number: int) -> str:
-    """A figure, which the page's script draws from the data beside it."""
+    """Returns the HTML of a figure, which the page's script draws from the data beside it."""
     caption = f"<figcaption>{html_text(figure.caption)}</figcaption>" if figure.caption else ""
     size = f"--ratio: {figure.ratio:.4f}; --least: {figure.height_px_min}px"
     return (
@@ -230,12 +230,12 @@ def _downloads(table: Table, name: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Text as HTML has it."""
+    """Returns text escaped for HTML."""
     return escape(clean(text), quote=True)
 
 
 def html_cell(cell: Cell, figures: int = 6) -> str:
-    """A cell of a table, a number with so many figures."""
+    """Returns a cell of a table, a number with so many figures."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -244,13 +244,13 @@ def html_cell(cell: Cell, figures: int = 6) -> str:
 
 
 def _json(spec: Any) -> str:
-    """JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
+    """Returns JSON that no HTML parser can leave: every ``<``, ``>`` and ``&`` is written as an escape."""
     text = json.dumps(plain_values(spec, figures=9), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def plain_values(value: Any, figures: int | None = None) -> Any:
-    """Plain lists, numbers (rounded to so many figures) and strings; what is not finite becomes null."""
+    """Returns plain lists, numbers (rounded to so many figures) and strings; what is not finite becomes null."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
@@ -267,7 +267,7 @@ def plain_values(value: Any, figures: int | None = None) -> Any:
 
 
 def content_policy(scripts: Sequence[str]) -> str:
-    """What the page may load: nothing but what stands in it."""
+    """Returns the content security policy of a page: it may load only its own inline content."""
     allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts]
     return (
         f"default-src 'none'; script-src {' '.join(allowed) or chr(39) + 'none' + chr(39)}; "
@@ -276,7 +276,7 @@ def content_policy(scripts: Sequence[str]) -> str:
 
 
 def plotly_js() -> str:
-    """Plotly's JavaScript, as its wheel carries it."""
+    """Returns Plotly's JavaScript from its wheel."""
     from plotly.offline import get_plotlyjs
 
     script: str = get_plotlyjs()

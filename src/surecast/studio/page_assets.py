@@ -76,7 +76,7 @@ _PRELUDE = """
 
 
 def figure_script(own: str) -> str:
-    """A script that draws the figures of a page: what all of them begin with, then its own part."""
+    """Returns a script that draws the figures of a page: the common part, then its own."""
     return f'\n"use strict";\n(() => {{{_PRELUDE}{own}}})();\n'
 
 
@@ -136,6 +136,6 @@ SCRIPT = figure_script("""
 
 
 def style_sheet() -> str:
-    """The style sheet, with the colours of both themes as variables."""
+    """Returns the style sheet, with the colours of both themes as variables."""
     sheet = _STYLE.replace("LIGHT", css_variables(LIGHT)).replace("DARK", css_variables(DARK))
     return sheet.replace("FONTS", FONT_STACK)

@@ -59,10 +59,12 @@ def write_plan_page(plan: PlacementPlan, scenario: Scenario, system: System, pat
 
 def _answer(plan: PlacementPlan) -> str:
     limited = any(value is not None for value in asdict(plan.constraints).values())
-    kept = f"{wording.count(plan.feasible_count, 'case')} of all {'keep every limit' if limited else 'carry the load'}."
+    verdict = (
+        f"{wording.count(plan.feasible_count, 'case')} of all {'keep every limit' if limited else 'carry the load'}."
+    )
     if plan.best is None:
-        return f"{kept} Relax a limit, or add candidates or capacity."
-    return f"Best by {plan.objective}: {plan.best.algorithm} with brokers at {', '.join(plan.best.brokers)}. {kept}"
+        return f"{verdict} Relax a limit, or add candidates or capacity."
+    return f"Best by {plan.objective}: {plan.best.algorithm} with brokers at {', '.join(plan.best.brokers)}. {verdict}"
 
 
 def _figures(case: PlacementCase) -> list[tuple[str, Cell]]:
@@ -102,7 +104,8 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def _front(plan: PlacementPlan) -> Figure:
-    """All feasible cases as faint points, and the front by algorithm, over the first two objectives."""
+    """Returns the figure of all feasible cases as faint points, and the front by algorithm, over the first two
+    objectives."""
     names = (*plan.front_objectives, plan.objective, "messages", "worst-delay")
     down, across = list(dict.fromkeys(names))[:2]
     (x_name, x_title, x_factor), (y_name, y_title, y_factor) = _AXES[across], _AXES[down]
@@ -159,12 +162,13 @@ def _front(plan: PlacementPlan) -> Figure:
 
 
 def _near(front: list[float], others: Any) -> tuple[float, float, bool]:
-    """What an axis shows: the front and what is near it; and whether it is logarithmic, as a wide front needs."""
-    known = np.array([value for value in front if np.isfinite(value)])
+    """Returns the range of an axis: the front and the cases near it; and whether it is logarithmic, as a wide front
+    needs."""
+    values = np.array([value for value in front if np.isfinite(value)])
     finite = others[np.isfinite(others)]
-    if not len(known) or not len(finite):
+    if not len(values) or not len(finite):
         return 0.0, 1.0, False
-    low, high = float(known.min()), float(known.max())
+    low, high = float(values.min()), float(values.max())
     if low > 0.0 and high > _LOG_FROM * low:
         return max(low / 2.0, float(finite.min())) / 1.1, 1.1 * min(2.0 * high, float(finite.max())), True
     more = 0.6 * (high - low) or 0.2 * abs(high) or 1.0
@@ -185,21 +189,21 @@ def _range(low: float, high: float, logarithmic: bool) -> dict[str, Any]:
 
 
 def _bars(plan: PlacementPlan) -> Figure:
-    """The objective of the best placement under each algorithm."""
+    """Returns the figure of the objective of the best placement under each algorithm."""
     name, title, factor = _AXES[plan.objective]
-    found = [(algorithm, case) for algorithm, case in plan.best_by_algorithm.items() if case is not None]
-    values = [factor * (getattr(case, name) or 0.0) for _, case in found]
+    cases = [(algorithm, case) for algorithm, case in plan.best_by_algorithm.items() if case is not None]
+    values = [factor * (getattr(case, name) or 0.0) for _, case in cases]
     bars: Trace = {
         "type": "bar",
         "orientation": "h",
         "x": values,
-        "y": [escape(algorithm, quote=False) for algorithm, _ in found],
+        "y": [escape(algorithm, quote=False) for algorithm, _ in cases],
         "text": [f"{value:.4g}" for value in values],
         "textposition": "outside",
         "cliponaxis": False,
         "hoverinfo": "text",
-        "hovertext": [_hover(case) for _, case in found],
-        "marker": {"color": ["var(--accent)" if case == plan.best else series_variable(0) for _, case in found]},
+        "hovertext": [_hover(case) for _, case in cases],
+        "marker": {"color": ["var(--accent)" if case == plan.best else series_variable(0) for _, case in cases]},
     }
     layout = plotly_layout(
         xaxis=_axis(title, rangemode="tozero"),
@@ -214,39 +218,40 @@ def _bars(plan: PlacementPlan) -> Figure:
     caption += f"No placement keeps all limits under {', '.join(others)}." if others else ""
     return Figure(
         {"data": [bars], "layout": layout},
-        alt=f"Bar chart of {title} of the best placement under each of {len(found)} algorithms.",
+        alt=f"Bar chart of {title} of the best placement under each of {len(cases)} algorithms.",
         caption=caption,
         ratio=0.0,
-        height_px_min=120 + 34 * len(found),
+        height_px_min=120 + 34 * len(cases),
     )
 
 
 def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Figure:
-    """The network with the brokers and overlay links of the best placement, and the candidates left free."""
+    """Returns the drawing of the network with the brokers and overlay links of the best placement, and the free
+    candidates."""
     from surecast.planning.placement import placed_scenario
     from surecast.scenario import build
 
     placed, network = build(placed_scenario(scenario, system, best.brokers)), system.network
     routers = () if network is None else network.routers
     where = {router.name: (router.x, router.y) for router in routers}
-    at = [where[routers[broker.router].name] for broker in placed.overlay.brokers if broker.router is not None]
+    positions = [where[routers[broker.router].name] for broker in placed.overlay.brokers if broker.router is not None]
     used = {broker.router for broker in placed.overlay.brokers}
     free = [broker for broker in system.overlay.brokers if broker.router not in used and broker.router is not None]
     links = [] if network is None else network.links
     traces = [
         _lines("physical link", [((routers[k.a].x, routers[k.a].y), (routers[k.b].x, routers[k.b].y)) for k in links])
         | {"line": {"color": "var(--physical)", "width": 0.7}},
-        _lines("overlay link", [(at[link.a], at[link.b]) for link in placed.overlay.links])
+        _lines("overlay link", [(positions[link.a], positions[link.b]) for link in placed.overlay.links])
         | {"line": {"color": "var(--overlay)", "width": 3.0}},
         _points("free candidate", [where[routers[b.router or 0].name] for b in free], [b.name for b in free])
         | {"marker": {"symbol": "diamond-open", "size": 12, "color": "var(--ink)"}},
-        _points("broker", at, [broker.name for broker in placed.overlay.brokers])
+        _points("broker", positions, [broker.name for broker in placed.overlay.brokers])
         | {"marker": {"size": 17, "color": "var(--overlay)"}},
     ]
     root = placed.overlay.brokers[placed.overlay.root].name
     if best.algorithm.startswith("hierarchical"):
         ring = {"symbol": "circle-open", "size": 24, "color": "var(--accent)", "line": {"width": 3}}
-        traces.append(_points("root", [at[placed.overlay.root]], [""]) | {"marker": ring})
+        traces.append(_points("root", [positions[placed.overlay.root]], [""]) | {"marker": ring})
     hidden = {"visible": False}
     layout = plotly_layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 8, "b": 8})
     return Figure(
@@ -258,14 +263,14 @@ def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Figure:
 
 
 def _lines(name: str, lines: list[tuple[tuple[float, float], tuple[float, float]]]) -> Trace:
-    """Many lines as one trace, with gaps between them."""
+    """Returns many lines as one trace, with gaps between them."""
     points = [point for a, b in lines for point in (a, b, (np.nan, np.nan))]
     x, y = np.array(points, dtype=np.float64).reshape(-1, 2).T
     return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "hoverinfo": "skip"}
 
 
-def _points(name: str, at: list[tuple[float, float]], labels: list[str]) -> Trace:
-    x, y = np.array(at, dtype=np.float64).reshape(-1, 2).T
+def _points(name: str, positions: list[tuple[float, float]], labels: list[str]) -> Trace:
+    x, y = np.array(positions, dtype=np.float64).reshape(-1, 2).T
     texts = [escape(clean(label), quote=False) for label in labels]
     return {
         "type": "scatter",

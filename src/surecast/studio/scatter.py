@@ -70,11 +70,11 @@ class Comparison:
         return clean(self.x_label + unit), clean(self.y_label + unit)
 
     def measured(self, value: float) -> str:
-        """A number with its unit."""
+        """Returns a number with its unit."""
         return wording.number(value) + (f" {clean(self.unit)}" if self.unit else "")
 
     def legend(self, series: Series) -> tuple[str, str]:
-        """A group's name and number of points; its mean and largest error."""
+        """Returns a group's name and number of points; its mean and largest error."""
         name = f"{shorten(series.label, 34)} ({wording.count(len(series.x), 'point')})"
         return name, f"mean error {self.measured(series.error_mean)}, largest {self.measured(series.error_max)}"
 
@@ -123,8 +123,8 @@ def _compared(
     series = tuple(_checked(group) for group in groups if len(group.x) or len(group.y))
     if not series:
         raise ConfigurationError("nothing to compare: give at least one group with at least one point")
-    seen = [values for s in series for values in (s.x, s.y, s.low, s.high) if values is not None]
-    everything = np.concatenate(seen)
+    arrays = [values for s in series for values in (s.x, s.y, s.low, s.high) if values is not None]
+    everything = np.concatenate(arrays)
     everything = everything[np.isfinite(everything)]
     low, high = float(everything.min()), float(everything.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
@@ -137,9 +137,9 @@ def _checked(group: ScatterGroup) -> Series:
     where = f"group {group.label!r}"
     x, y = (np.asarray(values, dtype=np.float64) for values in (group.x, group.y))
     low, high = (None if v is None else np.asarray(v, dtype=np.float64) for v in (group.low, group.high))
-    for what, values in (("y", y), ("low", low), ("high", high), ("names", group.names or None)):
+    for name, values in (("y", y), ("low", low), ("high", high), ("names", group.names or None)):
         if values is not None and len(values) != len(x):
-            raise ConfigurationError(f"{where}: {len(x)} x but {len(values)} {what}: give one of each for every point")
+            raise ConfigurationError(f"{where}: {len(x)} x but {len(values)} {name}: give one of each for every point")
     names = tuple(group.names) or tuple(f"point {i + 1}" for i in range(len(x)))
     wrong = ~(np.isfinite(x) & np.isfinite(y))
     if wrong.any():

@@ -20,7 +20,7 @@ __all__ = ["scatter_page"]
 
 
 def scatter_page(comparison: Comparison, *, dark: bool) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     errors, points = _error_table(comparison), _point_table(comparison)
     sections: list[Section] = [
         Figure(
@@ -78,7 +78,7 @@ def _traces(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _bars(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The ends of every interval, with a gap after each."""
+    """Returns the ends of every interval, with a gap after each."""
     return np.column_stack([low, high, np.full(len(low), np.nan)]).ravel()
 
 

@@ -28,7 +28,7 @@ LEGEND_ROW_IN = 0.185
 
 
 def scatter_picture(comparison: Comparison, suffix: str, width: int, theme: Theme) -> bytes:
-    """The bytes of the picture."""
+    """Returns the bytes of the picture."""
     with matplotlib_style(theme):
         side_in = SQUARE_IN - 0.78 - 0.3
         foot_in = LEGEND_ROW_IN * (len(comparison.series) + 1) + 0.12

@@ -1,4 +1,4 @@
-"""What a drawing of a system shows, before it is known whether it becomes a picture or a page."""
+"""The contents of a drawing of a system, independent of whether it becomes a picture or a page."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class Scene:
         return [b.availability for b in self.brokers if b.availability is not None]
 
     def shade(self, availability: float) -> float:
-        """Where on the colour ramp an availability lies, 0 to 1: by nines, so that 99 % and 99.9 % look different."""
+        """Returns the position of an availability on the colour ramp, 0 to 1: by nines, so that 99 % and 99.9 % look
+        different."""
         low, high = nines(min(self.availabilities)), nines(max(self.availabilities))
         return 1.0 if high == low else (nines(availability) - low) / (high - low)
 
@@ -110,7 +111,7 @@ class Scene:
 
 
 def nines(availability: float) -> float:
-    """How many nines an availability has.
+    """Returns the number of nines of an availability.
 
     >>> round(nines(0.999), 6)
     3.0
@@ -211,7 +212,8 @@ def _broker_marks(system: System, xy: Array, counts: NDArray[np.int64], shape: S
 
 
 def _label_at(overlay: Overlay, i: int, xy: Array, shape: Shape) -> str:
-    """Where a name stands best: at the end of a branch beyond it, else above it where branches run across."""
+    """Returns the best direction for a name: beyond it at the end of a branch, else above it where branches run
+    across."""
     neighbours = list(overlay.graph.neighbors(i))
     if shape in ("rightwards", "downwards"):
         return "top center" if shape == "rightwards" and len(neighbours) > 1 else "middle right"
@@ -283,7 +285,7 @@ def _router_hover(network: Network, members: list[int]) -> tuple[Hover, ...]:
 
 
 def _physical(network: Network | None, xy: Array) -> Array:
-    """The two ends of every physical link."""
+    """Returns the two ends of every physical link."""
     if network is None:
         return np.zeros((0, 2, 2))
     ends = np.array([(link.a, link.b) for link in network.links], dtype=np.intp).reshape(-1, 2)
@@ -309,7 +311,7 @@ def _client_counts(system: System) -> NDArray[np.int64]:
 
 
 def _bounds(parts: list[Array]) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top of everything, with room for one thing alone."""
+    """Returns left, right, bottom and top of everything, with room around a single item."""
     points = np.concatenate(parts)
     (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)
     across, up = float(right - left), float(top - bottom)

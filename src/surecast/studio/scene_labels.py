@@ -136,7 +136,7 @@ def _draw_latencies(
     circles: Array,
     written: list[tuple[list[_Line], Spot | None]],
 ) -> None:
-    """The latency of each link on its middle, where nothing else is."""
+    """Draws the latency of each link on its middle, if nothing else is there."""
     if len(scene.links) > LATENCY_LABELS_MAX:
         return
     boxes = [(spot.x, spot.y, *_block_size(block)) for block, spot in written if spot is not None]
@@ -163,11 +163,13 @@ def _by_importance(scene: Scene) -> list[int]:
 
 
 def _sampled(curves: list[Array], frame: Frame) -> Array:
-    """Points along curves, a few points apart."""
+    """Returns points along curves, a few points apart."""
     parts = [np.zeros((0, 2))]
     for curve in (frame.points(curve) for curve in curves if len(curve) > 1):
         length = float(np.hypot(*np.diff(curve, axis=0).T).sum())
-        at = np.linspace(0, len(curve) - 1, max(2, int(length / LINE_STEP_PT)))
+        positions = np.linspace(0, len(curve) - 1, max(2, int(length / LINE_STEP_PT)))
         whole = np.arange(len(curve))
-        parts.append(np.column_stack([np.interp(at, whole, curve[:, 0]), np.interp(at, whole, curve[:, 1])]))
+        parts.append(
+            np.column_stack([np.interp(positions, whole, curve[:, 0]), np.interp(positions, whole, curve[:, 1])])
+        )
     return np.concatenate(parts)

@@ -31,7 +31,7 @@ NAME_LENGTH = 26
 
 
 def scene_page(scene: Scene, system: System, *, dark: bool) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     height_px = max(420.0, 40.0 * scene.rows + AROUND_PX)
     if scene.equal:
         height_px = min(736.0, HEIGHT_PER_RATIO_PX * scene.ratio)
@@ -82,7 +82,7 @@ def _traces(scene: Scene, frame: Frame) -> list[Trace]:
 
 
 def _lines(name: str, lines: list[Array], colour: str, width: float, rank: int) -> Trace:
-    """Many lines as one trace, with gaps between them."""
+    """Returns many lines as one trace, with gaps between them."""
     gap = np.full((1, 2), np.nan)
     points = np.concatenate([part for line in lines for part in (line, gap)])
     return {
@@ -123,17 +123,17 @@ def _router_trace(group: RouterGroup, routers: int) -> Trace:
 
 
 def _named_traces(scene: Scene, frame: Frame) -> list[Trace]:
-    """Names of the routers of a small network, and on top of them the brokers with theirs."""
+    """Returns names of the routers of a small network, and on top of them the brokers with theirs."""
     crowd = float(np.clip(np.sqrt(24 / max(1, len(scene.brokers))), 0.5, 1.0)) if scene.equal else 0.75
     sizes = np.array([(15 + (19 if scene.clients_max else 5) * broker.size) * crowd for broker in scene.brokers])
     towns, places = small_network_names(scene, frame)
-    at = _text_positions(scene, frame, sizes / 2, towns, places)
+    directions = _text_positions(scene, frame, sizes / 2, towns, places)
     traces = []
     if towns:
         names = {
             "mode": "markers+text",
-            "text": [_label(town, where) for town, where in zip(towns, at[len(sizes) :], strict=True)],
-            "textposition": at[len(sizes) :],
+            "text": [_label(town, where) for town, where in zip(towns, directions[len(sizes) :], strict=True)],
+            "textposition": directions[len(sizes) :],
             "textfont": {"size": TOWN_PX, "color": "var(--muted)"},
             "showlegend": False,
             "hoverinfo": "skip",
@@ -142,10 +142,10 @@ def _named_traces(scene: Scene, frame: Frame) -> list[Trace]:
         xy = np.array([frame.plane(x, y) for x, y in places])
         bare = [14 if (np.abs(scene.candidates - place).max(axis=1) < 1e-9).any() else 7 for place in xy]
         traces.append(_points("names of routers", xy, [], {"size": bare, "opacity": 0.0}) | names)
-    return traces + _broker_traces(scene, sizes, at)
+    return traces + _broker_traces(scene, sizes, directions)
 
 
-def _broker_traces(scene: Scene, sizes: Array, at: list[str]) -> list[Trace]:
+def _broker_traces(scene: Scene, sizes: Array, directions: list[str]) -> list[Trace]:
     """Brokers that never fail and brokers that do, each with names; one trace more for the root's legend."""
     traces = []
     if any(broker.is_root for broker in scene.brokers):
@@ -174,8 +174,8 @@ def _broker_traces(scene: Scene, sizes: Array, at: list[str]) -> list[Trace]:
             trace
             | {
                 "mode": "markers+text",
-                "text": [_label(scene.brokers[i].name, at[i]) for i in members],
-                "textposition": [at[i] for i in members],
+                "text": [_label(scene.brokers[i].name, directions[i]) for i in members],
+                "textposition": [directions[i] for i in members],
                 "textfont": {"size": LABEL_PX, "color": "var(--ink)"},
                 "cliponaxis": False,
             }
@@ -190,7 +190,7 @@ def _broker_label(scene: Scene, fails: bool) -> str:
 
 
 def _scale(scene: Scene) -> dict[str, Any]:
-    """The colours of availability, and their bar above the drawing."""
+    """Returns the colours of availability, and their bar above the drawing."""
     last = len(LIGHT.ramp) - 1
     ticks = scene.shade_ticks
     return {
@@ -210,7 +210,7 @@ def _scale(scene: Scene) -> dict[str, Any]:
             "outlinewidth": 0,
             "xpad": 30,
             "ypad": 16,
-            "tickvals": [at for at, _ in ticks],
+            "tickvals": [position for position, _ in ticks],
             "ticktext": [text for _, text in ticks],
             "tickfont": {"size": 11, "color": "var(--muted)"},
             "title": {
@@ -223,7 +223,8 @@ def _scale(scene: Scene) -> dict[str, Any]:
 
 
 def _text_positions(scene: Scene, frame: Frame, radii: Array, towns: list[str], places: Array) -> list[str]:
-    """Where names fit at the usual width of the page; the page itself hides what overlaps at other widths."""
+    """Returns the directions in which names fit at the usual width of the page; the page itself hides overlaps at other
+    widths."""
     brokers = scene.brokers
     if not brokers and not towns:
         return []
@@ -249,7 +250,11 @@ def _layout(scene: Scene, frame: Frame) -> dict[str, Any]:
     x_axis, y_axis = dict(hidden), dict(hidden)
     if scene.axes is not None:
         for axis, ticks in ((x_axis, scene.axes.x_ticks), (y_axis, scene.axes.y_ticks)):
-            axis |= {"visible": True, "tickvals": [at for at, _ in ticks], "ticktext": [text for _, text in ticks]}
+            axis |= {
+                "visible": True,
+                "tickvals": [position for position, _ in ticks],
+                "ticktext": [text for _, text in ticks],
+            }
     x_axis["range"], y_axis["range"] = [frame.left, frame.right], [frame.bottom, frame.top]
     if scene.equal:  # Plotly widens one of the ranges to fit the shape of the screen
         left, right, bottom, top = scene.bounds
@@ -289,12 +294,12 @@ def _link_table(system: System) -> Table:
 
 
 def _label(text: str, where: str) -> str:
-    """A name with a little room between it and its marker."""
+    """Returns a name with a little room between it and its marker."""
     name = escape(shorten(text, NAME_LENGTH), quote=False)
     return f"\u00a0{name}" if "right" in where else f"{name}\u00a0" if "left" in where else name
 
 
 def _rich(lines: Hover) -> str:
-    """Hover text: the first line bold; Plotly reads a little HTML there, so names are escaped."""
+    """Returns hover text with a bold first line; Plotly reads a little HTML there, so names are escaped."""
     safe = [escape(line, quote=False) for line in lines]
     return "<br>".join([f"<b>{safe[0]}</b>", *safe[1:]]) if safe else ""

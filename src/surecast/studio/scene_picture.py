@@ -53,7 +53,7 @@ class _Sizes:
 
 
 def scene_picture(scene: Scene, suffix: str, width: int, theme: Theme) -> bytes:
-    """The bytes of the picture."""
+    """Returns the bytes of the picture."""
     with matplotlib_style(theme):
         handles = _legend_handles(scene, theme)
         foot_in = LEGEND_ROW_IN * -(-len(handles) // LEGEND_COLUMNS) + 0.16
@@ -86,7 +86,7 @@ def scene_picture(scene: Scene, suffix: str, width: int, theme: Theme) -> bytes:
 
 
 def _plot_height_in(scene: Scene) -> float:
-    """Tall enough for the shape, and for one row of text for each broker that stands below another."""
+    """Returns a height for the shape, with one row of text for each broker that stands below another."""
     if scene.equal:
         return max(3.4, 8.3 * scene.ratio)
     return float(np.clip(0.42 * scene.rows, 3.4, 14.0))
@@ -117,7 +117,7 @@ def _prepare(plot: Plot, scene: Scene, frame: Frame) -> None:
         (plot.yaxis, scene.axes.y_ticks, (frame.bottom, frame.top)),
     ):
         shown = [tick for tick in ticks if limits[0] <= tick[0] <= limits[1]]
-        axis.set_ticks([at for at, _ in shown], labels=[text for _, text in shown])
+        axis.set_ticks([position for position, _ in shown], labels=[text for _, text in shown])
     plot.grid(True)
 
 
@@ -153,7 +153,7 @@ def _draw_brokers(plot: Plot, scene: Scene, radii: Any, theme: Theme) -> None:
 
 
 def _head(figure: Figure, scene: Scene, theme: Theme, left_out: int) -> None:
-    """Title, counts and the colour bar, in the strip above the drawing."""
+    """Draws title, counts and the colour bar, in the strip above the drawing."""
     height_in = float(figure.get_size_inches()[1])
     left = 0.2 / WIDE_IN
     has_bar = bool(scene.shade_ticks)
@@ -183,7 +183,7 @@ def _head(figure: Figure, scene: Scene, theme: Theme, left_out: int) -> None:
         ((WIDE_IN - BAR_IN - 0.45) / WIDE_IN, 1 - 0.42 / height_in, BAR_IN / WIDE_IN, 0.09 / height_in)
     )
     scale = figure.colorbar(ScalarMappable(None, availability_map(theme)), cax=bar, orientation="horizontal")
-    scale.set_ticks([at for at, _ in scene.shade_ticks], labels=[text for _, text in scene.shade_ticks])
+    scale.set_ticks([position for position, _ in scene.shade_ticks], labels=[text for _, text in scene.shade_ticks])
     scale.outline.set_visible(False)
     bar.set_title("availability of brokers (log scale)", fontsize=SMALL_PT, color=theme.muted, pad=3)
 

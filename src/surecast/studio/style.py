@@ -92,12 +92,12 @@ DARK = Theme(
 
 
 def theme_for(dark: bool) -> Theme:
-    """The dark theme or the light one."""
+    """Returns the dark theme or the light one."""
     return DARK if dark else LIGHT
 
 
 def css_variables(theme: Theme) -> str:
-    """The theme as CSS declarations.
+    """Returns the theme as CSS declarations.
 
     >>> css_variables(LIGHT)[:20]
     '--surface: #ffffff; '
@@ -113,12 +113,13 @@ def css_variables(theme: Theme) -> str:
 
 
 def series_variable(index: int) -> str:
-    """The CSS variable of a series colour; colours come round again where there are more series than colours."""
+    """Returns the CSS variable of a series colour; colours come round again where there are more series than
+    colours."""
     return f"var(--series-{index % len(LIGHT.series)})"
 
 
 def clean(text: str) -> str:
-    """A name that any format can carry: control, surrogate and direction-changing characters replaced.
+    """Returns a name that any format can carry: control, surrogate and direction-changing characters replaced.
 
     >>> clean("a\\x00b\\nc")
     'a\\ufffdb c'
@@ -128,7 +129,7 @@ def clean(text: str) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """A cleaned name of at most `length` characters.
+    """Returns a cleaned name of at most `length` characters.
 
     >>> shorten("rather-long-name", 10)
     'rather-lo…'
@@ -139,7 +140,7 @@ def shorten(text: str, length: int) -> str:
 
 @contextmanager
 def matplotlib_style(theme: Theme) -> Iterator[None]:
-    """Matplotlib's own defaults with our look on top, whatever the user's settings; put back afterwards.
+    """Sets Matplotlib's own defaults with our look on top, whatever the user's settings; restores them afterwards.
 
     Names are never read as mathematics, and the same figure always gives the same bytes. Characters that no font
     here can write become boxes, without a warning.
@@ -182,7 +183,7 @@ def matplotlib_style(theme: Theme) -> Iterator[None]:
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
-    """A figure that no window and no global state knows of; make it inside `matplotlib_style`."""
+    """Returns a figure that no window and no global state knows of; make it inside `matplotlib_style`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -192,7 +193,7 @@ def new_figure(width_in: float, height_in: float) -> Figure:
 
 
 def save_figure(figure: Figure, suffix: str, width: int, title: str) -> bytes:
-    """The bytes of the figure as ``.svg`` or ``.png``; a PNG is `width` pixels wide."""
+    """Returns the bytes of the figure as ``.svg`` or ``.png``; a PNG is `width` pixels wide."""
     from io import BytesIO
 
     content = BytesIO()
@@ -207,14 +208,14 @@ def save_figure(figure: Figure, suffix: str, width: int, title: str) -> bytes:
 
 
 def availability_map(theme: Theme) -> Colormap:
-    """The colours from a component that is often down to one that is nearly always up."""
+    """Returns the colours from a component that is often down to one that is nearly always up."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("availability", theme.ramp)
 
 
 def plotly_layout(**more: Any) -> dict[str, Any]:
-    """The layout that every figure of a page starts from; `more` adds to it or replaces parts of it."""
+    """Returns the layout that every figure of a page starts from; `more` adds to it or replaces parts of it."""
     hover = {"align": "left", "bgcolor": "var(--panel)", "bordercolor": "var(--grid)"}
     layout: dict[str, Any] = {
         "paper_bgcolor": "var(--surface)",
@@ -242,7 +243,7 @@ def plotly_layout(**more: Any) -> dict[str, Any]:
 
 
 def plotly_axis(**more: Any) -> dict[str, Any]:
-    """An axis in the colours of the page; `more` adds to it or replaces parts of it."""
+    """Returns an axis in the colours of the page; `more` adds to it or replaces parts of it."""
     axis: dict[str, Any] = {
         "gridcolor": "var(--grid)",
         "linecolor": "var(--grid)",

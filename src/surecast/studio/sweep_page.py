@@ -31,7 +31,8 @@ _AXIS = "active subscriptions"
 
 
 def load_chart(sweep: LoadSweep) -> CurveChart:
-    """The worst-path delay of the telling configurations against load; each line ends where it saturates."""
+    """Returns the chart of the worst-path delay of the representative configurations against load; each line ends where
+    it saturates."""
     drawn = []
     for i, role in enumerate(_ROLES):
         curve = sweep.curve(role)
@@ -60,7 +61,8 @@ def load_chart(sweep: LoadSweep) -> CurveChart:
 
 
 def _between(lines: list[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every x of the lines, and the lowest and the highest of them there; one that has ended is as high as any is."""
+    """Returns every x of the lines, and the lowest and the highest of them there; a line that has ended counts as high
+    as any."""
     lines = [line for line in lines if len(line.x)]
     if not lines:
         return np.zeros(0), np.zeros(0), np.zeros(0)
@@ -71,33 +73,40 @@ def _between(lines: list[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _rising(sweep: LoadSweep, curve: LoadCurve) -> tuple[np.ndarray, np.ndarray]:
-    """Load and delay in ms; a line that ends rises on, to beyond any drawing, up to the load where it saturates."""
-    known = np.isfinite(curve.delay_s)
-    x, y = sweep.subscriptions[known], 1000.0 * curve.delay_s[known]
+    """Returns load and delay in ms; a line that ends rises on, to beyond any drawing, up to the load where it
+    saturates."""
+    defined = np.isfinite(curve.delay_s)
+    x, y = sweep.subscriptions[defined], 1000.0 * curve.delay_s[defined]
     end = curve.configuration.saturates_at
-    if not len(x) or known[-1] or not x[-1] < end < sweep.subscriptions[-1]:
+    if not len(x) or defined[-1] or not x[-1] < end < sweep.subscriptions[-1]:
         return x, y
     return np.append(x, end), np.append(y, 1e3 * y.max())
 
 
 def load_chart_sentences(sweep: LoadSweep) -> list[str]:
-    """What the sweep says, in words."""
-    said = []
+    """Returns the results of the sweep in sentences."""
+    sentences = []
     for role in _ROLES:
         curve = sweep.curve(role)
         if curve is not None:
             word = "Most robust with one broker per domain" if role == "most robust" else role.capitalize()
-            one = curve.configuration
-            delay = "overloaded at the design load" if one.delay_s is None else wording.duration(one.delay_s)
-            said.append(f"{word}: {delay}; {_short(one)}, {one.algorithm}. It {_end(one)}.")
-    known = [curve.configuration.delay_s for curve in sweep.by_domain]
-    delays = [delay for delay in known if delay is not None]
-    if len(known) > 1 and delays:
-        lost = len(known) - len(delays)
-        words = f"One broker per domain: {len(known)} placements, {wording.duration(min(delays))} to "
+            configuration = curve.configuration
+            delay = (
+                "overloaded at the design load"
+                if configuration.delay_s is None
+                else wording.duration(configuration.delay_s)
+            )
+            sentences.append(
+                f"{word}: {delay}; {_short(configuration)}, {configuration.algorithm}. It {_end(configuration)}."
+            )
+    delays_by_domain = [curve.configuration.delay_s for curve in sweep.by_domain]
+    delays = [delay for delay in delays_by_domain if delay is not None]
+    if len(delays_by_domain) > 1 and delays:
+        lost = len(delays_by_domain) - len(delays)
+        words = f"One broker per domain: {len(delays_by_domain)} placements, {wording.duration(min(delays))} to "
         words += f"{wording.duration(max(delays))} at the design load, each with its own best algorithm."
-        said.append(words + (f" {lost} of them {'is' if lost == 1 else 'are'} overloaded there." if lost else ""))
-    return said
+        sentences.append(words + (f" {lost} of them {'is' if lost == 1 else 'are'} overloaded there." if lost else ""))
+    return sentences
 
 
 def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
@@ -135,7 +144,7 @@ def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
 
 
 def load_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
-    """The share of placements that each algorithm wins, against load; all localities together."""
+    """Returns the chart of the share of placements that each algorithm wins, against load; all localities together."""
     pooled = f", localities {_listed(sweep.localities)} pooled" if len(sweep.localities) > 1 else ""
     return _shares(
         sweep,
@@ -149,7 +158,8 @@ def load_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
 
 
 def locality_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
-    """The share of placements that each algorithm wins, against locality; all loads together, overload left out."""
+    """Returns the chart of the share of placements that each algorithm wins, against locality; all loads together,
+    overload left out."""
     counts = sweep.counts.sum(axis=1)[:, :-1]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     x = np.array([np.nan if locality is None else locality for locality in sweep.localities])
@@ -223,23 +233,24 @@ def _shares(
 
 
 def _ranges(sweep: AlgorithmSweep) -> list[str]:
-    """Where each algorithm is the most frequent winner, and where nothing is carried."""
+    """Returns sentences on the loads at which each algorithm is the most frequent winner, and at which nothing is
+    carried."""
     shares = sweep.by_load()
     won = shares[:, : len(sweep.algorithms)]
-    said = []
+    sentences = []
     for i, algorithm in enumerate(sweep.algorithms):
         leads = np.flatnonzero((won.argmax(axis=1) == i) & (won.max(axis=1) > 0))
         if len(leads):
             first, last = sweep.subscriptions[leads[0]], sweep.subscriptions[leads[-1]]
             where = f"at {first:,.0f}" if len(leads) == 1 else f"between {first:,.0f} and {last:,.0f}"
-            said.append(
+            sentences.append(
                 f"{algorithm} is best for more placements than any other {where} subscriptions, for up to "
                 f"{100 * shares[leads, i].max():.0f} % of them."
             )
     lost = np.flatnonzero(shares[:, -1] >= 1.0)
     if len(lost):
-        said.append(f"From {sweep.subscriptions[lost[0]]:,.0f} subscriptions on, every placement is overloaded.")
-    return said
+        sentences.append(f"From {sweep.subscriptions[lost[0]]:,.0f} subscriptions on, every placement is overloaded.")
+    return sentences
 
 
 def _configurations(rows: list[tuple[str, Configuration]], caption: str) -> Table:
@@ -247,13 +258,13 @@ def _configurations(rows: list[tuple[str, Configuration]], caption: str) -> Tabl
     cells: list[list[Cell]] = [
         [
             role,
-            _short(one),
-            one.algorithm,
-            None if one.delay_s is None else 1000.0 * one.delay_s,
-            round(one.saturates_at) if math.isfinite(one.saturates_at) else None,
-            one.saturates or "nothing",
+            _short(configuration),
+            configuration.algorithm,
+            None if configuration.delay_s is None else 1000.0 * configuration.delay_s,
+            round(configuration.saturates_at) if math.isfinite(configuration.saturates_at) else None,
+            configuration.saturates or "nothing",
         ]
-        for role, one in rows
+        for role, configuration in rows
     ]
     return Table(header, cells, caption)
 
@@ -264,8 +275,8 @@ def _points(sweep: LoadSweep) -> Table:
     for curve in sweep.curves:
         names = ", ".join(curve.configuration.brokers)
         for load, delay, used in zip(sweep.subscriptions, curve.delay_s, curve.utilisation, strict=True):
-            known = None if math.isnan(delay) else 1000.0 * float(delay)
-            rows.append([curve.role, names, curve.configuration.algorithm, float(load), known, float(used)])
+            delay_ms = None if math.isnan(delay) else 1000.0 * float(delay)
+            rows.append([curve.role, names, curve.configuration.algorithm, float(load), delay_ms, float(used)])
     return Table(header, rows, "All points")
 
 
@@ -274,16 +285,16 @@ def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: np.ndarray, n
     return Table([name, *sweep.outcomes], rows, f"Share of placements by {name.lower()}")
 
 
-def _short(one: Configuration) -> str:
+def _short(configuration: Configuration) -> str:
     from surecast.planning.placement import short_names
 
-    return short_names(one.brokers)
+    return short_names(configuration.brokers)
 
 
-def _end(one: Configuration) -> str:
-    if not math.isfinite(one.saturates_at):
+def _end(configuration: Configuration) -> str:
+    if not math.isfinite(configuration.saturates_at):
         return "never saturates"
-    return f"saturates at {one.saturates_at:,.0f} subscriptions ({one.saturates})"
+    return f"saturates at {configuration.saturates_at:,.0f} subscriptions ({configuration.saturates})"
 
 
 def _listed(values: tuple[float | None, ...]) -> str:
@@ -291,7 +302,7 @@ def _listed(values: tuple[float | None, ...]) -> str:
 
 
 def _nice(value: float) -> float:
-    """A round number at or above."""
+    """Returns a round number at or above."""
     if value <= 0.0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))

@@ -1,4 +1,4 @@
-"""How a drawing words its numbers: short, rounded, with units."""
+"""Numbers as texts on drawings: short, rounded, with units."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUTE_STOPS_MAX = 7
 
 
 def number(value: float) -> str:
-    """A number to three figures, without an exponent where one would not help.
+    """Returns a number to three figures, without an exponent where one would not help.
 
     >>> number(0.012345), number(1234567.0), number(1400.0), number(2e-9)
     ('0.0123', '1,234,567', '1,400', '2e-09')
@@ -45,7 +45,7 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it.
+    """Returns a time in the unit that suits it.
 
     >>> duration(0.0123), duration(5400), duration(0.0), duration(1209600)
     ('12.3 ms', '1.5 h', '0 s', '14 d')
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, with as many digits as its distance from 1 needs.
+    """Returns a share in percent, with as many digits as its distance from 1 needs.
 
     >>> percent(0.99), percent(0.999954), percent(1.0), percent(0.5)
     ('99.0 %', '99.9954 %', '100 %', '50.0 %')
@@ -72,14 +72,14 @@ def percent(share: float) -> str:
 
 
 def capacity(service: Distribution | None) -> str:
-    """The rate at which a service can work, or nothing where it takes no time."""
+    """Returns the rate at which a service can work, or nothing where it takes no time."""
     if service is None or not service.has_mean or service.mean_s <= 0:
         return ""
     return rate(1.0 / service.mean_s)
 
 
 def rate(per_s: float) -> str:
-    """A rate; without limit where it is infinite.
+    """Returns a rate; without limit where it is infinite.
 
     >>> rate(1400.0), rate(math.inf)
     ('1,400/s', 'no limit')
@@ -88,27 +88,27 @@ def rate(per_s: float) -> str:
 
 
 def failing(failures: Failures | None) -> tuple[str, str, str]:
-    """Availability, mean time between failures and mean time to repair, as words."""
+    """Returns availability, mean time between failures and mean time to repair as words."""
     if failures is None:
         return ("never fails", "", "")
     return (percent(failures.availability), duration(failures.mtbf_s), duration(failures.mttr_s))
 
 
-def count(n: int, one: str, many: str = "") -> str:
+def count(n: int, singular: str, plural: str = "") -> str:
     """
     >>> count(1, "broker"), count(1000, "router"), count(2, "class", "classes")
     ('1 broker', '1,000 routers', '2 classes')
     """
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The parts that say something, with dots between them."""
+    """Returns the parts that are not empty, with dots between them."""
     return " · ".join(part for part in parts if part)
 
 
 def route(names: list[str], stops_max: int = ROUTE_STOPS_MAX) -> str:
-    """A path by its stops; the middle of a long one is left out.
+    """Returns a path by its stops; the middle of a long one is left out.
 
     >>> route(["a", "b", "c"]), route(list("abcdefghij"), 4)
     ('a → b → c', 'a → b → … 6 more … → i → j')
@@ -122,7 +122,7 @@ def route(names: list[str], stops_max: int = ROUTE_STOPS_MAX) -> str:
 
 
 def system_counts(system: System) -> tuple[str, ...]:
-    """How many of everything a system has: its overlay and clients, then its network."""
+    """Returns the numbers of components of a system: its overlay and clients, then its network."""
     overlay, network = system.overlay, system.network
     clients = 0 if system.class_workload is None else len(system.class_workload.clients)
     first = joined(
@@ -146,7 +146,7 @@ def system_counts(system: System) -> tuple[str, ...]:
 
 
 def system_caption(system: System, candidates: bool, clients_max: int) -> str:
-    """What to see on a drawing of the system."""
+    """Returns the caption of a drawing of the system."""
     brokers = system.overlay.brokers
     says = ["Circles are brokers" + ("; the larger, the more clients are attached." if clients_max else ".")]
     if any(b.failures is not None for b in brokers):
