@@ -22,7 +22,7 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 
 
 def build_class_report(measured: ClassRun) -> QoSReport:
-    """The figures of a run with filter classes, under the routing algorithm of the scenario."""
+    """Returns the figures of a run with filter classes, under the routing algorithm of the scenario."""
     plan = measured.plan
     builder = ReportBuilder(
         plan.system.name,
@@ -87,8 +87,8 @@ class _Figures:
             high=None if math.isnan(half) else value + half,
         )
 
-    def _scenario_s(self, at: Floats) -> Floats:
-        return np.asarray((at - self.began) * self.scale, dtype=np.float64)
+    def _scenario_s(self, real_times: Floats) -> Floats:
+        return np.asarray((real_times - self.began) * self.scale, dtype=np.float64)
 
     def _batches(self, times_s: Floats, weights: Floats | None = None) -> Floats:
         inside = (times_s >= self.begin_s) & (times_s < self.end_s)
@@ -97,13 +97,13 @@ class _Figures:
         return np.bincount(where, weights=chosen, minlength=BATCHES).astype(np.float64)
 
     def deliveries(self) -> None:
-        """Throughput and delays: each client gets an event once, however many of its subscriptions it matches."""
+        """Adds throughput and delays: each client gets an event once, however many of its subscriptions it matches."""
         sent, workload = self.measured.sent, self.measured.plan.system.class_workload
         assert workload is not None
         rows = [
-            (client, sent[number].class_index, sent[number].due, at - sent[number].due)
+            (client, sent[number].class_index, sent[number].due, arrived_at - sent[number].due)
             for client, arrived in enumerate(self.measured.first)
-            for number, at in arrived.items()
+            for number, arrived_at in arrived.items()
         ]
         table = np.array(rows, dtype=np.float64).reshape(-1, 4)
         published, delay_s = self._scenario_s(table[:, 2]), table[:, 3]
@@ -125,18 +125,18 @@ class _Figures:
             add(scope, name, "delay_quantile_s", float(np.quantile(inside, q)))
 
     def loads(self) -> None:
-        """Messages into the broker, and the subscriptions it holds."""
+        """Adds messages into the broker, and the subscriptions it holds."""
         measured = self.measured
         name = measured.plan.system.overlay.brokers[0].name
-        notifications = self._batches(self._scenario_s(np.array([one.sent for one in measured.sent])))
-        asked = self._scenario_s(np.array([one.sent for one in measured.asked]))
-        ended = self._scenario_s(np.array([one.ending for one in measured.asked]))
-        control = self._batches(asked) + self._batches(ended[np.isfinite(ended)])
+        notifications = self._batches(self._scenario_s(np.array([record.sent for record in measured.sent])))
+        sent = self._scenario_s(np.array([record.sent for record in measured.asked]))
+        ended = self._scenario_s(np.array([record.ending for record in measured.asked]))
+        control = self._batches(sent) + self._batches(ended[np.isfinite(ended)])
         self._ratio("broker", name, "rate_in_per_s", notifications, self.lengths, "notification")
         self._ratio("broker", name, "rate_in_per_s", control, self.lengths, "control")
         self._ratio("broker", name, "rate_in_per_s", notifications + control, self.lengths)
-        active = self._scenario_s(np.array([one.active for one in measured.asked]))
-        gone = self._scenario_s(np.array([one.gone for one in measured.asked]))
+        active = self._scenario_s(np.array([record.active for record in measured.asked]))
+        gone = self._scenario_s(np.array([record.gone for record in measured.asked]))
         held = np.array(
             [
                 np.maximum(0.0, np.minimum(gone, high) - np.maximum(active, low)).sum()
@@ -149,7 +149,7 @@ class _Figures:
         add("broker", name, "table_entries", 0.0, detail="remote")
         for detail in ("", "notification", "control"):
             add("system", "", "message_rate_per_s", 0.0, detail=detail)
-        known = np.isfinite(active) & (asked >= self.begin_s)
-        if known.any():
-            waited = float(np.mean((active - asked)[known])) / self.scale
-            add("system", "", "subscription_delay_mean_s", waited, samples=int(known.sum()))
+        answered = np.isfinite(active) & (sent >= self.begin_s)
+        if answered.any():
+            waited = float(np.mean((active - sent)[answered])) / self.scale
+            add("system", "", "subscription_delay_mean_s", waited, samples=int(answered.sum()))

@@ -74,13 +74,14 @@ class ClassRun:
     failed: list[str] = field(default_factory=list)
 
     def violations(self) -> tuple[int, int]:
-        """Events that a client should have got and did not, and those that it got and nobody there had asked for.
+        """Returns the number of events that a client should have got and did not, and of those that it got without a
+        matching subscription.
 
         What was under way together with the beginning or the end of a subscription may go either way.
         """
         by_class: dict[tuple[int, int], list[Asked]] = {}
-        for one in self.asked:
-            by_class.setdefault((one.client, one.class_index), []).append(one)
+        for subscription in self.asked:
+            by_class.setdefault((subscription.client, subscription.class_index), []).append(subscription)
         missing = unasked = 0
         for number, sent in enumerate(self.sent):
             for client, arrived in enumerate(self.first):
@@ -136,14 +137,14 @@ class _Drive:
             self.result.failed.append(str(error))
 
     async def run(self, progress: Progress | None) -> ClassRun:
-        """Everything, from the first subscription to the last message."""
+        """Runs everything, from the first subscription to the last message."""
         await asyncio.gather(*(client.connect() for client in self.clients))
-        first = [one for draws in self.draws for one in draws.first_subscriptions()]
+        first = [draw for draws in self.draws for draw in draws.first_subscriptions()]
         ready = await asyncio.gather(*(self._subscribe(s.client, s.class_index, s.filter) for s, _ in first))
         self.result.began = began = time.time()
         end = began + self.plan.real_s
-        for (_, left_s), (asked, topic) in zip(first, ready, strict=True):
-            self._spawn(self._end_later(asked, topic, began + left_s / self.plan.scale))
+        for (_, left_s), (subscription, topic) in zip(first, ready, strict=True):
+            self._spawn(self._end_later(subscription, topic, began + left_s / self.plan.scale))
         for i in range(len(self.clients)):
             for work in (self._receive(i), self._ask(i, began), self._publish_all(i, began)):
                 self._spawn(work)
@@ -160,39 +161,39 @@ class _Drive:
 
     async def _subscribe(self, client: int, class_index: int, wanted: Filter) -> tuple[Asked, str]:
         topic = f"$share/{next(self._names)}/{topic_of(self.workload.classes[class_index].name)}"
-        asked = Asked(client, class_index, wanted, time.time())
-        self.result.asked.append(asked)
+        subscription = Asked(client, class_index, wanted, time.time())
+        self.result.asked.append(subscription)
         content = str(Filter(None, wanted.constraints))
         await self.clients[client].subscribe(topic, qos=1, properties=Properties(user=((_FILTER, content),)))
-        asked.active = time.time()
-        return asked, topic
+        subscription.active = time.time()
+        return subscription, topic
 
-    async def _end_later(self, asked: Asked, topic: str, at: float) -> None:
-        await _until(at)
-        asked.ending = time.time()
-        await self.clients[asked.client].unsubscribe(topic)
-        asked.gone = time.time()
+    async def _end_later(self, subscription: Asked, topic: str, end: float) -> None:
+        await _until(end)
+        subscription.ending = time.time()
+        await self.clients[subscription.client].unsubscribe(topic)
+        subscription.gone = time.time()
 
     async def _ask(self, i: int, began: float) -> None:
-        at, draws = began, self.draws[i]
+        due, draws = began, self.draws[i]
         while (drawn := draws.next_subscription()) is not None:
-            at += drawn[0] / self.plan.scale
-            await _until(at)
+            due += drawn[0] / self.plan.scale
+            await _until(due)
             wanted, lifetime_s = draws.subscription(drawn[1])
-            self._spawn(self._live(i, wanted.class_index, wanted.filter, at + lifetime_s / self.plan.scale))
+            self._spawn(self._live(i, wanted.class_index, wanted.filter, due + lifetime_s / self.plan.scale))
 
     async def _live(self, i: int, class_index: int, wanted: Filter, until: float) -> None:
-        asked, topic = await self._subscribe(i, class_index, wanted)
-        await self._end_later(asked, topic, until)
+        subscription, topic = await self._subscribe(i, class_index, wanted)
+        await self._end_later(subscription, topic, until)
 
     async def _publish_all(self, i: int, began: float) -> None:
-        at, draws = began, self.draws[i]
+        due, draws = began, self.draws[i]
         while (drawn := draws.next_publication()) is not None:
-            at += drawn[0] / self.plan.scale
-            await _until(at)
+            due += drawn[0] / self.plan.scale
+            await _until(due)
             if self._ending.is_set():
                 return
-            sent = Sent(i, drawn[1], draws.event(drawn[1]), at, time.time())
+            sent = Sent(i, drawn[1], draws.event(drawn[1]), due, time.time())
             self.result.sent.append(sent)
             self._spawn(self._publish(i, sent, len(self.result.sent) - 1))
 
@@ -218,5 +219,5 @@ class _Drive:
             await client.disconnect()
 
 
-async def _until(at: float) -> None:
-    await asyncio.sleep(max(0.0, at - time.time()))
+async def _until(due: float) -> None:
+    await asyncio.sleep(max(0.0, due - time.time()))

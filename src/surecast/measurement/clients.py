@@ -32,7 +32,7 @@ _EVENT: Final = struct.Struct(">I")
 
 
 def pack_event(number: int, size: int = 16) -> bytes:
-    """The payload of an event: its number in the run, filled up.
+    """Returns the payload of an event: its number in the run, padded.
 
     >>> len(pack_event(7))
     16
@@ -41,7 +41,7 @@ def pack_event(number: int, size: int = 16) -> bytes:
 
 
 def number_of(payload: bytes) -> int:
-    """The number of the event with a payload.
+    """Returns the number of the event with a payload.
 
     >>> number_of(pack_event(7))
     7
@@ -122,10 +122,10 @@ class DirectLink(Link):
         await self._ready.wait()
 
     async def _stay(self) -> None:
-        at = 0
+        index = 0
         while True:
             client = Client(
-                *self._addresses[at], client_id=self._client_id, keep_alive_s=_KEEP_ALIVE_S, timeout_s=_ANSWER_S
+                *self._addresses[index], client_id=self._client_id, keep_alive_s=_KEEP_ALIVE_S, timeout_s=_ANSWER_S
             )
             try:
                 await client.connect()
@@ -137,7 +137,7 @@ class DirectLink(Link):
             finally:
                 self._client = None
                 await client.disconnect()
-            at = (at + 1) % len(self._addresses)
+            index = (index + 1) % len(self._addresses)
 
     async def move(self, address: str) -> None:
         """Stays where it is: it takes what the one broker it has been given says."""
@@ -165,7 +165,7 @@ class _Taker(Client):
     """A client that looks at a message before it takes, and so acknowledges, it."""
 
     async def arrived(self) -> Publish:
-        """The next message, which stays unacknowledged; raises why the connection is over where none can come."""
+        """Returns the next message, which stays unacknowledged; raises the reason if the connection ended."""
         while not self._waiting:
             if self._ended is not None:
                 raise self._ended
@@ -220,7 +220,7 @@ class Receiver:
                 await self._client.disconnect()
 
     async def hurry(self) -> None:
-        """From now on it stays connected, and takes what comes as fast as it can."""
+        """Stays connected from now on, and receives messages as fast as possible."""
         self._hurries = True
         # Only who took little at a time has to say anew how much it takes: others did not leave, and the log says so.
         if self._client is not None and self.service is not None:
@@ -229,13 +229,13 @@ class Receiver:
 
     async def run(self) -> None:
         """Does so until it is cancelled."""
-        at, memory = 0, SessionMemory()
+        index, memory = 0, SessionMemory()
         hosts = [split_address(each) for each in self.addresses]
         while True:
             await self._on.wait()
             slow = self.service is not None and not self._hurries
             client = _Taker(
-                *hosts[at],
+                *hosts[index],
                 client_id=self.client_id,
                 keep_alive_s=_KEEP_ALIVE_S,
                 clean_start=False,
@@ -250,7 +250,7 @@ class Receiver:
             except ClientError:
                 if self._on.is_set():
                     self.fail_overs += 1
-                    at = (at + 1) % len(hosts)
+                    index = (index + 1) % len(hosts)
                     await asyncio.sleep(_PAUSE_S)
             finally:
                 self._client = None
@@ -298,7 +298,7 @@ class Receiver:
         return True
 
     def _next_service_s(self) -> float:
-        """The next time of transmission, in real time."""
+        """Returns the next time of transmission, in real time."""
         assert self.service is not None
         if not self._drawn:
             self._drawn = (self.service.sample(self.rng, _BATCH) / self.scale).tolist()

@@ -88,27 +88,28 @@ async def measure(plan: RunPlan, folder: Path, progress: Progress | None = None)
 
 @contextmanager
 def interruptible(find_stop: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
-    """At the first SIGINT or SIGTERM calls what `find_stop` finds; without one, or at the second, ends the task.
+    """Calls the function that `find_stop` returns at the first SIGINT or SIGTERM; without one, or at the second,
+    cancels the task.
 
     Then RunInterrupted is raised, once all is cleaned up.
     """
     task = asyncio.current_task()
-    asked = False
+    interrupted = False
 
     def interrupt() -> None:
-        nonlocal asked
+        nonlocal interrupted
         stop = find_stop()
-        if stop is not None and not asked:
+        if stop is not None and not interrupted:
             stop()
         elif task is not None:
             task.cancel()
-        asked = True
+        interrupted = True
 
     with _hearing(interrupt):
         try:
             yield
         except asyncio.CancelledError:
-            if asked:
+            if interrupted:
                 raise RunInterrupted("interrupted: everything was stopped, and nothing is reported") from None
             raise
 
@@ -116,16 +117,16 @@ def interruptible(find_stop: Callable[[], Callable[[], None] | None]) -> Iterato
 @contextmanager
 def _hearing(interrupt: Callable[[], None]) -> Iterator[None]:
     """Calls a function at SIGINT and SIGTERM, where this is the main thread, which alone hears signals."""
-    loop, known = asyncio.get_running_loop(), []
+    loop, handlers = asyncio.get_running_loop(), []
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(ValueError, RuntimeError):  # in another thread
             before = signal.getsignal(number)
             loop.add_signal_handler(number, interrupt)
-            known.append((number, before))
+            handlers.append((number, before))
     try:
         yield
     finally:
-        for number, before in known:
+        for number, before in handlers:
             loop.remove_signal_handler(number)
             signal.signal(number, before)
 
@@ -162,20 +163,20 @@ class _Drive:
         publishers = self.plan.system.publishers
         names = [p.name for p in publishers] if len(publishers) <= LINKS_MAX else [str(i) for i in range(LINKS_MAX)]
         addresses, patience_s = self.processes.addresses, self.plan.patience_s
-        found: list[Link] = []
+        links: list[Link] = []
         for i, name in enumerate(names):
             own = addresses[i % len(addresses) :] + addresses[: i % len(addresses)]
             who = client_of("publisher", name)
-            found.append(KeenLink(own, who, patience_s) if patience_s > 0 else DirectLink(own, who))
-        return found
+            links.append(KeenLink(own, who, patience_s) if patience_s > 0 else DirectLink(own, who))
+        return links
 
     async def _follow_leader(self, end: float) -> None:
         """Keeps the publishers at whichever replica leads (`delivery.replication.entry`)."""
-        known = 0
+        current = 0
         while time.time() < end:
             leader = await self.processes.leader()
-            if leader and leader != known:
-                known = leader
+            if leader and leader != current:
+                current = leader
                 address = self.processes.addresses[self.processes.numbers.index(leader)]
                 await asyncio.gather(*(link.move(address) for link in self.links))
             await asyncio.sleep(_FOLLOW_S)
@@ -197,7 +198,7 @@ class _Drive:
         self._tasks.append(task)
 
     async def run(self) -> Measured:
-        """Everything, from the first subscription to the last message."""
+        """Runs everything, from the first subscription to the last message."""
         await self._set_up()
         began = time.time()
         end = began + self.plan.real_s
@@ -205,15 +206,15 @@ class _Drive:
             await receiver.switch(is_on)
             self._spawn(self._switch(receiver, is_on, times, began, end))
         for number, trace in zip(self.processes.numbers, self.plan.traces, strict=True):
-            changes = [began + at / self.plan.scale for at in trace.tolist() if at < self.plan.end_s]
+            changes = [began + time_s / self.plan.scale for time_s in trace.tolist() if time_s < self.plan.end_s]
             if changes:
                 self._spawn(
                     fail_and_repair(
                         self.processes, number, changes, self.start_up_s, self.crashes, self.plan.group.majority
                     )
                 )
-        for at in self.plan.leader_kills_s:
-            when = began + at / self.plan.scale
+        for time_s in self.plan.leader_kills_s:
+            when = began + time_s / self.plan.scale
             self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
         if len(self.processes.numbers) > 1 and self.plan.group.entry == "leader":
             self._spawn(self._follow_leader(end))
@@ -231,7 +232,7 @@ class _Drive:
         return await self._collect(began, ended, cut, is_interrupted)
 
     async def _set_up(self) -> None:
-        """All sessions exist and all publishers are connected before the clock starts."""
+        """Creates all sessions and connects all publishers before the clock starts."""
         for receiver in self.receivers:
             await receiver.switch(True)
             self._spawn(receiver.run())
@@ -258,25 +259,25 @@ class _Drive:
 
     async def _switch(self, receiver: Receiver, is_on: bool, times: Any, began: float, end: float) -> None:
         for change in times.tolist():
-            at = began + change / self.plan.scale
-            if at >= end:
+            due = began + change / self.plan.scale
+            if due >= end:
                 return
-            await asyncio.sleep(max(0.0, at - time.time()))
+            await asyncio.sleep(max(0.0, due - time.time()))
             is_on = not is_on
             await receiver.switch(is_on)
 
     async def _publish_all(self, began: float) -> None:
-        """Each event at its time, whatever becomes of those before it."""
+        """Publishes each event at its time, whatever becomes of those before it."""
         events, system, last = self.plan.events, self.plan.system, 0
         topics = [topic_of(topic.name) for topic in system.topics]
         for number in range(len(events)):
-            at = began + float(events.time_s[number]) / self.plan.scale
-            wait_s = at - time.time()
+            due = began + float(events.time_s[number]) / self.plan.scale
+            wait_s = due - time.time()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             elif number % 50 == 0:
                 await asyncio.sleep(0)
-            last = max(last + 1, stamp(at))  # no two events have the same
+            last = max(last + 1, stamp(due))  # no two events have the same
             self.stamps[last] = number
             self.published_at[number] = last / 1e6
             user = [(PUBLICATION_PROPERTY, f"{last / 1e6:.6f}")]
@@ -296,7 +297,7 @@ class _Drive:
             self.acknowledged_at[number] = time.time()
 
     async def _settle(self) -> None:
-        """What was published is acknowledged or given up, and has had the time to arrive."""
+        """Waits until each published event is acknowledged or given up, and has had the time to arrive."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.plan.patience_s + _SETTLE_S):
                 while self._publications:
@@ -304,7 +305,7 @@ class _Drive:
         await asyncio.sleep(_SETTLE_S)
 
     async def _end_faults(self) -> None:
-        """Nothing fails any more, and what is down is started, so that it can be asked."""
+        """Ends all faults and starts the processes that are down, so that they can be asked."""
         receiving = len(self.receivers) + len(self.probes)
         for task in self._tasks[receiving:]:
             task.cancel()
@@ -349,7 +350,7 @@ class _Drive:
             ledger,
             self.crashes,
             self.start_up_s,
-            sorted(at for probe in self.probes for at in probe.acknowledged),
+            sorted(acknowledged_at for probe in self.probes for acknowledged_at in probe.acknowledged),
             books,
             self.processes.logs,
             is_interrupted,
@@ -357,14 +358,14 @@ class _Drive:
         )
 
     def _is_missing(self, ledger: Ledger) -> bool:
-        """Whether an acknowledged event has neither arrived nor been accounted for."""
+        """Returns whether an acknowledged event has neither arrived nor been accounted for."""
         topics = self.plan.events.topic
         index = {topic.name: i for i, topic in enumerate(self.plan.system.topics)}
-        taken = np.flatnonzero(self.acknowledged_at > _UNTAKEN)
+        acknowledged = np.flatnonzero(self.acknowledged_at > _UNTAKEN)
         for receiver, who in zip(self.receivers, self.plan.system.subscribers, strict=True):
-            wanted = np.isin(topics[taken], [index[topic] for topic in who.topics])
+            wanted = np.isin(topics[acknowledged], [index[topic] for topic in who.topics])
             fates = ledger.of(receiver.client_id)
-            for number in taken[wanted].tolist():
+            for number in acknowledged[wanted].tolist():
                 if number in receiver.first or number in receiver.expired:
                     continue
                 if number not in fates or fates[number].what == "delivered":
@@ -381,5 +382,5 @@ class _Drive:
 
 
 def run_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder of its own for a run, deleted at its end."""
+    """Returns a folder of its own for a run, deleted at its end."""
     return tempfile.TemporaryDirectory(prefix="surecast-run-", ignore_cleanup_errors=True)

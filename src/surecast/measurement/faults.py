@@ -45,24 +45,24 @@ async def fail_and_repair(
 
     A process takes a while to start; it is started so much earlier, to be up when it is to be.
     """
-    for index, at in enumerate(changes):
+    for index, change in enumerate(changes):
         if index % 2 == 0:
-            await _until(at)
+            await _until(change)
             up = [n for n in processes.numbers if not any(c.number == n and c.up_at is None for c in crashes)]
             led = await processes.leader() == number and len(up) - 1 >= majority
             crash = Crash(number, time.time(), led)
             crashes.append(crash)
             await asyncio.to_thread(processes.kill, number)
         else:
-            await _until(at - start_up_s)
+            await _until(change - start_up_s)
             await asyncio.to_thread(processes.begin, number)
             await processes.wait_ready(number)
             crashes[_last(crashes, number)].up_at = time.time()
 
 
-async def kill_leader(processes: Processes, at: float, crashes: list[Crash], majority: int) -> None:
+async def kill_leader(processes: Processes, due: float, crashes: list[Crash], majority: int) -> None:
     """Kills whoever leads at a time, and starts it again at once."""
-    await _until(at)
+    await _until(due)
     number = await processes.leader()
     if not number:
         return
@@ -78,8 +78,8 @@ def _last(crashes: Sequence[Crash], number: int) -> int:
     return max(i for i, crash in enumerate(crashes) if crash.number == number)
 
 
-async def _until(at: float) -> None:
-    await asyncio.sleep(max(0.0, at - time.time()))
+async def _until(due: float) -> None:
+    await asyncio.sleep(max(0.0, due - time.time()))
 
 
 @dataclass(slots=True)
@@ -113,12 +113,12 @@ class Outage:
 
     @property
     def length_s(self) -> float:
-        """How long it was."""
+        """The length of the outage."""
         return self.end - self.start
 
 
 def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
-    """The times between `begin` and `end` in which nobody got an acknowledgement, though somebody always asked.
+    """Returns the intervals between `begin` and `end` without any acknowledgement, although somebody always published.
 
     Each crash belongs to the longest pause soon after it: what was under way may still be acknowledged. An outage
     begins with its first crash, or else with the last acknowledgement before it, and is longer then.
@@ -126,7 +126,7 @@ def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin:
     >>> find_outages([0.0, 0.1, 0.2, 3.0, 3.1], [Crash(1, 0.21, True)], 0.0, 3.1)
     [Outage(start=0.21, end=3.0, failover=True)]
     """
-    inside = sorted(at for at in acknowledged if begin <= at <= end)
+    inside = sorted(moment for moment in acknowledged if begin <= moment <= end)
     edges = np.array([begin, *inside, end])
     left, right = edges[:-1], edges[1:]
     lengths = right - left
@@ -135,10 +135,10 @@ def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin:
         near = np.flatnonzero((right > crash.at) & (left <= crash.at + _AFTERMATH_S))
         if len(near):
             inner.setdefault(int(near[np.argmax(lengths[near])]), []).append(crash)
-    found = []
+    outages = []
     for i in np.flatnonzero(lengths > _SUSPICIOUS_S).tolist():
         here = inner.get(i, [])
         if here or lengths[i] > OUTAGE_LEAST_S:
             start = max(float(left[i]), min((crash.at for crash in here), default=float(left[i])))
-            found.append(Outage(start, float(right[i]), any(crash.led for crash in here) and bool(right[i] < end)))
-    return found
+            outages.append(Outage(start, float(right[i]), any(crash.led for crash in here) and bool(right[i] < end)))
+    return outages

@@ -31,7 +31,7 @@ _START_UP_FACTOR: Final = 5.0
 
 
 def build_report(measured: Measured) -> QoSReport:
-    """The figures of a run. OverloadError where it was over before there was anything to count."""
+    """Returns the figures of a run. Raises OverloadError if it ended before there was anything to count."""
     plan = measured.plan
     begin_s, end_s = window_of(measured)
     if end_s <= begin_s or not (measured.published_at > 0).any():
@@ -83,12 +83,12 @@ class _Figures:
         largest: float = math.inf,
         value: float | None = None,
     ) -> None:
-        """A ratio of sums over batches, or a value of its own, with the interval that the batches give."""
+        """Adds a ratio of sums over batches, or the given value, with the interval that the batches give."""
         if not under.sum() > 0:
             return
         pooled, half = (float(part[0]) for part in ratio_estimate(over[:, None], under[:, None]))
         value = pooled if value is None else value
-        known = not math.isnan(half)
+        has_interval = not math.isnan(half)
         self.builder.add(
             scope,
             name,
@@ -96,39 +96,42 @@ class _Figures:
             min(value, largest),
             how="measured",
             variant=variant,
-            low=max(0.0, value - half) if known else None,
-            high=min(largest, value + half) if known else None,
+            low=max(0.0, value - half) if has_interval else None,
+            high=min(largest, value + half) if has_interval else None,
             samples=None if under is self.lengths else int(under.sum()),
         )
 
-    def _batches(self, found: Outcomes, values: NDArray[np.bool_] | Floats) -> Floats:
+    def _batches(self, outcomes: Outcomes, values: NDArray[np.bool_] | Floats) -> Floats:
         """Sums of a value over the events of each batch."""
-        where = np.clip(np.searchsorted(self.edges, found.published_s, side="right") - 1, 0, BATCHES - 1)
+        where = np.clip(np.searchsorted(self.edges, outcomes.published_s, side="right") - 1, 0, BATCHES - 1)
         return _sums(where, np.nan_to_num(np.asarray(values, dtype=np.float64)))
 
     def subscriber(self, index: int) -> None:
-        """All figures of one subscriber; one whom nobody publishes to has none."""
+        """Adds all figures of one subscriber; one without a publisher has none."""
         who = self.plan.system.subscribers[index]
-        found = outcomes_of(self.measured, index)
-        self.outcomes.append(found)
-        if not len(found.published_s):
+        outcomes = outcomes_of(self.measured, index)
+        self.outcomes.append(outcomes)
+        if not len(outcomes.published_s):
             return
         variant = self.plan.variant(who)
         ratio = partial(self._ratio, "subscriber", who.name, variant=variant)
-        published, arrived = self._batches(found, np.ones(len(found.reason))), self._batches(found, found.arrived)
+        published, arrived = (
+            self._batches(outcomes, np.ones(len(outcomes.reason))),
+            self._batches(outcomes, outcomes.arrived),
+        )
         if who.name in self.plan.mechanisms:
             ratio("success_share", arrived, published, largest=1.0)
-            self._coming(index, found, variant)
+            self._coming(index, outcomes, variant)
         else:
-            ratio("reliability", self._batches(found, found.on_time), published, largest=1.0)
-        ratio("delay_mean_s", self._batches(found, found.delay_s), arrived)
-        ratio("response_mean_s", self._batches(found, found.response_s), arrived)
+            ratio("reliability", self._batches(outcomes, outcomes.on_time), published, largest=1.0)
+        ratio("delay_mean_s", self._batches(outcomes, outcomes.delay_s), arrived)
+        ratio("response_mean_s", self._batches(outcomes, outcomes.response_s), arrived)
         ratio("throughput_per_s", arrived, self.lengths)
         ratio("rate_in_per_s", published, self.lengths)
-        ratio("queue_length_mean", self._batches(found, found.sojourn_s), self.lengths)
-        self._counts(index, found, variant)
-        for metric, values in (("delay_quantile_s", found.delay_s), ("response_quantile_s", found.response_s)):
-            self._quantiles("subscriber", who.name, metric, values[found.arrived], QUANTILES, variant)
+        ratio("queue_length_mean", self._batches(outcomes, outcomes.sojourn_s), self.lengths)
+        self._counts(index, outcomes, variant)
+        for metric, values in (("delay_quantile_s", outcomes.delay_s), ("response_quantile_s", outcomes.response_s)):
+            self._quantiles("subscriber", who.name, metric, values[outcomes.arrived], QUANTILES, variant)
 
     def _quantiles(
         self, scope: str, name: str, metric: str, values: Floats, quantiles: Sequence[float], variant: str
@@ -146,65 +149,70 @@ class _Figures:
                 samples=len(values),
             )
 
-    def _counts(self, index: int, found: Outcomes, variant: str) -> None:
-        """The books of a subscriber: everything published to it is on time, late, dropped for a reason, or queued."""
+    def _counts(self, index: int, outcomes: Outcomes, variant: str) -> None:
+        """Adds the accounts of a subscriber: everything published to it is on time, late, dropped for a reason, or
+        queued."""
         who = self.plan.system.subscribers[index]
         add = partial(self.builder.add, "subscriber", who.name, how="measured", variant=variant)
-        total = len(found.reason)
+        total = len(outcomes.reason)
         parts = {
-            ("on_time", ""): int(found.on_time.sum()),
-            ("late", ""): int((found.arrived & ~found.on_time).sum()),
-            ("queued", ""): int(found.queued.sum()),
-            ("dropped", ""): int(found.dropped.sum()),
+            ("on_time", ""): int(outcomes.on_time.sum()),
+            ("late", ""): int((outcomes.arrived & ~outcomes.on_time).sum()),
+            ("queued", ""): int(outcomes.queued.sum()),
+            ("dropped", ""): int(outcomes.dropped.sum()),
         }
         expected = self._reasons(who.name)
-        for reason in dict.fromkeys([*expected, *filter(None, found.reason)]):
-            parts["dropped", reason] = int(found.dropped_for(reason).sum())
+        for reason in dict.fromkeys([*expected, *filter(None, outcomes.reason)]):
+            parts["dropped", reason] = int(outcomes.dropped_for(reason).sum())
         add("count_published", total)
-        for (what, detail), number in parts.items():
-            add(f"share_{what}", number / total, detail=detail, samples=total)
-            add(f"count_{what}", number, detail=detail)
+        for (fate, detail), number in parts.items():
+            add(f"share_{fate}", number / total, detail=detail, samples=total)
+            add(f"count_{fate}", number, detail=detail)
         add("count_duplicate", self.measured.receivers[index].duplicates)
         add("count_out_of_order", self.out_of_order[index])
 
     def _reasons(self, name: str) -> list[str]:
-        """Why events may be dropped for a subscriber; what never happened counts as 0."""
+        """Returns the reasons for which events may be dropped for a subscriber; a reason that never occurred counts as
+        0."""
         mechanism = self.plan.mechanisms.get(name)
-        found = [NOT_TAKEN, LOST]
+        reasons = [NOT_TAKEN, LOST]
         if mechanism is None:
-            return [*found, "expired"]
-        found += ["rejected while disconnected"] if mechanism.join_probability < 1.0 else []
+            return [*reasons, "expired"]
+        reasons += ["rejected while disconnected"] if mechanism.join_probability < 1.0 else []
         states = ("disconnected", "connected")
-        found += [f"buffer full while {state}" for state in states] if mechanism.buffer_size is not None else []
-        return found + ([f"expired while {state}" for state in states] if mechanism.expires else [])
+        reasons += [f"buffer full while {state}" for state in states] if mechanism.buffer_size is not None else []
+        return reasons + ([f"expired while {state}" for state in states] if mechanism.expires else [])
 
-    def _coming(self, index: int, found: Outcomes, variant: str) -> None:
-        """What only subscribers that come and go have: who joined, how long they were there, their parameters."""
+    def _coming(self, index: int, outcomes: Outcomes, variant: str) -> None:
+        """Adds the figures of subscribers that disconnect at times: events that joined, connected time, their
+        parameters."""
         who = self.plan.system.subscribers[index]
         mechanism = self.plan.mechanisms.get(who.name, Mechanism())
         ratio = partial(self._ratio, "subscriber", who.name, variant=variant)
-        taken = ~found.dropped_for(NOT_TAKEN)
-        turned = found.dropped_for("rejected while disconnected") | found.dropped_for("buffer full while disconnected")
-        away = taken & (~found.met_on | turned)
-        ratio("join_probability", self._batches(found, away & ~turned), self._batches(found, away), largest=1.0)
-        there = taken & ~away
-        failed = self._batches(found, there & found.dropped)
-        ratio("failed_connected_share", failed, self._batches(found, there), largest=1.0)
+        accepted = ~outcomes.dropped_for(NOT_TAKEN)
+        turned = outcomes.dropped_for("rejected while disconnected") | outcomes.dropped_for(
+            "buffer full while disconnected"
+        )
+        away = accepted & (~outcomes.met_on | turned)
+        ratio("join_probability", self._batches(outcomes, away & ~turned), self._batches(outcomes, away), largest=1.0)
+        there = accepted & ~away
+        failed = self._batches(outcomes, there & outcomes.dropped)
+        ratio("failed_connected_share", failed, self._batches(outcomes, there), largest=1.0)
         ratio("availability", self._connected(index), self.lengths, largest=1.0)
         add = partial(self.builder.add, "subscriber", who.name, how="measured", variant=variant)
         if mechanism.buffer_size is not None:
             add("buffer_size", mechanism.buffer_size)
         if mechanism.expires:
             add("event_lifetime_s", mechanism.lifetime_s)
-        if who.response_target_s is not None and found.arrived.any():
-            add("targets_met_share", float(np.nanmean(found.delay_s) <= who.response_target_s))
+        if who.response_target_s is not None and outcomes.arrived.any():
+            add("targets_met_share", float(np.nanmean(outcomes.delay_s) <= who.response_target_s))
 
     def _connected(self, index: int) -> Floats:
-        """How long a subscriber was connected in each batch, by the broker's log."""
+        """Returns how long a subscriber was connected in each batch, by the broker's log."""
         measured = self.measured
         changes = measured.ledger.changes.get(measured.receivers[index].client_id, [])
-        points = [((at - measured.began) * self.plan.scale, is_on) for at, is_on in changes]
-        ends = [at for at, _ in points[1:]] + [math.inf]
+        points = [((moment - measured.began) * self.plan.scale, is_on) for moment, is_on in changes]
+        ends = [moment for moment, _ in points[1:]] + [math.inf]
         total = np.zeros(BATCHES)
         for (start, is_on), end in zip(points, ends, strict=True):
             if is_on:
@@ -212,74 +220,77 @@ class _Figures:
         return total
 
     def system(self) -> None:
-        """Means over the subscribers of each variant: of shares as they stand, of times over what arrived."""
+        """Adds means over the subscribers of each variant: of shares as they stand, of times over the events that
+        arrived."""
         groups: dict[str, list[Outcomes]] = {}
-        for who, found in zip(self.plan.system.subscribers, self.outcomes, strict=True):
-            if len(found.reason):
-                groups.setdefault(self.plan.variant(who), []).append(found)
+        for who, outcomes in zip(self.plan.system.subscribers, self.outcomes, strict=True):
+            if len(outcomes.reason):
+                groups.setdefault(self.plan.variant(who), []).append(outcomes)
         for variant, members in groups.items():
             ratio = partial(self._ratio, "system", "", variant=variant)
             metric = "reliability" if variant == self.plan.scheme else "success_share"
-            good = [found.on_time if metric == "reliability" else found.arrived for found in members]
-            published = [self._batches(found, np.ones(len(found.reason))) for found in members]
+            good = [outcomes.on_time if metric == "reliability" else outcomes.arrived for outcomes in members]
+            published = [self._batches(outcomes, np.ones(len(outcomes.reason))) for outcomes in members]
             shares = [self._batches(f, g) / np.maximum(p, 1) for f, g, p in zip(members, good, published, strict=True)]
             there = np.sum([p > 0 for p in published], axis=0).astype(np.float64)
             mean = float(np.mean([g.mean() for g in good]))
             ratio(metric, np.sum(shares, axis=0), there, largest=1.0, value=mean)
-            arrived = np.sum([self._batches(found, found.arrived) for found in members], axis=0)
+            arrived = np.sum([self._batches(outcomes, outcomes.arrived) for outcomes in members], axis=0)
             for name in ("delay", "response"):
-                total = np.sum([self._batches(found, getattr(found, f"{name}_s")) for found in members], axis=0)
+                total = np.sum(
+                    [self._batches(outcomes, getattr(outcomes, f"{name}_s")) for outcomes in members], axis=0
+                )
                 ratio(f"{name}_mean_s", total, arrived)
             ratio("throughput_per_s", arrived, self.lengths)
             self._targets(variant)
 
     def _targets(self, variant: str) -> None:
         met = []
-        for who, found in zip(self.plan.system.subscribers, self.outcomes, strict=True):
-            if self.plan.variant(who) != variant or not len(found.reason):
+        for who, outcomes in zip(self.plan.system.subscribers, self.outcomes, strict=True):
+            if self.plan.variant(who) != variant or not len(outcomes.reason):
                 continue
-            if who.name in self.plan.mechanisms and who.response_target_s is not None and found.arrived.any():
-                met.append(float(np.nanmean(found.delay_s) <= who.response_target_s))
+            if who.name in self.plan.mechanisms and who.response_target_s is not None and outcomes.arrived.any():
+                met.append(float(np.nanmean(outcomes.delay_s) <= who.response_target_s))
             elif who.name not in self.plan.mechanisms and who.reliability_target is not None:
-                met.append(float(found.on_time.mean() >= who.reliability_target))
+                met.append(float(outcomes.on_time.mean() >= who.reliability_target))
         if met:
             share = sum(met) / len(met)
             self.builder.add("system", "", "targets_met_share", share, how="measured", variant=variant)
 
     def broker(self) -> None:
-        """What the broker took, how soon it acknowledged, and when it did not."""
+        """Adds the events that the broker accepted, the times to their acknowledgements, and its outages."""
         measured, plan = self.measured, self.plan
         name, variant = plan.system.overlay.brokers[0].name, plan.broker_variant
         events = plan.events.time_s
         inside = (events >= self.begin_s) & (events < self.end_s) & (measured.published_at > 0)
-        taken = inside & (measured.acknowledged_at > 0)
+        accepted = inside & (measured.acknowledged_at > 0)
         where = np.clip(np.searchsorted(self.edges, events, side="right") - 1, 0, BATCHES - 1)
-        counts = np.bincount(where[taken], minlength=BATCHES).astype(np.float64)
+        counts = np.bincount(where[accepted], minlength=BATCHES).astype(np.float64)
         self._ratio("broker", name, "throughput_per_s", counts, self.lengths, variant)
         offered = np.bincount(where[inside], minlength=BATCHES).astype(np.float64)
         for policy in dict.fromkeys(plan.variant(s) for s in plan.system.subscribers):
             self._ratio("broker", name, "rate_in_per_s", offered, self.lengths, policy)
-        waits = (measured.acknowledged_at - measured.sent_at)[taken]
-        sums = _sums(where[taken], waits)
+        waits = (measured.acknowledged_at - measured.sent_at)[accepted]
+        sums = _sums(where[accepted], waits)
         self._ratio("broker", name, "acknowledgement_mean_s", sums, counts, variant)
         self._quantiles("broker", name, "acknowledgement_quantile_s", waits, GROUP_QUANTILES, variant)
         self._outages(name, variant)
 
     def _outages(self, name: str, variant: str) -> None:
         measured, scale = self.measured, self.plan.scale
-        begin, end = (measured.began + at / scale for at in (self.begin_s, self.end_s))
-        found = find_outages(measured.acknowledgements, measured.crashes, begin, end)
+        begin, end = (measured.began + moment / scale for moment in (self.begin_s, self.end_s))
+        outages = find_outages(measured.acknowledgements, measured.crashes, begin, end)
         add = partial(self.builder.add, "broker", name, how="measured", variant=variant)
-        down = np.array([outage.length_s for outage in found]) * scale
+        down = np.array([outage.length_s for outage in outages]) * scale
         total = (end - begin) * scale
         add("availability", max(0.0, 1.0 - float(down.sum()) / total))
-        ended = down[: len(down) - sum(outage.end >= end for outage in found)]
-        if len(found):
-            add("mtbf_s", (total - float(down.sum())) / len(found), samples=len(found))
+        ended = down[: len(down) - sum(outage.end >= end for outage in outages)]
+        if len(outages):
+            add("mtbf_s", (total - float(down.sum())) / len(outages), samples=len(outages))
         if len(ended):
             add("mttr_s", float(ended.mean()), samples=len(ended))
             self._quantiles("broker", name, "outage_quantile_s", ended, GROUP_QUANTILES, variant)
-        failovers = [outage.length_s for outage in found if outage.failover]
+        failovers = [outage.length_s for outage in outages if outage.failover]
         if failovers:
             add("failover_mean_s", float(np.mean(failovers)), samples=len(failovers))
 
@@ -330,7 +341,7 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcome
         builder.note("publishers are connected to the replica that leads, and follow when another does")
     _warn_of_start_up(builder, measured)
     _warn_of_expiry(builder, measured, outcomes)
-    lost = sum(int(found.dropped_for(LOST).sum()) for found in outcomes)
+    lost = sum(int(each.dropped_for(LOST).sum()) for each in outcomes)
     if lost:
         builder.warn(f"{lost} acknowledged events were lost: neither delivered, dropped, expired nor queued")
     for session in measured.books:
@@ -363,7 +374,8 @@ def _warn_of_start_up(builder: ReportBuilder, measured: Measured) -> None:
 
 
 def _warn_of_expiry(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
-    """The lifetime of events is meant for subscribers that come and go, and holds for the others as well."""
+    """Warns if the lifetime of events, which is for subscribers that disconnect at times, expired events of others as
+    well."""
     too = measured.plan.expiring_too
     if too:
         subscribers = measured.plan.system.subscribers
@@ -377,7 +389,8 @@ def _warn_of_expiry(builder: ReportBuilder, measured: Measured, outcomes: Sequen
 
 
 def _allowed_s(measured: Measured) -> float:
-    """How much later than it was due an event may be sent, in the scenario's time, before it matters."""
+    """Returns the delay beyond its due time with which an event may be sent, in the scenario's time, before it
+    matters."""
     system = measured.plan.system
     periods = [s.connectivity for s in system.subscribers if s.connectivity is not None]
     times = [law.mean_s for period in periods for law in (period.on, period.off)]

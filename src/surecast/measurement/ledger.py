@@ -1,4 +1,4 @@
-"""What became of each event, by the event logs of all processes together.
+"""The fate of each event, from the event logs of all processes together.
 
 Every replica of a group logs what it carries out, and is silent while it is down; together they have everything. The
 log of a single broker has it by itself.
@@ -21,7 +21,7 @@ _STEP: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a broker says of an event for one session: `delivered`, `expired` or a reason for a drop; and when."""
+    """The fate of an event in one session: `delivered`, `expired` or a reason for a drop; and its time."""
 
     what: str
     at: float
@@ -40,22 +40,22 @@ class Ledger:
     missing_records: int = 0
 
     def of(self, client: str) -> Mapping[int, Fate]:
-        """The fates of the events for one client."""
+        """Returns the fates of the events for one client."""
         return self.fates.get(client, {})
 
-    def was_connected(self, client: str, at: float) -> bool:
-        """Whether a client was there at a time.
+    def was_connected(self, client: str, time_s: float) -> bool:
+        """Returns whether a client was connected at a time.
 
         >>> Ledger(changes={"c": [(1.0, True), (5.0, False)]}).was_connected("c", 3.0)
         True
         """
         changes = self.changes.get(client, [])
-        before = bisect_right(changes, (at, True))
+        before = bisect_right(changes, (time_s, True))
         return before > 0 and changes[before - 1][1]
 
 
 def stamp(time_s: float) -> int:
-    """The key of an event: its publication time in whole microseconds, as logs have it.
+    """Returns the key of an event: its publication time in whole microseconds, as in logs.
 
     >>> stamp(1700000000.0000012)
     1700000000000001
@@ -76,7 +76,7 @@ def read_ledger(folders: Sequence[Path], events: Mapping[int, int]) -> Ledger:
             offset = int(records[-1]["offset"]) + 1
     for changes in ledger.changes.values():
         if len(folders) == 1:
-            changes += [(at, False) for at in starts]  # a crash ends all connections
+            changes += [(moment, False) for moment in starts]  # a crash ends all connections
         changes.sort()
     return ledger
 
@@ -94,5 +94,5 @@ def _note(record: dict[str, Any], events: Mapping[int, int], ledger: Ledger) -> 
         if kind == "published":
             ledger.taken.setdefault(number, record["time"])
         else:
-            what = record["reason"] if kind == "dropped" else kind
-            ledger.fates.setdefault(client, {}).setdefault(number, Fate(what, record["time"]))
+            reason = record["reason"] if kind == "dropped" else kind
+            ledger.fates.setdefault(client, {}).setdefault(number, Fate(reason, record["time"]))

@@ -1,4 +1,4 @@
-"""What became of the events for one subscriber, as arrays: the books that the figures of a run are made of."""
+"""The outcomes of the events for one subscriber, as arrays from which the figures of a run are computed."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ class Outcomes:
 
     @property
     def arrived(self) -> NDArray[np.bool_]:
-        """Which events arrived before the end."""
+        """For each event, whether it arrived before the end."""
         return ~np.isnan(self.delay_s)
 
     @property
     def on_time(self) -> NDArray[np.bool_]:
-        """Which of them arrived before their deadline."""
+        """For each event, whether it arrived before its deadline."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.delay_s <= self.deadline_s)
 
     @property
     def queued(self) -> NDArray[np.bool_]:
-        """Which events were still waiting at the end."""
+        """For each event, whether it was still waiting at the end."""
         return np.asarray(~self.arrived & ~self.dropped)
 
     @property
     def dropped(self) -> NDArray[np.bool_]:
-        """Which events will never arrive."""
+        """For each event, whether it will never arrive."""
         return np.array([bool(reason) for reason in self.reason], dtype=np.bool_)
 
     def dropped_for(self, reason: str) -> NDArray[np.bool_]:
-        """Which events were dropped for a reason."""
+        """Returns, for each event, whether it was dropped for a reason."""
         return np.array([each == reason for each in self.reason], dtype=np.bool_)
 
 
 def window_of(measured: Measured) -> tuple[float, float]:
-    """The time that counts, in the scenario's time from the beginning of the run."""
+    """Returns the measured window, in the scenario's time from the beginning of the run."""
     return measured.plan.warm_up_s, (measured.ended - measured.began) * measured.plan.scale
 
 
 def outcomes_of(measured: Measured, index: int) -> Outcomes:
-    """The outcomes of the subscriber with this index."""
+    """Returns the outcomes of the subscriber with this index."""
     plan = measured.plan
     who, receiver = plan.system.subscribers[index], measured.receivers[index]
     begin_s, end_s = window_of(measured)
@@ -85,25 +85,25 @@ def outcomes_of(measured: Measured, index: int) -> Outcomes:
     met_on, reasons = np.ones(size, dtype=np.bool_), []
     for row, number in enumerate(chosen.tolist()):
         published = float(measured.published_at[number])
-        taken = ledger.taken.get(number, published)
+        accepted_at = ledger.taken.get(number, published)
         arrived = receiver.first.get(number)
         fate = fates.get(number)
         over = published + float(plan.events.lifetime_s[number]) / plan.scale
         if number in receiver.expired or (fate is not None and fate.what == "expired"):
             fate = Fate("expired", min(over, measured.cut))  # it is found a little later that it has
-        met_on[row] = ledger.was_connected(receiver.client_id, taken)
+        met_on[row] = ledger.was_connected(receiver.client_id, accepted_at)
         left, reason = measured.cut, ""
         if arrived is not None and arrived <= measured.cut:
-            delay[row], response[row] = arrived - published, max(0.0, arrived - taken)
+            delay[row], response[row] = arrived - published, max(0.0, arrived - accepted_at)
             left = arrived
         elif arrived is None and fate is not None and fate.what != "delivered" and fate.at <= measured.cut:
             met = ledger.was_connected(receiver.client_id, fate.at)
             reason, left = _reason(fate.what, met, comes_and_goes), fate.at
         elif arrived is None and (fate is None or fate.what == "delivered"):
             acknowledged = measured.acknowledged_at[number] > 0
-            reason, left = (LOST if acknowledged else NOT_TAKEN), taken
+            reason, left = (LOST if acknowledged else NOT_TAKEN), accepted_at
         reasons.append(reason)
-        sojourn[row] = max(0.0, min(left, measured.ended) - max(taken, measured.began + begin_s / plan.scale))
+        sojourn[row] = max(0.0, min(left, measured.ended) - max(accepted_at, measured.began + begin_s / plan.scale))
     deadlines = np.array([p.deadline_s for p in plan.system.publishers])[plan.events.publisher[chosen]]
     return Outcomes(
         plan.events.time_s[chosen],
@@ -116,31 +116,32 @@ def outcomes_of(measured: Measured, index: int) -> Outcomes:
     )
 
 
-def _reason(what: str, connected: bool, comes_and_goes: bool) -> str:
-    """A reason in the words of predictions and simulations."""
-    if what not in DROPS or (what == "expired" and not comes_and_goes):
-        return what
-    if what == "not-joined":
+def _reason(reason: str, connected: bool, comes_and_goes: bool) -> str:
+    """Returns a reason in the words of predictions and simulations."""
+    if reason not in DROPS or (reason == "expired" and not comes_and_goes):
+        return reason
+    if reason == "not-joined":
         connected = False  # those who are connected get everything
-    return f"{DROPS[what]} while {'connected' if connected else 'disconnected'}"
+    return f"{DROPS[reason]} while {'connected' if connected else 'disconnected'}"
 
 
 def count_out_of_order(measured: Measured) -> list[int]:
-    """How many events came to each subscriber before one that others got, or its publisher published, earlier.
+    """Returns the number of events that reached each subscriber before one that others got, or its publisher published,
+    earlier.
 
     The order is that of the subscriber with the most events; those it did not get stand in the order of publication.
     """
     publisher = measured.plan.events.publisher
     longest = max(measured.receivers, key=lambda receiver: len(receiver.first))
     place = {number: i for i, number in enumerate(longest.first)}
-    found = []
+    counts = []
     for receiver in measured.receivers:
         last_place, wrong = -1, 0
         last_of: dict[int, int] = {}
         for number in receiver.first:
             who = int(publisher[number])
-            at = place.get(number, last_place)
-            wrong += at < last_place or number < last_of.get(who, -1)
-            last_place, last_of[who] = max(last_place, at), max(last_of.get(who, -1), number)
-        found.append(wrong)
-    return found
+            position = place.get(number, last_place)
+            wrong += position < last_place or number < last_of.get(who, -1)
+            last_place, last_of[who] = max(last_place, position), max(last_of.get(who, -1), number)
+        counts.append(wrong)
+    return counts

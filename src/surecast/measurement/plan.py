@@ -1,4 +1,4 @@
-"""What a run does and when: the scenario's times and rates, scaled, and its mechanisms as limits of a broker.
+"""The plan of a run: the scenario's times and rates, scaled, and its mechanisms as limits of a broker.
 
 Everything random is drawn before the run begins, from the streams that the simulation of dropping draws its first run
 from: the same publications and the same connected periods, whatever becomes of them.
@@ -78,22 +78,22 @@ class RunPlan:
 
     @property
     def end_s(self) -> float:
-        """When it ends, in the scenario's time."""
+        """The end of the run, in the scenario's time."""
         return self.warm_up_s + self.duration_s
 
     @property
     def real_s(self) -> float:
-        """How long it takes."""
+        """The duration of the run in real time."""
         return self.end_s / self.scale
 
     @property
     def scheme(self) -> str:
         """The scheme of fault tolerance that a broker with durable sessions is comparable with."""
-        told = self.system.delivery.fault_tolerance.scheme
-        return told if told in KEPT_SCHEMES else "buffering"
+        stated = self.system.delivery.fault_tolerance.scheme
+        return stated if stated in KEPT_SCHEMES else "buffering"
 
     def variant(self, subscriber: Subscriber) -> str:
-        """Under which variant the figures of a subscriber are reported, as predictions name it."""
+        """Returns the variant under which the figures of a subscriber are reported, as predictions name it."""
         if subscriber.name not in self.mechanisms:
             return self.scheme
         policy = self.system.delivery.dropping.policy
@@ -109,45 +109,45 @@ class RunPlan:
 
     @property
     def broker_variant(self) -> str:
-        """Under which variant the figures of the broker as a group are reported."""
+        """The variant under which the figures of the broker as a group are reported."""
         if is_replicated(self.system):
             return self.group.label
         variants = [self.variant(subscriber) for subscriber in self.system.subscribers]
         return self.scheme if self.scheme in variants else variants[0]
 
     def limits(self) -> dict[str, Any]:
-        """The limits and the rules for clients of a broker's or a group's file."""
+        """Returns the limits and the rules for clients of a broker's or a group's file."""
         rules = []
         for subscriber in self.system.subscribers:
             mechanism = self.mechanisms.get(subscriber.name, Mechanism())
-            told: dict[str, Any] = {}
+            client_limits: dict[str, Any] = {}
             if mechanism.buffer_size is not None:
-                told |= {"queue_messages": mechanism.buffer_size, "overflow": "drop-new"}
+                client_limits |= {"queue_messages": mechanism.buffer_size, "overflow": "drop-new"}
             if mechanism.join_probability < 1.0:
-                told["join_probability"] = mechanism.join_probability
-            if told:
-                rules.append({"client": client_of("subscriber", subscriber.name), "limits": told})
+                client_limits["join_probability"] = mechanism.join_probability
+            if client_limits:
+                rules.append({"client": client_of("subscriber", subscriber.name), "limits": client_limits})
         limits = {"queue_messages": QUEUE_MAX, "queue_size": "1GB", "overflow": "drop-new"}
         return {"limits": limits, "clients": rules}
 
     def group_options(self) -> dict[str, Any]:
-        """What the file of a group says beside its replicas."""
-        told = self.system.delivery.replication
+        """Returns the options of a group's file beside its replicas."""
+        replication = self.system.delivery.replication
         return {
             "name": self.system.overlay.brokers[0].name,
             **self.common_options(),
-            "sync": "majority" if told.durable else "none",
-            "link_delay": format_duration(told.delay if told.delay >= LINK_DELAY_LEAST_S else 0.0),
+            "sync": "majority" if replication.durable else "none",
+            "link_delay": format_duration(replication.delay if replication.delay >= LINK_DELAY_LEAST_S else 0.0),
             "paxos": {
-                "variant": told.variant,
-                "alpha": told.window,
-                "suspect": format_duration(told.suspect),
+                "variant": replication.variant,
+                "alpha": replication.window,
+                "suspect": format_duration(replication.suspect),
                 "heartbeat": format_duration(self.group.heartbeat_s),
             },
         }
 
     def common_options(self) -> dict[str, Any]:
-        """What the files of a broker and of a group both say."""
+        """Returns the options that the files of a broker and of a group share."""
         return {
             **self.limits(),
             "event_log": {"folder": "events", "alive_interval": "1s"},
@@ -158,12 +158,12 @@ class RunPlan:
 
 
 def client_of(kind: str, name: str) -> str:
-    """The client identifier of a publisher or subscriber; a star would be a pattern in the broker's rules."""
+    """Returns the client identifier of a publisher or subscriber; a star would be a pattern in the broker's rules."""
     return f"{kind} {name.replace('*', '_')}"
 
 
 def topic_of(name: str) -> str:
-    """The MQTT topic of a topic; characters that mean something else there are escaped.
+    """Returns the MQTT topic of a topic; characters with a special meaning in MQTT are escaped.
 
     >>> topic_of("plant/7"), topic_of("a+b"), topic_of("$x")
     ('plant/7', 'a%2Bb', '%24x')
@@ -194,9 +194,13 @@ def make_plan(
     surecast.errors.AssumptionError: overlay.brokers: a run starts one broker, replicated or not, and two has 2; \
 overlays of several running brokers are not there yet: predict or simulate it
     """
-    told = system.experiment
-    whole = told.duration if duration_s is None else duration_s
-    early = (told.warm_up if duration_s is None else min(told.warm_up, whole)) if warm_up_s is None else warm_up_s
+    experiment = system.experiment
+    whole = experiment.duration if duration_s is None else duration_s
+    early = (
+        (experiment.warm_up if duration_s is None else min(experiment.warm_up, whole))
+        if warm_up_s is None
+        else warm_up_s
+    )
     for name, value, least in (("time scale", scale, 0.0), ("duration", whole, 0.0)):
         if not least < value < math.inf:
             raise ConfigurationError(f"the {name} is {value:g}; it must be above 0 and finite")
@@ -204,9 +208,9 @@ overlays of several running brokers are not there yet: predict or simulate it
         raise ConfigurationError(f"the warm-up is {early:g} s; it must be 0 or more, and finite")
     if patience_s is not None and not 0 <= patience_s < math.inf:
         raise ConfigurationError(f"the patience is {patience_s:g} s; it must be 0 or more, and finite")
-    for at in leader_kills_s:
-        if not 0 <= at < early + whole:
-            raise ConfigurationError(f"the leader is to be killed at {at:g} s; the run has {early + whole:g} s")
+    for kill_s in leader_kills_s:
+        if not 0 <= kill_s < early + whole:
+            raise ConfigurationError(f"the leader is to be killed at {kill_s:g} s; the run has {early + whole:g} s")
     _check(system)
     group = group_of(system, 0)
     own = system.seed if seed is None else seed
@@ -278,17 +282,17 @@ def _check_classes(system: System) -> None:
 def _check_load(system: System, scale: float, end_s: float) -> None:
     """Refuses more events than the clients of one process send and take."""
     rate = sum(p.rate_per_s for p in system.publishers)
-    taken = sum(_rate_for(system, s) for s in system.subscribers)
+    deliveries = sum(_rate_for(system, s) for s in system.subscribers)
     if system.class_workload is not None:
         # An event goes to each client once at most; how many want it depends on the filters.
         rate = float(system.class_workload.publication_rate_per_s.sum())
-        taken = 2.0 * float(system.class_workload.subscription_rate_per_s.sum())
-    if (rate + taken) * scale > EVENT_RATE_MAX:
-        fits = EVENT_RATE_MAX / (rate + taken)
+        deliveries = 2.0 * float(system.class_workload.subscription_rate_per_s.sum())
+    if (rate + deliveries) * scale > EVENT_RATE_MAX:
+        fits = EVENT_RATE_MAX / (rate + deliveries)
         raise AssumptionError(
-            f"workload: {rate:.6g} events/s, {taken:.6g} deliveries/s and a time scale of {scale:g} make "
-            f"{(rate + taken) * scale:.6g} messages per second; the clients of a run keep up with {EVENT_RATE_MAX:g}: "
-            + (f"use a time scale of {fits:.3g} or less" if fits >= 1 else "lower the rates")
+            f"workload: {rate:.6g} events/s, {deliveries:.6g} deliveries/s and a time scale of {scale:g} make "
+            f"{(rate + deliveries) * scale:.6g} messages per second; the clients of a run keep up with "
+            f"{EVENT_RATE_MAX:g}: " + (f"use a time scale of {fits:.3g} or less" if fits >= 1 else "lower the rates")
         )
     if rate * end_s > EVENTS_MAX:
         raise AssumptionError(
@@ -304,7 +308,7 @@ def _rate_for(system: System, subscriber: Subscriber) -> float:
 
 
 def _mechanisms(system: System) -> dict[str, Mechanism]:
-    """What the broker does for each subscriber that comes and goes, checked to be something a broker can do."""
+    """Returns the mechanism of each subscriber that disconnects at times; refuses one that a broker does not have."""
     coming = tuple(s for s in system.subscribers if s.connectivity is not None and system.publishers_of(s))
     if not coming:
         return {}
@@ -317,18 +321,18 @@ def _mechanisms(system: System) -> dict[str, Mechanism]:
     # The formulas know how a queue that is stable behaves; a run takes any, so that `none` needs no answer of theirs.
     if dropping.policy == "none":
         return {s.name: Mechanism() for s in coming}
-    found = dict(find_mechanisms(replace(system, subscribers=coming)))
-    lifetimes = {m.lifetime_s for m in found.values()}
+    mechanisms = dict(find_mechanisms(replace(system, subscribers=coming)))
+    lifetimes = {m.lifetime_s for m in mechanisms.values()}
     if len(lifetimes) > 1:
         raise AssumptionError(
             "delivery.dropping.lifetime: auto gives the subscribers different lifetimes, and the expiry of an MQTT "
             f"message is the same for all: write one, such as {min(lifetimes):.4g}s"
         )
-    return found
+    return mechanisms
 
 
 def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Streams, end_s: float) -> Events:
-    """Poisson events of all publishers; each goes to one of its publisher's topics at random."""
+    """Returns Poisson events of all publishers; each goes to one of its publisher's topics at random."""
     index = {topic.name: i for i, topic in enumerate(system.topics)}
     expiring = next((m for m in mechanisms.values() if m.expires), None)
     times, publishers, topics, lifetimes = [], [], [], []
@@ -355,8 +359,8 @@ def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Stream
 
 
 def _lifetimes(who: Publisher, expiring: Mechanism | None, dropping: bool, streams: Streams, size: int) -> Floats:
-    """When the broker is to drop an event as expired: by its policy; else with its deadline, where none of the
-    subscribers that come and go would miss it, as late events count as delivered for them."""
+    """Returns the time after which the broker drops an event as expired: by its policy; else at its deadline, unless a
+    subscriber that disconnects at times would miss it, since late events count as delivered for those."""
     if expiring is None:
         return np.full(size, math.inf if dropping else who.deadline_s)
     if expiring.lifetime_distribution == "deterministic":
@@ -365,33 +369,34 @@ def _lifetimes(who: Publisher, expiring: Mechanism | None, dropping: bool, strea
 
 
 def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Floats, ...]:
-    """When each process fails and is up again, in turn. Who is down at the start fails at time 0."""
-    found = []
+    """Returns the times at which each process fails and is up again, in turn. A process down at the start fails at time
+    0."""
+    traces = []
     for replica in range(1, group.replicas + 1):
         starts, ends = draw_trace(group.failures, streams, "run 0/process", f"{name}/{replica}", end_s)
         edges = np.stack([starts, ends], axis=1).ravel()
         edges = edges[1:] if len(edges) and edges[0] == 0.0 else np.concatenate([[0.0], edges])
-        found.append(np.asarray(edges[np.isfinite(edges)], dtype=np.float64))
-    return _one_at_a_time(found) if group.repair == "single" else tuple(found)
+        traces.append(np.asarray(edges[np.isfinite(edges)], dtype=np.float64))
+    return _one_at_a_time(traces) if group.repair == "single" else tuple(traces)
 
 
 def _one_at_a_time(traces: Sequence[Floats]) -> tuple[Floats, ...]:
-    """The same times up and down, with repairs that wait until the one before is done.
+    """Returns the same up and down times, with repairs one after the other.
 
     >>> [t.tolist() for t in _one_at_a_time([np.array([1.0, 5.0, 20.0]), np.array([2.0, 4.0, 6.0])])]
     [[1.0, 5.0, 20.0], [2.0, 7.0, 9.0]]
     """
     lengths = [np.diff(trace, prepend=0.0).tolist() for trace in traces]
     failing = [(each[0], i, 0) for i, each in enumerate(lengths) if each]
-    found: list[list[float]] = [[] for _ in traces]
+    moved: list[list[float]] = [[] for _ in traces]
     free_at = 0.0
     heapify(failing)
     while failing:
-        at, i, step = heappop(failing)
-        found[i].append(at)
+        failed_at, i, step = heappop(failing)
+        moved[i].append(failed_at)
         if step + 1 < len(lengths[i]):
-            free_at = max(free_at, at) + lengths[i][step + 1]
-            found[i].append(free_at)
+            free_at = max(free_at, failed_at) + lengths[i][step + 1]
+            moved[i].append(free_at)
             if step + 2 < len(lengths[i]):
                 heappush(failing, (free_at + lengths[i][step + 2], i, step + 2))
-    return tuple(np.array(each) for each in found)
+    return tuple(np.array(each) for each in moved)

@@ -33,7 +33,7 @@ _SESSIONS_MAX: Final = 10_000
 
 
 class Processes(ABC):
-    """What the rest of a run sees of its processes, numbered from 1."""
+    """The processes of a run, numbered from 1."""
 
     addresses: list[str]
     logs: Path
@@ -53,10 +53,10 @@ class Processes(ABC):
 
     @abstractmethod
     def died(self, number: int) -> str | None:
-        """What a process said last, where it has ended by itself; None while it runs."""
+        """Returns the last output of a process that has ended by itself; None while it runs."""
 
     async def leader(self) -> int:
-        """The number of the process that leads; 0 where none does."""
+        """Returns the number of the process that leads; 0 if none does."""
         return 1
 
     @abstractmethod
@@ -64,7 +64,7 @@ class Processes(ABC):
         """Stops all."""
 
     def takes_clients(self, number: int) -> bool:
-        """Whether a process listens."""
+        """Returns whether a process listens."""
         host, _, port = self.addresses[number - 1].rpartition(":")
         try:
             socket.create_connection((host, int(port)), 1.0).close()
@@ -73,13 +73,13 @@ class Processes(ABC):
         return True
 
     def books(self, number: int) -> list[dict[str, Any]]:
-        """The sessions of a broker with their books; OverloadError where it does not answer."""
+        """Returns the sessions of a broker with their accounts; OverloadError if it does not answer."""
         path = default_admin_socket(self._states[number - 1], 0)
         try:
-            found = ask(path, "/sessions", {"limit": _SESSIONS_MAX})
+            answer = ask(path, "/sessions", {"limit": _SESSIONS_MAX})
         except AdminError as error:
             raise OverloadError(f"process {number}: {error}") from None
-        sessions: list[dict[str, Any]] = found["sessions"]
+        sessions: list[dict[str, Any]] = answer["sessions"]
         return sessions
 
     async def wait_ready(self, number: int, timeout_s: float = _READY_S) -> float:
@@ -138,7 +138,7 @@ class BrokerProcesses(Processes):
             self._process.wait()
 
     def died(self, number: int) -> str | None:
-        """What it said last, where it has ended."""
+        """Returns its last output if it has ended."""
         if self._process is None or self._process.poll() is None:
             return None
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -176,17 +176,17 @@ class GroupProcesses(Processes):
         self._group.kill(number)
 
     def died(self, number: int) -> str | None:
-        """What a replica said last, where it has ended."""
+        """Returns the last output of a replica that has ended."""
         return self._group.last_words(number) if number in self._group.ended() else None
 
     async def leader(self) -> int:
-        """The replica that leads."""
+        """Returns the replica that leads."""
         try:
             async with asyncio.timeout(_LEADER_S):
-                found = await ask_status(self._group.spec)
+                statuses = await ask_status(self._group.spec)
         except TimeoutError:
             return 0
-        return next((int(one["replica"]) for one in found if one.get("leads")), 0)
+        return next((int(status["replica"]) for status in statuses if status.get("leads")), 0)
 
     def close(self) -> None:
         """Stops all replicas."""
@@ -194,7 +194,7 @@ class GroupProcesses(Processes):
 
 
 async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float]:
-    """All processes of a run, up and ready, and how long one takes to start.
+    """Starts all processes of a run; returns them once they are ready, and the time that one takes to start.
 
     A port that is free may be another's a moment later; then others are tried.
     """
@@ -204,9 +204,9 @@ async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float
         make_private(place)
         processes = kind(plan, place)
         try:
-            for one in processes.numbers:
-                processes.begin(one)
-            took_s = max([await processes.wait_ready(one) for one in processes.numbers])
+            for process in processes.numbers:
+                processes.begin(process)
+            took_s = max([await processes.wait_ready(process) for process in processes.numbers])
             begun = time.monotonic()
             while not await processes.leader():
                 if time.monotonic() - begun > _READY_S:
