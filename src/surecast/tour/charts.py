@@ -32,12 +32,12 @@ Shape = dict[str, Any]
 
 
 def words(text: str) -> str:
-    """Text that Plotly takes as it stands."""
+    """Returns text that Plotly takes as it stands."""
     return escape(clean(text), quote=False)
 
 
 def share(value: float, digits: int = 1) -> str:
-    """A share in percent.
+    """Returns a share in percent.
 
     >>> share(0.8514), share(0.6, 0)
     ('85.1 %', '60 %')
@@ -46,7 +46,7 @@ def share(value: float, digits: int = 1) -> str:
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis with its quantity and unit."""
+    """Returns an axis with its quantity and unit."""
     named = {"text": words(title), "font": {"size": 13, "color": "var(--muted)"}, "standoff": 8}
     return plotly_axis(title=named, showline=True, **more)
 
@@ -61,7 +61,7 @@ def decades(values: Sequence[float]) -> dict[str, Any]:
 
 
 def line(name: str, x: Any, y: Any, colour: int, *, steps: bool = False, width: float = 2.2, **more: Any) -> Trace:
-    """A curve in a colour of the series; with `steps` it stays until it changes."""
+    """Returns a curve in a colour of the series; with `steps` it stays until it changes."""
     look = {"color": series_variable(colour), "width": width} | ({"shape": "hv"} if steps else {})
     return {"type": "scatter", "mode": "lines", "name": words(name), "x": x, "y": y, "line": look} | more
 
@@ -95,7 +95,7 @@ def bars(names: Sequence[str], values: Sequence[float], texts: Sequence[str], be
 
 
 def upright(x: float, text: str, colour: str = "var(--accent)", level: int = 0) -> tuple[Shape, dict[str, Any]]:
-    """A line upwards at a moment, and its name beside its top; names on another `level` do not touch."""
+    """Returns a line upwards at a moment, and its name beside its top; names on another `level` do not touch."""
     shape = {
         "type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1,
         "line": {"color": colour, "width": 1.6, "dash": "dot"},
@@ -110,7 +110,7 @@ def upright(x: float, text: str, colour: str = "var(--accent)", level: int = 0) 
 
 
 def band(x0: float, x1: float) -> Shape:
-    """A stretch of time in the colour of attention."""
+    """Returns a stretch of time in the colour of attention."""
     return {
         "type": "rect", "xref": "x", "yref": "paper", "x0": x0, "x1": x1, "y0": 0, "y1": 1,
         "fillcolor": "var(--accent)", "opacity": 0.14, "line": {"width": 0}, "layer": "below",
@@ -128,7 +128,7 @@ def figure(
     ratio: float = 0.0,
     **layout: Any,
 ) -> Figure:
-    """A figure over two axes, its legend above it."""
+    """Returns a figure over two axes, its legend above it."""
     legend = {
         "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "itemsizing": "constant",
         "font": {"size": 12, "color": "var(--ink)"}, "bgcolor": "var(--surface)",
@@ -141,6 +141,6 @@ def figure(
 
 
 def picture(title: str, drawn: Figure, header: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Picture:
-    """A figure with the numbers behind it, which are shown on request."""
+    """Returns a figure with the numbers behind it, which are shown on request."""
     plain = [[plain_values(cell) for cell in row] for row in rows]
     return Picture(title, drawn, Numbers(Table(header, plain, title), name, folded=True))

@@ -48,12 +48,12 @@ class Answers:
     measured: QoSReport
 
     def by_kind(self) -> dict[str, QoSReport]:
-        """Under the names that the page has for them."""
+        """Returns the reports under the names that the page has for them."""
         return dict(zip(_KINDS, (self.predicted, self.simulated, self.repeated, self.measured), strict=True))
 
 
 def check_stage(context: Context) -> Outcome:
-    """One small system answered in all three ways; and the reliability of a large one predicted and simulated."""
+    """Answers one small system in all three ways; predicts and simulates the reliability of a large one."""
     _, system = load_scenario("check")
     answers = answer_all(system, context)
     for name in ("predicted", "simulated", "measured"):
@@ -95,7 +95,7 @@ def check_stage(context: Context) -> Outcome:
         ),
         _scatter(large, seconds),
     )
-    found = {
+    figures = {
         "delivered_mean_difference": off,
         "delivered_mean_difference_same_draws": near,
         "reliability_mean_difference": large_off,
@@ -103,11 +103,11 @@ def check_stage(context: Context) -> Outcome:
         "failover_measured_s": _group(answers.measured, "failover_mean_s"),
         "lost_although_acknowledged": _lost(answers.measured),
     }
-    return Outcome(lead, tiles, blocks, {name: _finite(value) for name, value in found.items()})
+    return Outcome(lead, tiles, blocks, {name: _finite(value) for name, value in figures.items()})
 
 
 def answer_all(system: System, context: Context) -> Answers:
-    """The system predicted, simulated and run; the run is as long as the tour allows."""
+    """Predicts, simulates and runs the system; the run is as long as the tour allows."""
     context.show("predicting", 0, 0)
     coming = replace(system, subscribers=tuple(s for s in system.subscribers if s.connectivity is not None))
     staying = replace(system, subscribers=tuple(s for s in system.subscribers if s.connectivity is None))
@@ -158,7 +158,7 @@ def _joined(system: System, source: str, *reports: QoSReport) -> QoSReport:
 
 
 def _reliability(context: Context) -> tuple[Comparison, float]:
-    """The overlay of the second stage: all its subscribers predicted, and simulated over years."""
+    """Predicts all subscribers of the overlay of the second stage, and simulates them over years."""
     _, system = load_scenario("reliability-graph")
     predicted = predict_reliability(system, SCHEMES_SHOWN)
     # Failures are slow and events are many: fewer events over more time tell more about reliability.
@@ -176,50 +176,50 @@ def _reliability(context: Context) -> tuple[Comparison, float]:
 
 
 def _value(report: QoSReport, name: str, metric: str) -> tuple[float, float, float]:
-    """A figure of a subscriber with its interval; NaN where there is none."""
-    for one in report.select(scope="subscriber", metric=metric):
-        if one.name == name and not one.detail:
-            low, high = (math.nan if end is None else end for end in (one.low, one.high))
-            return one.value, low, high
+    """Returns a figure of a subscriber with its interval; NaN if there is none."""
+    for row in report.select(scope="subscriber", metric=metric):
+        if row.name == name and not row.detail:
+            low, high = (math.nan if end is None else end for end in (row.low, row.high))
+            return row.value, low, high
     return math.nan, math.nan, math.nan
 
 
 def _group(report: QoSReport, metric: str, detail: str = "") -> float:
-    for one in report.select(scope="broker", metric=metric):
-        if one.detail == detail and "replicas" in one.variant:
-            return one.value
+    for row in report.select(scope="broker", metric=metric):
+        if row.detail == detail and "replicas" in row.variant:
+            return row.value
     return math.nan
 
 
 def _lost(report: QoSReport) -> float:
     return math.fsum(
-        one.value for one in report.select(metric="count_dropped") if one.detail == "lost although acknowledged"
+        row.value for row in report.select(metric="count_dropped") if row.detail == "lost although acknowledged"
     )
 
 
 def _dots(answers: Answers, metric: str, unit: str, factor: float, title: str, name: str) -> Picture:
-    """One row for each subscriber, with a mark for every answer."""
+    """Returns a picture with one row for each subscriber, with a mark for every answer."""
     names = sorted(
-        {one.name for one in answers.predicted.select(scope="subscriber", metric="success_share")},
+        {reported.name for reported in answers.predicted.select(scope="subscriber", metric="success_share")},
         key=lambda each: -_value(answers.predicted, each, metric)[0],
     )
     traces: list[Trace] = []
     rows: list[list[Cell]] = [[each] for each in names]
     for i, (kind, report) in enumerate(answers.by_kind().items()):
-        found = [_value(report, each, metric) for each in names]
-        for row, (value, low, high) in zip(rows, found, strict=True):
+        values = [_value(report, each, metric) for each in names]
+        for row, (value, low, high) in zip(rows, values, strict=True):
             row += [value, low, high] if kind in ("simulated", "measured") else [value]
         y = [place + 0.16 * (i - 1.5) for place in range(len(names))]
-        trace = points(kind, [factor * value for value, _, _ in found], y, i, size=10)
+        trace = points(kind, [factor * value for value, _, _ in values], y, i, size=10)
         trace["hovertext"] = [
-            f"{kind}, {each}: {factor * value:.4g}" for each, (value, _, _) in zip(names, found, strict=True)
+            f"{kind}, {each}: {factor * value:.4g}" for each, (value, _, _) in zip(names, values, strict=True)
         ]
         trace["hoverinfo"] = "text"
         if kind == "measured":
             trace["error_x"] = {
                 "type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": series_variable(i),
-                "array": [max(0.0, factor * (high - value)) if high == high else 0.0 for value, _, high in found],
-                "arrayminus": [max(0.0, factor * (value - low)) if low == low else 0.0 for value, low, _ in found],
+                "array": [max(0.0, factor * (high - value)) if high == high else 0.0 for value, _, high in values],
+                "arrayminus": [max(0.0, factor * (value - low)) if low == low else 0.0 for value, low, _ in values],
             }  # fmt: skip
         traces.append(trace)
     places = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names, "ticksuffix": " "}
@@ -252,18 +252,18 @@ _GROUP: Final = (
 
 def _group_table(answers: Answers) -> Numbers:
     rows: list[list[Cell]] = []
-    for what, metric, detail in _GROUP:
+    for label, metric, detail in _GROUP:
         values = [_group(report, metric, detail) for report in (answers.predicted, answers.simulated, answers.measured)]
-        told = [f"{value:.3g}/s" if metric == "throughput_per_s" else duration(value) for value in values]
-        rows.append([what, *("-" if math.isnan(value) else text for value, text in zip(values, told, strict=True))])
+        texts = [f"{value:.3g}/s" if metric == "throughput_per_s" else duration(value) for value in values]
+        rows.append([label, *("-" if math.isnan(value) else text for value, text in zip(values, texts, strict=True))])
     return Numbers(Table(("the group", "predicted", "simulated", "measured"), rows, "The replicated broker"), "group")
 
 
 def _verdicts(answers: Answers, measured: Comparison) -> Verdicts:
-    """What agrees and what does not, said plainly."""
+    """Returns the verdicts on whether the answers agree."""
     rows = [row for row in measured.rows(scope="subscriber") if not row.detail]
-    known = [row for row in rows if row.inside is not None and row.metric in ("success_share", "delay_mean_s")]
-    outside = [row for row in known if not row.inside]
+    compared = [row for row in rows if row.inside is not None and row.metric in ("success_share", "delay_mean_s")]
+    outside = [row for row in compared if not row.inside]
     fail = [_group(report, "failover_mean_s") for report in (answers.predicted, answers.measured)]
     wait = [_group(report, "acknowledgement_mean_s") for report in (answers.predicted, answers.measured)]
     return Verdicts(
@@ -277,7 +277,7 @@ def _verdicts(answers: Answers, measured: Comparison) -> Verdicts:
             Verdict(
                 None if outside else True,
                 "Predicted shares and delays lie in the measured 95 % intervals.",
-                f"{len(known) - len(outside)} of {len(known)} do."
+                f"{len(compared) - len(outside)} of {len(compared)} do."
                 + (f" Not so: {', '.join(_named(row) for row in outside[:4])}." if outside else ""),
             ),
             Verdict(
@@ -301,15 +301,18 @@ def _named(row: Difference) -> str:
 
 
 def _scatter(comparison: Comparison, seconds: float) -> Picture:
-    """Every reliability of the large system: simulated over predicted."""
+    """Returns the picture of every reliability of the large system: simulated over predicted."""
     traces: list[Trace] = []
     rows: list[list[Cell]] = []
     ends: list[float] = []
     for i, scheme in enumerate(SCHEMES_SHOWN):
-        found = comparison.points("reliability", scope="subscriber", variant=scheme)
-        a, b = 100.0 * found.a, 100.0 * found.b
+        reliability = comparison.points("reliability", scope="subscriber", variant=scheme)
+        a, b = 100.0 * reliability.a, 100.0 * reliability.b
         traces.append(points(scheme, a, b, i, size=5) | {"hoverinfo": "skip"})
-        rows += [[scheme, *row] for row in zip(found.labels, found.a.tolist(), found.b.tolist(), strict=True)]
+        rows += [
+            [scheme, *row]
+            for row in zip(reliability.labels, reliability.a.tolist(), reliability.b.tolist(), strict=True)
+        ]
         ends += [float(min(a.min(), b.min())), float(max(a.max(), b.max()))]
     span = [min(ends) - 1.0, min(100.5, max(ends) + 1.0)]
     same: dict[str, Any] = {
@@ -326,7 +329,7 @@ def _scatter(comparison: Comparison, seconds: float) -> Picture:
         for row in comparison.summary
         if (row.metric, row.scope, row.detail) == ("reliability", "subscriber", "")
     }
-    said = ", ".join(f"{100 * summary[s].mean_absolute:.2f} ({s})" for s in SCHEMES_SHOWN if s in summary)
+    differences = ", ".join(f"{100 * summary[s].mean_absolute:.2f} ({s})" for s in SCHEMES_SHOWN if s in summary)
     drawn = figure(
         [same, *traces],
         axis("predicted events in time in %", range=span),
@@ -335,7 +338,7 @@ def _scatter(comparison: Comparison, seconds: float) -> Picture:
         caption=(
             "Each of the 500 subscribers of the second stage is four marks, one for each scheme. On the dashed line "
             f"formula and simulation, over {seconds / (365 * _DAY_S):.0f} years, say the same. Mean difference in "
-            f"percentage points: {said}."
+            f"percentage points: {differences}."
         ),
         height_px=460,
     )

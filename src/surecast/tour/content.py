@@ -1,4 +1,5 @@
-"""What a stage of the tour gives to the page: a sentence, key figures, pictures with their numbers, and verdicts."""
+"""The content that a stage of the tour gives to the page: a sentence, key figures, pictures with their numbers, and
+verdicts."""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ Block = Text | Numbers | Picture | Verdicts | Code
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a stage found. `lead` says it in a sentence or two; `key` are the figures of the summary."""
+    """The result of a stage. `lead` states it in a sentence or two; `key` are the figures of the summary."""
 
     lead: str
     tiles: tuple[Tile, ...]
@@ -112,7 +113,11 @@ class Outcome:
     def broken(self) -> list[str]:
         """The checks that do not hold."""
         return [
-            one.what for block in self.blocks if isinstance(block, Verdicts) for one in block.all if one.holds is False
+            verdict.what
+            for block in self.blocks
+            if isinstance(block, Verdicts)
+            for verdict in block.all
+            if verdict.holds is False
         ]
 
 
@@ -133,13 +138,13 @@ Show = Callable[[str, int, int], None]
 """Told what is under way, and how much of how much is done; 0 of 0 where that is not known."""
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def _silent(step: str, done: int, total: int) -> None:
     """Shows nothing."""
 
 
 @dataclass(slots=True)
 class Context:
-    """What the stages share: how much is wanted, a folder to work in, and what earlier stages hand on."""
+    """The state that the stages share: the wanted length, a folder to work in, and results of earlier stages."""
 
     wanted: Wanted
     work: Path
@@ -153,5 +158,5 @@ class Context:
 
     @property
     def quick(self) -> bool:
-        """Whether it is to take a minute rather than a few."""
+        """True if the tour is to take a minute rather than a few."""
         return self.wanted == "quick"

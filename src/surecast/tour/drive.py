@@ -36,7 +36,7 @@ _READY_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LiveSettings:
-    """How long the live part is, and who takes part in it."""
+    """The length of the live part, and its participants."""
 
     duration_s: float
     """Real time during which events are published."""
@@ -101,9 +101,9 @@ class Live:
     """The periods for which the tablet was connected."""
 
     def after_kill(self) -> list[Sent]:
-        """The acknowledged messages whose acknowledgement came after the leader was killed, in the order of these."""
-        late = [one for one in self.sent if (one.acknowledged_at or 0.0) > self.killed_at]
-        return sorted(late, key=lambda one: one.acknowledged_at or 0.0)
+        """Returns the messages acknowledged after the leader was killed, in the order of their acknowledgements."""
+        late = [message for message in self.sent if (message.acknowledged_at or 0.0) > self.killed_at]
+        return sorted(late, key=lambda message: message.acknowledged_at or 0.0)
 
 
 Progress = Callable[[int, int], None]
@@ -151,7 +151,7 @@ async def drive(group: LocalGroup, settings: LiveSettings, progress: Progress | 
 async def _wait(
     working: list[asyncio.Task[None]], began: float, settings: LiveSettings, progress: Progress | None
 ) -> None:
-    """Until all have done their part; the first that fails ends it."""
+    """Waits until all tasks are done; the first that fails ends the wait."""
     total = max(1, round(settings.duration_s / _TICK_S))
     pending = set(working)
     while pending:
@@ -163,7 +163,8 @@ async def _wait(
 
 
 async def _publish(client: GroupClient, number: int, settings: LiveSettings, live: Live) -> None:
-    """The messages of one publisher, each when it is due, in order; few at a time wait for their acknowledgement."""
+    """Publishes the messages of one publisher, each when it is due, in order; few at a time await their
+    acknowledgement."""
     traffic = Traffic(boxes=settings.boxes, batch_s=settings.batch_s, channels=settings.channels)
     generator = Generator(traffic, EVENING_S, settings.seed, number - 1, announce=True)
     open_: set[asyncio.Task[None]] = set()
@@ -175,9 +176,9 @@ async def _publish(client: GroupClient, number: int, settings: LiveSettings, liv
             await asyncio.sleep(max(0.0, due - time.time()))
             while len(open_) >= _OPEN_MAX:
                 await asyncio.wait(open_, return_when=asyncio.FIRST_COMPLETED)
-            one = Sent(number, events, payload, due)
-            live.sent.append(one)
-            task = asyncio.create_task(_publish_one(client, one, settings.deadline_s))
+            message = Sent(number, events, payload, due)
+            live.sent.append(message)
+            task = asyncio.create_task(_publish_one(client, message, settings.deadline_s))
             open_.add(task)
             task.add_done_callback(open_.discard)
             due += settings.interval_s
@@ -195,11 +196,11 @@ def _payloads(generator: Generator) -> Iterator[tuple[bytes, int]]:
             yield "\n".join(lines).encode(), len(lines)
 
 
-async def _publish_one(client: GroupClient, one: Sent, deadline_s: float) -> None:
-    one.sent_at = time.time()
-    told = ((PUBLICATION_PROPERTY, f"{one.sent_at:.6f}"), (DEADLINE_PROPERTY, str(round(1000 * deadline_s))))
-    await client.publish(f"zap/events/{one.publisher}", one.payload, 1, properties=Properties(user=told))
-    one.acknowledged_at = time.time()
+async def _publish_one(client: GroupClient, message: Sent, deadline_s: float) -> None:
+    message.sent_at = time.time()
+    properties = ((PUBLICATION_PROPERTY, f"{message.sent_at:.6f}"), (DEADLINE_PROPERTY, str(round(1000 * deadline_s))))
+    await client.publish(f"zap/events/{message.publisher}", message.payload, 1, properties=Properties(user=properties))
+    message.acknowledged_at = time.time()
 
 
 async def _listen(client: GroupClient, arrived: list[Arrival]) -> None:
@@ -223,7 +224,7 @@ async def _kill_leader(group: LocalGroup, settings: LiveSettings, live: Live) ->
 
 
 async def _come_and_go(group: LocalGroup, settings: LiveSettings, live: Live, subscribed: asyncio.Event) -> None:
-    """A session that outlives its connections: connected for a while, away for a while."""
+    """Keeps a session that outlives its connections: connected for a while, away for a while."""
     random = Streams(settings.seed).generator("tour", "comes and goes")
     while True:
         client = await _connect_tablet(group, random)
@@ -244,10 +245,10 @@ async def _come_and_go(group: LocalGroup, settings: LiveSettings, live: Live, su
 
 
 async def _connect_tablet(group: LocalGroup, random: np.random.Generator) -> Client:
-    """A connection to whichever replica takes it."""
+    """Returns a connection to whichever replica accepts it."""
     while True:
-        for at in random.permutation(len(group.addresses)).tolist():
-            host, port = split_address(group.addresses[at])
+        for index in random.permutation(len(group.addresses)).tolist():
+            host, port = split_address(group.addresses[index])
             client = Client(
                 host,
                 port,
@@ -266,8 +267,9 @@ async def _connect_tablet(group: LocalGroup, random: np.random.Generator) -> Cli
 
 
 async def _settle(live: Live, names: list[str]) -> None:
-    """Until every subscriber has what was acknowledged and the statistics have come to rest, or too long has passed."""
-    wanted = {one.payload for one in live.sent if one.acknowledged_at is not None}
+    """Waits until every subscriber has all acknowledged messages and the statistics no longer change, or for too
+    long."""
+    wanted = {message.payload for message in live.sent if message.acknowledged_at is not None}
     until = time.time() + _SETTLE_S
     while time.time() < until:
         await asyncio.sleep(_TICK_S)

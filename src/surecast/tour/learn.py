@@ -49,7 +49,7 @@ _SMALL: Final = {
 
 
 def learn_stage(context: Context) -> Outcome:
-    """The logs of the live run become tables, statistics, estimates and a scenario."""
+    """Turns the logs of the live run into tables, statistics, estimates and a scenario."""
     live, logs = context.live, context.logs
     assert live is not None, "the stage is skipped without a run"
     assert logs is not None
@@ -93,14 +93,14 @@ def learn_stage(context: Context) -> Outcome:
 
 
 def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str, Rows]]:
-    """One session of Spark: the pipeline, the statistics, and some tables as they are."""
+    """Runs the pipeline in one session of Spark; returns its report, the statistics, and some tables."""
     context.show("starting Spark", 0, 0)
     output = context.work / "tables"
-    seen: dict[str, str] = {}
+    states: dict[str, str] = {}
 
     def told(table: str, state: str) -> None:
-        seen[table] = state
-        context.show(f"Spark, {table}", sum(each == "completed" for each in seen.values()), max(len(seen), _TABLES))
+        states[table] = state
+        context.show(f"Spark, {table}", sum(each == "completed" for each in states.values()), max(len(states), _TABLES))
 
     with open_tables(output, ServerSettings(master="local[2]", is_brief=True)) as (spark, _):
         from surecast.pipeline.learn.tables import read_statistics
@@ -114,7 +114,7 @@ def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str
 
 
 def _base() -> tuple[Scenario, System]:
-    """What no log tells: what the broker drops for the tablet."""
+    """Returns the settings that no log contains: the dropping of the broker for the tablet."""
     join = LiveSettings(1.0).join_probability
     scenario = parse_text(
         "{surecast: 1, name: base, overlay: {brokers: [{name: zap}]}, "
@@ -124,7 +124,7 @@ def _base() -> tuple[Scenario, System]:
 
 
 def _viewers(top: Rows) -> Picture:
-    """The most viewed channels of the evening."""
+    """Returns the picture of the most viewed channels of the evening."""
     last = max((row["start"] for row in top), default=None)
     names = [row["channel"] for row in top if row["start"] == last][:_SHOWN]
     starts = sorted({row["start"] for row in top})
@@ -156,38 +156,49 @@ def _clock(start: Any) -> str:
 
 
 def _estimates(learned: Learned, live: Live) -> Numbers:
-    """Every estimate beside what the run was told to do, where it was told."""
+    """Returns every estimate beside the setting of the run, where there is one."""
     rows: list[list[Cell]] = []
-    for one in learned.estimates:
-        truth = _truth(one, live)
-        high = "no limit" if math.isinf(one.high) else f"{one.high:.3g}"
+    for estimate in learned.estimates:
+        truth = _truth(estimate, live)
+        high = "no limit" if math.isinf(estimate.high) else f"{estimate.high:.3g}"
         rows.append(
-            [one.what, f"{one.value:.3g} {one.unit}".strip(), f"{one.low:.3g} to {high}", truth, one.n, one.verdict]
+            [
+                estimate.what,
+                f"{estimate.value:.3g} {estimate.unit}".strip(),
+                f"{estimate.low:.3g} to {high}",
+                truth,
+                estimate.n,
+                estimate.verdict,
+            ]
         )
     header = ("what", "estimate", "95 % interval", "the run had", "observations", "verdict")
     return Numbers(Table(header, rows, "What Spark learned, beside what is known to be so"), "estimates")
 
 
-def _truth(one: Estimate, live: Live) -> str:
-    """What the run really had, where that is known; settings of the tour and what its clients noted themselves."""
+def _truth(estimate: Estimate, live: Live) -> str:
+    """Returns the true value of the run, if known: a setting of the tour, or what its clients recorded."""
     settings = LiveSettings(1.0)
-    if one.what.startswith("rate of region-"):
-        number = int(one.what.removeprefix("rate of region-").split(":")[0])
+    if estimate.what.startswith("rate of region-"):
+        number = int(estimate.what.removeprefix("rate of region-").split(":")[0])
         mine = [each.sent_at for each in live.sent if each.publisher == number]
         span_s = max(mine) - min(mine)
         return f"{len(mine)} messages, {(len(mine) - 1) / span_s:.3g} per s for {span_s:.0f} s, else none"
     means = {f"{TABLET} on": settings.on_s, f"{TABLET} off": settings.off_s}
-    return f"drawn with a mean of {means[one.what]:g} s" if one.what in means else ""
+    return f"drawn with a mean of {means[estimate.what]:g} s" if estimate.what in means else ""
 
 
 def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verdicts:
-    """What must hold of the tables, beside what the clients of the run saw."""
+    """Returns the verdicts on the tables, compared with what the clients of the run received."""
     name = next(iter(live.arrived))
-    told = {one.topic: int(one.payload) for one in live.arrived[name] if one.topic.startswith("zap/viewers/")}
+    published = {
+        message.topic: int(message.payload)
+        for message in live.arrived[name]
+        if message.topic.startswith("zap/viewers/")
+    }
     last = max((row["start"] for row in rows["channel_viewers"]), default=None)
     counted = {viewers_topic(row["channel"]): row["viewers"] for row in rows["channel_viewers"] if row["start"] == last}
-    channels = told.keys() | counted.keys()
-    wrong = sum(told.get(channel, 0) != counted.get(channel, 0) for channel in channels)
+    channels = published.keys() | counted.keys()
+    wrong = sum(published.get(channel, 0) != counted.get(channel, 0) for channel in channels)
     crashed = [row["broker"] for row in rows["broker_uptime"] if row["ended_by"] == "crash"]
     killed = f"{GROUP}-{live.killed}"
     books = [row for row in rows["broker_books"] if row["broker"] == GROUP]
@@ -246,7 +257,7 @@ def _qos(mine: Sequence[Mapping[str, Any]]) -> Numbers:
 
 
 def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
-    """The learned scenario predicted, beside what the logs say; or why it cannot be.
+    """Returns the prediction of the learned scenario beside the logs; or the reason why there is none.
 
     Its one failure was made on purpose, in a run of seconds: how often replicas fail is left out.
     """
@@ -255,7 +266,7 @@ def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
         parse_text(json.dumps({name: part for name, part in learned.data.items() if name != "availability"}))
     )
     row = next((row for row in mine if row["client"] == TABLET and row["messages"]), None)
-    coming = any(one.name == TABLET and one.connectivity is not None for one in system.subscribers)
+    coming = any(item.name == TABLET and item.connectivity is not None for item in system.subscribers)
     if row is None or not coming:
         return Text(
             "The tablet left or came back too seldom for its periods to be estimated; a longer run has them.", title
@@ -266,10 +277,10 @@ def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
         report = predict_composed(system, factors=False)
     except AssumptionError as refusal:
         return Text(f"The models refuse the learned scenario, and say why: {refusal}. {logged}", title)
-    found = [one.value for one in report.select(scope="subscriber", metric="success_share") if one.name == TABLET]
+    shares = [item.value for item in report.select(scope="subscriber", metric="success_share") if item.name == TABLET]
     return Text(
-        f"Predicted from the learned scenario, without the failure that was made, the tablet gets {share(found[0])} of "
-        f"its events, half of those that come while it is away being dropped. {logged} So few periods on and off line "
-        "tell their means only roughly; the intervals above say how roughly.",
+        f"Predicted from the learned scenario, without the failure that was made, the tablet gets {share(shares[0])} "
+        f"of its events, half of those that come while it is away being dropped. {logged} So few periods on and off "
+        "line tell their means only roughly; the intervals above say how roughly.",
         title,
     )

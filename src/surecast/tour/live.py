@@ -31,7 +31,7 @@ _POLL_S: Final = 0.2
 
 
 def group_options(settings: LiveSettings) -> dict[str, Any]:
-    """What the file of the tour's group says beside its replicas."""
+    """Returns the options of the tour's group beside its replicas."""
     return {
         "name": GROUP,
         "zap": {"every": "500ms", "top": 10},
@@ -67,27 +67,27 @@ def live_stage(context: Context) -> Outcome:
 
 
 def _status_at_rest(group: LocalGroup) -> list[dict[str, Any]]:
-    """What the replicas say of themselves once all have executed equally much, or too long has passed."""
+    """Returns the status of the replicas once all have applied equally much, or too long has passed."""
     until = time.monotonic() + _REST_S
     while True:
         status = group.status()
-        executed = {one.get("applied") for one in status}
+        executed = {replica.get("applied") for replica in status}
         if (None not in executed and len(executed) == 1) or time.monotonic() > until:
             return status
         time.sleep(_POLL_S)
 
 
 def _keep_logs(events: Path, zap: Path, live: Live) -> None:
-    """The logs in one place, as the pipeline wants them: of each replica, and of the set-top boxes of each region."""
+    """Puts the logs in one place for the pipeline: those of each replica, and of the set-top boxes of each region."""
     zap.mkdir(parents=True)
     events.rename(zap.parent / "replicas")
-    for publisher in sorted({one.publisher for one in live.sent}):
-        lines = b"\n".join(one.payload for one in live.sent if one.publisher == publisher)
+    for publisher in sorted({message.publisher for message in live.sent}):
+        lines = b"\n".join(message.payload for message in live.sent if message.publisher == publisher)
         (zap / f"region-{publisher}.zap").write_bytes(lines + b"\n")
 
 
 def gap_of(live: Live) -> float:
-    """Time from the death of the leader to the first acknowledgement of a message that was sent after it.
+    """Returns the time from the death of the leader to the first acknowledgement of a message that was sent after it.
 
     >>> from surecast.tour.drive import Sent
     >>> sent = [Sent(1, 1, b"a", 9.9, 9.9, 10.1), Sent(1, 1, b"b", 10.2, 10.2, 10.5)]
@@ -95,29 +95,31 @@ def gap_of(live: Live) -> float:
     0.5
     """
     later = [
-        one.acknowledged_at for one in live.sent if one.sent_at > live.killed_at and one.acknowledged_at is not None
+        message.acknowledged_at
+        for message in live.sent
+        if message.sent_at > live.killed_at and message.acknowledged_at is not None
     ]
     return round(min(later) - live.killed_at, 6) if later else float("nan")
 
 
 def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[Verdict, ...]:
-    """What must hold, checked on what the clients saw and on what the replicas say of themselves."""
+    """Returns the verdicts on the run, checked on what the clients received and on the status of the replicas."""
     names = [name for name in live.arrived if name != TABLET]
-    taken = [one.payload for one in live.sent if one.acknowledged_at is not None]
+    acknowledged = [item.payload for item in live.sent if item.acknowledged_at is not None]
     events = {name: _events(live, name) for name in names}
     lost = lost_of(live)
     orders = {tuple(dict.fromkeys(events[name])) for name in names}
     whole = {tuple(_deduplicated(live, name)) for name in names}
     twice = sum(len(events[name]) - len(set(events[name])) for name in names)
-    answered = [one for one in status if "hash" in one]
-    states = {(one["applied"], one["hash"]) for one in answered}
+    answered = [item for item in status if "hash" in item]
+    states = {(item["applied"], item["hash"]) for item in answered}
     positions = {position for position, _ in states}
     wrong, channels = _wrong_counts(live, names)
     return (
         Verdict(
             not any(lost.values()),
             "Nothing that was acknowledged is lost.",
-            f"{len(taken):,} of {len(live.sent):,} messages were acknowledged; missing at the subscribers: "
+            f"{len(acknowledged):,} of {len(live.sent):,} messages were acknowledged; missing at the subscribers: "
             f"{', '.join(map(str, lost.values()))}.",
         ),
         Verdict(
@@ -149,43 +151,44 @@ def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[Verdict, 
 
 
 def lost_of(live: Live) -> dict[str, int]:
-    """For each subscriber, the acknowledged messages that it did not get."""
-    taken = [one.payload for one in live.sent if one.acknowledged_at is not None]
-    found = {}
+    """Returns, for each subscriber, the number of acknowledged messages that it did not get."""
+    acknowledged = [message.payload for message in live.sent if message.acknowledged_at is not None]
+    missing = {}
     for name in live.arrived:
         if name != TABLET:
-            seen = set(_events(live, name))
-            found[name] = sum(payload not in seen for payload in taken)
-    return found
+            received = set(_events(live, name))
+            missing[name] = sum(payload not in received for payload in acknowledged)
+    return missing
 
 
 def _events(live: Live, name: str) -> list[bytes]:
-    return [one.payload for one in live.arrived[name] if one.topic.startswith(_EVENTS)]
+    return [message.payload for message in live.arrived[name] if message.topic.startswith(_EVENTS)]
 
 
 def _deduplicated(live: Live, name: str) -> list[tuple[str, bytes]]:
-    """The sequence without what was delivered again after a change of connection.
+    """Returns the sequence without messages that were delivered again after a reconnection.
 
     At QoS 1 the end of what came on the one connection may come again at the beginning of the next.
     """
-    found: list[tuple[str, bytes]] = []
+    sequence: list[tuple[str, bytes]] = []
     arrived = live.arrived[name]
-    at = 0
-    while at < len(arrived):
-        end = at
+    position = 0
+    while position < len(arrived):
+        end = position
         while end < len(arrived) and arrived[end].again:
             end += 1
-        again = [(one.topic, one.payload) for one in arrived[at:end]]
-        repeated = next((n for n in range(len(again), 0, -1) if found[-n:] == again[:n]), 0)
-        found += again[repeated:]
+        again = [(message.topic, message.payload) for message in arrived[position:end]]
+        repeated = next((n for n in range(len(again), 0, -1) if sequence[-n:] == again[:n]), 0)
+        sequence += again[repeated:]
         if end < len(arrived):
-            found.append((arrived[end].topic, arrived[end].payload))
-        at = end + 1
-    return found
+            sequence.append((arrived[end].topic, arrived[end].payload))
+        position = end + 1
+    return sequence
 
 
 def _wrong_counts(live: Live, names: Sequence[str]) -> tuple[int, int]:
-    """Channels whose last published figure is not what a plain count of all events gives; and how many there are."""
+    """Returns the number of channels whose last published figure differs from a plain count of all events; and of all
+    channels."""
     viewers = Viewers()
     for payload in dict.fromkeys(_events(live, names[0])):
         parsed = parse_lines(payload.split(b"\n"), "events")
@@ -193,7 +196,9 @@ def _wrong_counts(live: Live, names: Sequence[str]) -> tuple[int, int]:
         viewers.execute(good)
     wrong = 0
     for name in names:
-        last = {one.topic: int(one.payload) for one in live.arrived[name] if one.topic.startswith(_VIEWERS)}
+        last = {
+            message.topic: int(message.payload) for message in live.arrived[name] if message.topic.startswith(_VIEWERS)
+        }
         for channel in viewers.channels:
             wrong += last.get(viewers_topic(channel), 0) != viewers.num_viewers(channel)
     return wrong, len(viewers.channels)
@@ -202,11 +207,11 @@ def _wrong_counts(live: Live, names: Sequence[str]) -> tuple[int, int]:
 def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSettings) -> Outcome:
     verdicts = verdicts_of(live, status)
     gap_s = gap_of(live)
-    taken = [one for one in live.sent if one.acknowledged_at is not None]
-    waits_s = np.array([(one.acknowledged_at or 0.0) - one.sent_at for one in taken])
-    deliveries = sum(len(one) for one in live.arrived.values())
-    events = sum(one.events for one in live.sent)
-    held = "all checks hold" if all(one.holds for one in verdicts) else "a check does not hold: see below"
+    acknowledged = [item for item in live.sent if item.acknowledged_at is not None]
+    waits_s = np.array([(item.acknowledged_at or 0.0) - item.sent_at for item in acknowledged])
+    deliveries = sum(len(item) for item in live.arrived.values())
+    events = sum(item.events for item in live.sent)
+    held = "all checks hold" if all(item.holds for item in verdicts) else "a check does not hold: see below"
     lead = (
         f"Three broker processes took {events:,} set-top-box events in {len(live.sent):,} messages from "
         f"{settings.publishers} publishers. {settings.kill_after * settings.duration_s:.0f} s into it the leader, "
@@ -215,7 +220,7 @@ def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSetting
     )
     tiles = (
         Tile("without an answer", f"{1000 * gap_s:.0f} ms", "from the leader's death to the next acknowledgement"),
-        Tile("acknowledged and lost", f"{max(lost_of(live).values())}", f"of {len(taken):,} messages"),
+        Tile("acknowledged and lost", f"{max(lost_of(live).values())}", f"of {len(acknowledged):,} messages"),
         Tile("messages delivered", f"{deliveries:,}", f"to {len(live.arrived)} subscribers"),
         Tile("acknowledged after", f"{1000 * float(np.median(waits_s)):.1f} ms", "median, this machine as it is now"),
     )
@@ -229,7 +234,7 @@ def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSetting
     key: Key = {
         "messages": len(live.sent),
         "events": events,
-        "acknowledged": len(taken),
+        "acknowledged": len(acknowledged),
         "gap_s": gap_s,
         "killed_replica": live.killed,
         "nothing_acknowledged_lost": verdicts[0].holds,
@@ -242,24 +247,26 @@ def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSetting
 
 
 def _counts(times: Sequence[float], began: float, edges: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Any:
-    found, _ = np.histogram(np.array(times) - began, edges)
-    return found / _BIN_S
+    counts, _ = np.histogram(np.array(times) - began, edges)
+    return counts / _BIN_S
 
 
 def _gap_picture(live: Live, gap_s: float) -> Picture:
-    """Deliveries and acknowledgements over time, around the death of the leader."""
+    """Returns the picture of deliveries and acknowledgements over time, around the death of the leader."""
     kill = live.killed_at - live.began
     edges = np.arange(max(0.0, kill - 3.0), min(kill + 5.0, live.ended - live.began) + _BIN_S, _BIN_S)
     middle = (edges[:-1] + edges[1:]) / 2.0
     series = {
-        name: _counts([one.at for one in arrived if one.topic.startswith(_EVENTS)], live.began, edges)
+        name: _counts([message.at for message in arrived if message.topic.startswith(_EVENTS)], live.began, edges)
         for name, arrived in live.arrived.items()
         if name != TABLET
     }
-    taken = _counts([one.acknowledged_at for one in live.sent if one.acknowledged_at is not None], live.began, edges)
+    acknowledged = _counts(
+        [message.acknowledged_at for message in live.sent if message.acknowledged_at is not None], live.began, edges
+    )
     traces = [line(name, middle, values, i, width=1.8) for i, (name, values) in enumerate(series.items())]
     traces.append(
-        line("acknowledged to publishers", middle, taken, 5, width=1.4)
+        line("acknowledged to publishers", middle, acknowledged, 5, width=1.4)
         | {"fill": "tozeroy", "fillcolor": "var(--grid)", "line": {"color": "var(--muted)", "width": 1.2}}
     )
     marks = [upright(kill, f"replica {live.killed}, the leader, is killed")]
@@ -280,18 +287,23 @@ def _gap_picture(live: Live, gap_s: float) -> Picture:
         annotations=[note for _, note in marks],
     )
     header = ("seconds", *series, "acknowledged")
-    rows = [[float(at), *(float(v[i]) for v in series.values()), float(taken[i])] for i, at in enumerate(middle)]
+    rows = [
+        [float(second), *(float(v[i]) for v in series.values()), float(acknowledged[i])]
+        for i, second in enumerate(middle)
+    ]
     return picture("The death of a leader, seen by its clients", drawn, header, rows, "gap")
 
 
 def _wait_picture(live: Live) -> Picture:
-    """How long each message waited for its acknowledgement."""
-    taken = sorted((one for one in live.sent if one.acknowledged_at is not None), key=lambda one: one.sent_at)
-    x = [one.sent_at - live.began for one in taken]
-    y = [1000.0 * ((one.acknowledged_at or 0.0) - one.sent_at) for one in taken]
+    """Returns the picture of the time that each message waited for its acknowledgement."""
+    acknowledged = sorted(
+        (message for message in live.sent if message.acknowledged_at is not None), key=lambda message: message.sent_at
+    )
+    x = [message.sent_at - live.began for message in acknowledged]
+    y = [1000.0 * ((message.acknowledged_at or 0.0) - message.sent_at) for message in acknowledged]
     traces: list[Trace] = []
-    for publisher in sorted({one.publisher for one in taken}):
-        chosen = [i for i, one in enumerate(taken) if one.publisher == publisher]
+    for publisher in sorted({message.publisher for message in acknowledged}):
+        chosen = [i for i, message in enumerate(acknowledged) if message.publisher == publisher]
         traces.append(
             points(f"region {publisher}", [x[i] for i in chosen], [y[i] for i in chosen], publisher - 1, size=5)
         )
@@ -300,7 +312,7 @@ def _wait_picture(live: Live) -> Picture:
         traces,
         axis("seconds since the first event"),
         axis("wait for the acknowledgement in ms", type="log", **decades(y)),
-        alt=f"Scatter plot of the acknowledgement times of {len(taken)} messages over time.",
+        alt=f"Scatter plot of the acknowledgement times of {len(acknowledged)} messages over time.",
         caption=(
             "Each dot is a message. Its acknowledgement means that a majority of the replicas has it on disk. "
             "Messages that were under way when the leader died were sent again, and counted once."
@@ -309,24 +321,24 @@ def _wait_picture(live: Live) -> Picture:
         shapes=[shape],
         annotations=[note],
     )
-    rows = [[one.publisher, a, b, one.events] for one, a, b in zip(taken, x, y, strict=True)]
+    rows = [[message.publisher, a, b, message.events] for message, a, b in zip(acknowledged, x, y, strict=True)]
     return picture("Every acknowledgement", drawn, ("region", "sent at s", "wait in ms", "events"), rows, "waits")
 
 
 def _viewers_picture(live: Live) -> Picture:
-    """The most viewed channels as a subscriber saw them."""
+    """Returns the picture of the most viewed channels as a subscriber received them."""
     name = next(iter(live.arrived))
-    arrived = [one for one in live.arrived[name] if one.topic.startswith(_VIEWERS)]
-    last = {one.topic: int(one.payload) for one in arrived}
+    arrived = [message for message in live.arrived[name] if message.topic.startswith(_VIEWERS)]
+    last = {message.topic: int(message.payload) for message in arrived}
     top = [topic for topic, _ in Counter(last).most_common(_SHOWN)]
     traces: list[Trace] = []
     rows: list[list[Cell]] = []
     for i, topic in enumerate(top):
         channel = topic.removeprefix(_VIEWERS)
-        seen = [(one.at - live.began, int(one.payload)) for one in arrived if one.topic == topic]
-        seen.append((live.ended - live.began, seen[-1][1]))
-        traces.append(line(channel, [at for at, _ in seen], [count for _, count in seen], i, steps=True))
-        rows += [[channel, at, count] for at, count in seen]
+        counts = [(message.at - live.began, int(message.payload)) for message in arrived if message.topic == topic]
+        counts.append((live.ended - live.began, counts[-1][1]))
+        traces.append(line(channel, [second for second, _ in counts], [count for _, count in counts], i, steps=True))
+        rows += [[channel, second, count] for second, count in counts]
     shape, note = upright(live.killed_at - live.began, "leader killed")
     drawn = figure(
         traces,
@@ -346,11 +358,11 @@ def _viewers_picture(live: Live) -> Picture:
 
 
 def _top_table(live: Live) -> Numbers:
-    """The last top list, as it came."""
+    """Returns the table of the last top list that arrived."""
     import json
 
     name = next(iter(live.arrived))
-    lists = [one.payload for one in live.arrived[name] if one.topic.startswith("zap/top/")]
+    lists = [entry.payload for entry in live.arrived[name] if entry.topic.startswith("zap/top/")]
     listed = json.loads(lists[-1]) if lists else []
-    rows: list[list[Cell]] = [[rank, one["channel"], one["viewers"]] for rank, one in enumerate(listed, start=1)]
+    rows: list[list[Cell]] = [[rank, entry["channel"], entry["viewers"]] for rank, entry in enumerate(listed, start=1)]
     return Numbers(Table(("rank", "channel", "viewers"), rows, "The last message on zap/top/10"), "top", folded=True)

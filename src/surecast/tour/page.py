@@ -22,7 +22,7 @@ _ROWS_SHOWN: Final = 200
 
 
 def render_tour(results: Sequence[Result], subtitle: str, about: str, following: Sequence[tuple[str, str]]) -> str:
-    """The whole page. `following` are commands to try next, each with what it does.
+    """Returns the whole page. `following` are commands to try next, each with its purpose.
 
     >>> failed = Result("plan", "Plan", "Where?", "failed", 0.5, why="there is <no> disk")
     >>> "there is &lt;no&gt; disk" in render_tour([failed], "one stage", "", [])
@@ -79,7 +79,7 @@ def _colour(number: int) -> str:
 
 
 def _stage(result: Result, number: int, figures: int) -> tuple[str, int]:
-    """A stage; `figures` counts those before it."""
+    """Returns the HTML of a stage; `figures` counts those before it."""
     state = f'<span class="state {result.state}">{result.state}, {result.seconds:.1f} s</span>'
     parts = [
         f'<section class="stage s{number}" id="{html_text(result.name)}">',
@@ -172,5 +172,7 @@ def _table(table: Table) -> str:
 def _following(commands: Sequence[tuple[str, str]]) -> str:
     if not commands:
         return ""
-    items = "".join(f"<li>{html_text(what)}<br><code>{html_text(command)}</code></li>" for command, what in commands)
+    items = "".join(
+        f"<li>{html_text(purpose)}<br><code>{html_text(command)}</code></li>" for command, purpose in commands
+    )
     return f'<section class="stage next" id="next"><h2>What to try next</h2><ul>{items}</ul></section>'

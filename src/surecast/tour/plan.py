@@ -32,24 +32,25 @@ _HEADER: Final = (
 
 
 def plan_stage(context: Context) -> Outcome:
-    """All placements of a company's brokers under all nine routing algorithms; the best, and the Pareto front."""
+    """Evaluates all placements of a company's brokers under all nine routing algorithms; shows the best, and the Pareto
+    front."""
     from surecast.planning.placement import FRONT, Constraints, placement_problem, plan_placement
 
     scenario, system = load_scenario("company")
     problem = placement_problem(system, scenario)
-    found = plan_placement(
+    plan = plan_placement(
         problem,
         constraints=Constraints.of_targets(system.targets),
         front=FRONT,
         progress=lambda done, total: context.show("evaluating placements", done, total),
     )
-    best = found.best
+    best = plan.best
     assert best is not None, "the example has placements that carry its load"
-    cases = found.evaluations * len(found.evaluation.algorithms)
-    lost = [name for name, case in found.best_by_algorithm.items() if case is None]
+    cases = plan.evaluations * len(plan.evaluation.algorithms)
+    lost = [name for name, case in plan.best_by_algorithm.items() if case is None]
     lead = (
         f"A company with ten offices in five areas asks where to put its brokers. All {cases:,} cases, which are "
-        f"{found.evaluations:,} placements under {len(found.evaluation.algorithms)} routing algorithms, were evaluated "
+        f"{plan.evaluations:,} placements under {len(plan.evaluation.algorithms)} routing algorithms, were evaluated "
         f"by formula: {best.algorithm} with {len(best.brokers)} brokers keeps the slowest notification at "
         f"{_MS * (best.notification_delay_worst_s or 0.0):.1f} ms."
     )
@@ -59,15 +60,15 @@ def plan_stage(context: Context) -> Outcome:
         Tile("cases evaluated", f"{cases:,}", "none left out, none sampled"),
         Tile("best worst-path delay", f"{_MS * (best.notification_delay_worst_s or 0.0):.1f} ms", best.algorithm),
         Tile(
-            "cases that carry the load", f"{found.feasible_count:,}", f"{share(found.feasible_count / cases, 0)} of all"
+            "cases that carry the load", f"{plan.feasible_count:,}", f"{share(plan.feasible_count / cases, 0)} of all"
         ),
-        Tile("on the Pareto front", f"{len(found.front)}", "delay, messages, cost and headroom"),
+        Tile("on the Pareto front", f"{len(plan.front)}", "delay, messages, cost and headroom"),
     )
-    blocks = (_front(found), _drawing(best, scenario, system), _algorithms(found))
+    blocks = (_front(plan), _drawing(best, scenario, system), _algorithms(plan))
     key: Key = {
         "cases": cases,
-        "feasible": found.feasible_count,
-        "front": len(found.front),
+        "feasible": plan.feasible_count,
+        "front": len(plan.front),
         "algorithm": best.algorithm,
         "brokers": ", ".join(best.brokers),
         "worst_delay_s": best.notification_delay_worst_s,
@@ -95,7 +96,8 @@ def _hover(case: PlacementCase) -> str:
 
 
 def _front(plan: PlacementPlan) -> Picture:
-    """The worst delay over the number of messages: all that carry the load, and the front by algorithm."""
+    """Returns the picture of the worst delay over the number of messages: all cases that carry the load, and the front
+    by algorithm."""
     evaluation = plan.evaluation
     x = np.asarray(evaluation.message_rate_per_s)[plan.feasible]
     y = _MS * np.asarray(evaluation.notification_delay_worst_s)[plan.feasible]
@@ -122,8 +124,10 @@ def _front(plan: PlacementPlan) -> Picture:
     best = plan.best
     assert best is not None
     ring: dict[str, Any] = {"size": 19, "symbol": "circle-open", "color": "var(--accent)", "line": {"width": 2.5}}
-    at = {"x": [best.message_rate_per_s], "y": [_MS * (best.notification_delay_worst_s or np.nan)]}
-    traces.append({"type": "scatter", "mode": "markers", "name": "fastest", "hoverinfo": "skip", "marker": ring} | at)
+    position = {"x": [best.message_rate_per_s], "y": [_MS * (best.notification_delay_worst_s or np.nan)]}
+    traces.append(
+        {"type": "scatter", "mode": "markers", "name": "fastest", "hoverinfo": "skip", "marker": ring} | position
+    )
     front_y = [_MS * (case.notification_delay_worst_s or np.nan) for case in plan.front]
     front_x = [case.message_rate_per_s for case in plan.front]
     drawn = figure(
@@ -148,27 +152,27 @@ def _near(values: list[float]) -> list[float]:
 
 
 def _algorithms(plan: PlacementPlan) -> Picture:
-    """The best placement of each algorithm."""
-    found = [(name, case) for name, case in plan.best_by_algorithm.items() if case is not None]
-    found.sort(key=lambda one: one[1].notification_delay_worst_s or np.inf)
-    values = [_MS * (case.notification_delay_worst_s or np.nan) for _, case in found]
+    """Returns the picture of the best placement of each algorithm."""
+    cases = [(name, case) for name, case in plan.best_by_algorithm.items() if case is not None]
+    cases.sort(key=lambda item: item[1].notification_delay_worst_s or np.inf)
+    values = [_MS * (case.notification_delay_worst_s or np.nan) for _, case in cases]
     lost = [name for name, case in plan.best_by_algorithm.items() if case is None]
     caption = "The best placement under each algorithm; shorter is better."
     if lost:
         caption += f" No bar: under {' and '.join(lost)} every placement is overloaded."
     drawn = figure(
-        [bars([name for name, _ in found], values, [f"{value:.3g} ms" for value in values], best=0)],
+        [bars([name for name, _ in cases], values, [f"{value:.3g} ms" for value in values], best=0)],
         axis("slowest notification in ms", range=[0, 1.25 * max(values)]),
         axis("", autorange="reversed", ticksuffix=" "),
-        alt=f"Bar chart of the slowest notification under {len(found)} algorithms.",
+        alt=f"Bar chart of the slowest notification under {len(cases)} algorithms.",
         caption=caption,
-        height_px=110 + 34 * len(found),
+        height_px=110 + 34 * len(cases),
     )
-    return picture("The nine algorithms", drawn, _HEADER, [_row(case) for _, case in found], "algorithms")
+    return picture("The nine algorithms", drawn, _HEADER, [_row(case) for _, case in cases], "algorithms")
 
 
 def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Picture:
-    """The company's network with the brokers of the best placement."""
+    """Returns the drawing of the company's network with the brokers of the best placement."""
     from surecast.planning.placement import placed_scenario
 
     placed, network = build(placed_scenario(scenario, system, best.brokers)), system.network
@@ -207,27 +211,28 @@ def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Picture
 
 
 def _lines(name: str, pairs: list[tuple[Any, Any]], colour: str, width: float) -> Trace:
-    """Many lines as one trace, with gaps between them."""
+    """Returns many lines as one trace, with gaps between them."""
     x = [each for a, b in pairs for each in (a.x, b.x, None)]
     y = [each for a, b in pairs for each in (a.y, b.y, None)]
     look = {"color": colour, "width": width}
     return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "hoverinfo": "skip", "line": look}
 
 
-def _marks(name: str, at: list[tuple[str, Any]], marker: dict[str, Any]) -> Trace:
-    """Named places; of two that are near each other, the southern one has its name below."""
-    texts = [words(label) for label, _ in at]
-    span = max((router.x for _, router in at), default=0.0) - min((router.x for _, router in at), default=0.0)
+def _marks(name: str, places: list[tuple[str, Any]], marker: dict[str, Any]) -> Trace:
+    """Returns named places as a trace; of two that are near each other, the southern one has its name below."""
+    texts = [words(label) for label, _ in places]
+    span = max((router.x for _, router in places), default=0.0) - min((router.x for _, router in places), default=0.0)
     sides = [
         "bottom center"
         if any(
-            other.y > router.y and math.hypot(other.x - router.x, other.y - router.y) < _NEAR * span for _, other in at
+            other.y > router.y and math.hypot(other.x - router.x, other.y - router.y) < _NEAR * span
+            for _, other in places
         )
         else "top center"
-        for _, router in at
+        for _, router in places
     ]
     return {
         "type": "scatter", "mode": "markers+text", "name": name, "marker": marker, "text": texts,
-        "x": [router.x for _, router in at], "y": [router.y for _, router in at],
+        "x": [router.x for _, router in places], "y": [router.y for _, router in places],
         "textposition": sides, "textfont": {"size": 12, "color": "var(--ink)"}, "hoverinfo": "text",
     }  # fmt: skip

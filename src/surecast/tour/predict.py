@@ -28,7 +28,7 @@ _NAME: Final = "subscriber"
 
 
 def predict_stage(context: Context) -> Outcome:
-    """Reliability in an overlay whose parts fail, and dropping for a subscriber that comes and goes."""
+    """Predicts reliability in an overlay whose parts fail, and dropping for a subscriber that disconnects at times."""
     _, overlay = load_scenario("reliability-graph")
     context.show("on-time reliability of each subscriber", 0, 0)
     reliability = predict_reliability(overlay, SCHEMES_SHOWN)
@@ -84,24 +84,26 @@ def predict_stage(context: Context) -> Outcome:
 
 def _shares(report: QoSReport, scheme: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     chosen = report.select(scope="subscriber", metric="reliability", variant=scheme)
-    return np.array([one.value for one in chosen if not one.detail])
+    return np.array([row.value for row in chosen if not row.detail])
 
 
 def _figure(report: QoSReport, metric: str, policy: str, detail: str = "") -> float:
-    found = [
-        one.value
-        for one in report.select(scope="subscriber", metric=metric, variant=policy)
-        if one.name == _NAME and one.detail == detail
+    values = [
+        row.value
+        for row in report.select(scope="subscriber", metric=metric, variant=policy)
+        if row.name == _NAME and row.detail == detail
     ]
-    return found[0] if found else math.nan
+    return values[0] if values else math.nan
 
 
 def _at_rate(system: System, rate_per_s: float) -> System:
-    return replace(system, publishers=tuple(replace(one, rate_per_s=rate_per_s) for one in system.publishers))
+    return replace(
+        system, publishers=tuple(replace(publisher, rate_per_s=rate_per_s) for publisher in system.publishers)
+    )
 
 
 def _schemes(shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]], names: list[str]) -> Picture:
-    """Each scheme as a curve over the subscribers, the best served first."""
+    """Returns the picture of each scheme as a curve over the subscribers, the best served first."""
     rank = np.arange(1, len(names) + 1)
     traces = [line(scheme, rank, 100.0 * np.sort(values)[::-1], i) for i, (scheme, values) in enumerate(shares.items())]
     drawn = figure(
@@ -123,7 +125,7 @@ def _schemes(shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]], na
 def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Numbers:
     rows: list[list[Cell]] = []
     for scheme, values in shares.items():
-        delay = [one.value for one in report.select(scope="system", metric="delay_mean_s", variant=scheme)]
+        delay = [row.value for row in report.select(scope="system", metric="delay_mean_s", variant=scheme)]
         rows.append(
             [
                 scheme,
@@ -136,7 +138,7 @@ def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np
 
 
 def _policies(rates: tuple[float, ...], reports: list[QoSReport]) -> Picture:
-    """The share that each policy delivers, over the rate of events."""
+    """Returns the picture of the share that each policy delivers, over the rate of events."""
     kinds = [policy for policy in POLICIES if policy != "none"]
     traces = [
         line(policy, rates, [100.0 * _figure(report, "success_share", policy) for report in reports], i)

@@ -60,26 +60,26 @@ class Listener(Protocol):
     """Whoever watches the tour."""
 
     def begin(self, stage: Stage, number: int, count: int) -> None:
-        """A stage begins."""
+        """Called when a stage begins."""
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """How far it is; 0 of 0 where that is not known."""
+    def show(self, step: str, done: int, total: int) -> None:
+        """Called with the progress of a step; 0 of 0 if it is unknown."""
 
     def end(self, result: Result) -> None:
-        """A stage is over."""
+        """Called when a stage is over."""
 
 
 class Silent:
     """Watches and says nothing."""
 
     def begin(self, stage: Stage, number: int, count: int) -> None:
-        """A stage begins."""
+        """Ignores the beginning of a stage."""
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """How far it is."""
+    def show(self, step: str, done: int, total: int) -> None:
+        """Ignores progress."""
 
     def end(self, result: Result) -> None:
-        """A stage is over."""
+        """Ignores the end of a stage."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ class Tour:
 
     @property
     def ok(self) -> bool:
-        """Whether no stage failed; one that was skipped did not."""
+        """True if no stage failed; a skipped one did not."""
         return not any(result.state == "failed" for result in self.results)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the tour for JSON."""
         stages = [
             {
                 "name": result.name,
@@ -142,7 +142,7 @@ def _check(context: Context) -> Outcome:
 
 
 def why_no_spark() -> str:
-    """Why Spark cannot be started here; empty where it can."""
+    """Returns the reason why Spark cannot be started here; empty if it can."""
     from surecast.pipeline import find_java
 
     try:
@@ -200,7 +200,7 @@ def take_tour(
 
 
 def _take(stage: Stage, context: Context) -> Result:
-    """One stage, with whatever comes of it."""
+    """Runs one stage; returns its result or its failure."""
     began = time.monotonic()
 
     def result(state: Any, outcome: Outcome | None = None, why: str = "") -> Result:
@@ -245,21 +245,21 @@ def _write(
 
 def _following(context: Context) -> tuple[tuple[str, str], ...]:
     out = context.out
-    found = [("surecast plan examples/company.yaml --page plan.html", "Plan with limits of your own: see --help.")]
+    commands = [("surecast plan examples/company.yaml --page plan.html", "Plan with limits of your own: see --help.")]
     if context.learned is not None:
-        found.append((f"surecast predict {context.learned}", "Predict what was learned from the logs of this run."))
+        commands.append((f"surecast predict {context.learned}", "Predict what was learned from the logs of this run."))
     if (out / "check-measured.json").exists():
         compared = f"surecast compare {out / 'check-predicted.json'} {out / 'check-measured.json'}"
-        found.append((compared, "See all differences between prediction and measurement."))
-    found.append(
+        commands.append((compared, "See all differences between prediction and measurement."))
+    commands.append(
         ("surecast scenario new first.yaml --template overlay", "Describe a system of your own; then docs/tutorial.md.")
     )
-    return tuple(found)
+    return tuple(commands)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends what is under way, and further ones do not disturb the cleaning up."""
+    """Ends the work at the first SIGINT or SIGTERM; further signals do not disturb the cleaning up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

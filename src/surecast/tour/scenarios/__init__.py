@@ -13,7 +13,7 @@ SCENARIOS: Final = ("company", "reliability-graph", "dropping", "check")
 
 
 def load_scenario(name: str) -> tuple[Scenario, System]:
-    """One of the scenarios, and the system that it describes.
+    """Returns one of the scenarios, and the system that it describes.
 
     >>> load_scenario("check")[1].name
     'check'
