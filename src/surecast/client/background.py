@@ -27,7 +27,7 @@ class Background:
         self._thread.start()
 
     def run(self, call: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """The result of a coroutine; TimeoutError if it takes longer, and then it is cancelled."""
+        """Returns the result of a coroutine; TimeoutError if it takes longer, and then it is cancelled."""
         future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
             return future.result(timeout_s)

@@ -68,7 +68,7 @@ class Message:
 
 @dataclass(slots=True)
 class SessionMemory:
-    """What a client must remember of a session from one connection to the next.
+    """The state of a session that a client must keep from one connection to the next.
 
     `received` are the identifiers of QoS 2 messages that the application has taken and the broker has not released,
     `unfinished` those of QoS 2 messages that were sent and whose exchange was not completed.
@@ -191,7 +191,7 @@ class Client:
         if qos == 0:
             await self._send(Publish(topic, payload, 0, retain, properties=properties))
             return ReasonCode.SUCCESS
-        what = f"publish to {topic!r}"
+        request = f"publish to {topic!r}"
         async with self._window:
             identifier = self._identifier()
             kind: type = Puback if qos == 1 else Pubrec
@@ -199,20 +199,20 @@ class Client:
             if qos == 2:
                 self._memory.unfinished.add(identifier)
             await self._send(Publish(topic, payload, qos, retain, False, identifier, properties))
-            acknowledgement = await self._answer(answer, (kind, identifier), what)
+            acknowledgement = await self._answer(answer, (kind, identifier), request)
             if acknowledgement.reason >= _FAILURE:
                 self._memory.unfinished.discard(identifier)
-                raise RefusedError(what, acknowledgement.reason, acknowledgement.properties.reason_string)
+                raise RefusedError(request, acknowledgement.reason, acknowledgement.properties.reason_string)
             if qos == 2:
-                await self._release(identifier, what)
+                await self._release(identifier, request)
         reason: ReasonCode = acknowledgement.reason
         return reason
 
-    async def _release(self, identifier: int, what: str) -> None:
-        """The second half of an exchange of QoS 2."""
+    async def _release(self, identifier: int, request: str) -> None:
+        """Completes the second half of an exchange of QoS 2."""
         complete = self._expect(Pubcomp, identifier)
         await self._send(Pubrel(identifier))
-        await self._answer(complete, (Pubcomp, identifier), what)
+        await self._answer(complete, (Pubcomp, identifier), request)
         self._memory.unfinished.discard(identifier)
 
     async def subscribe(
@@ -243,7 +243,7 @@ class Client:
         return unsuback.reasons
 
     async def message(self) -> Message:
-        """The next message; it is acknowledged now. LostError when no more can come."""
+        """Returns the next message and acknowledges it. LostError when no more can come."""
         while not self._waiting:
             if self._ended is not None:
                 raise self._ended
@@ -263,13 +263,13 @@ class Client:
         return Message(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """All messages, until the connection ends; if it was lost, that is raised."""
+        """Yields all messages until the connection ends; a lost connection raises its error."""
         while True:
             yield await self.message()
 
     @property
     def ended(self) -> ClientError | None:
-        """Why the connection is over, None while it is not."""
+        """The reason why the connection ended, None while it is open."""
         return self._ended
 
     async def wait_ended(self) -> ClientError:
@@ -279,7 +279,7 @@ class Client:
         return self._ended
 
     def memory(self) -> SessionMemory:
-        """What the next connection of the same session must know, once this one is over.
+        """Returns the state that the next connection of the same session needs, once this one is over.
 
         What the application has not taken the broker sends again.
         """
@@ -304,12 +304,12 @@ class Client:
         self._room.set()  # an answer must be read, however much waits
         return answer
 
-    async def _answer(self, answer: asyncio.Future[Any], key: tuple[type, int], what: str) -> Any:
+    async def _answer(self, answer: asyncio.Future[Any], key: tuple[type, int], request: str) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await answer
         except TimeoutError:
-            raise ClientError(f"{what}: no answer within {self._timeout_s:g} s") from None
+            raise ClientError(f"{request}: no answer within {self._timeout_s:g} s") from None
         finally:
             self._answers.pop(key, None)
 
@@ -413,7 +413,7 @@ class Client:
                     return
 
     def _end(self, error: ClientError) -> ClientError:
-        """The connection is over: whoever waits is told why."""
+        """Ends the connection: every waiting call gets the reason."""
         if self._ended is None:
             self._ended = error
             self._over.set()

@@ -1,4 +1,4 @@
-"""What a client raises."""
+"""The exceptions of a client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RefusedError(ClientError):
     publish to 'plant': the broker refused it: not authorized
     """
 
-    def __init__(self, what: str, reason: ReasonCode, text: str | None = None):
+    def __init__(self, request: str, reason: ReasonCode, text: str | None = None):
         self.reason = reason
         words = reason.name.lower().replace("_", " ")
-        super().__init__(f"{what}: the broker refused it: {words}{f' ({text})' if text else ''}")
+        super().__init__(f"{request}: the broker refused it: {words}{f' ({text})' if text else ''}")

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def split_address(text: str, default_port: int = 1883) -> tuple[str, int]:
-    """A host and a port.
+    """Returns a host and a port.
 
     >>> split_address("10.0.0.1:1884"), split_address("[::1]:1884"), split_address("example.org")
     (('10.0.0.1', 1884), ('::1', 1884), ('example.org', 1883))
@@ -190,11 +190,11 @@ class GroupClient:
         properties: Properties = NO_PROPERTIES,
     ) -> ReasonCode:
         """Publishes; at QoS 1 and 2 it returns when the group has taken the message over, once and for all."""
-        what = f"publish to {topic!r}"
+        request = f"publish to {topic!r}"
         if not qos:
-            return await self._asking(lambda c: c.publish(topic, payload, 0, retain, properties), what)
+            return await self._asking(lambda c: c.publish(topic, payload, 0, retain, properties), request)
         while self._open and self._sequence - next(iter(self._open)) >= _OPEN_MAX:
-            await self._within(_any(next(iter(self._open.values())).answer), what)
+            await self._within(_any(next(iter(self._open.values())).answer), request)
         self._sequence += 1
         identity = (REQUEST_PROPERTY, f"{self._token}:{self._sequence}")
         properties = replace(properties, user=(*properties.user, identity))
@@ -206,7 +206,7 @@ class GroupClient:
                 raise self._failure
             if self._client is not None and self._connected.is_set():
                 self._attempt(self._client, publication)
-            return await self._within(_result(answer), what)
+            return await self._within(_result(answer), request)
         finally:
             self._open.pop(number, None)
 
@@ -228,7 +228,7 @@ class GroupClient:
         return await self._asking(lambda c: c.unsubscribe(*filters), "unsubscribe")
 
     async def message(self) -> Message:
-        """The next message, over whichever connection it comes."""
+        """Returns the next message, over whichever connection it comes."""
         while True:
             client = await self._current()
             try:
@@ -239,7 +239,7 @@ class GroupClient:
                 # The connection is over; the next one has the rest.
 
     async def messages(self) -> AsyncIterator[Message]:
-        """All messages, in order, until the client is closed."""
+        """Yields all messages, in order, until the client is closed."""
         while True:
             try:
                 message = await self.message()
@@ -251,7 +251,7 @@ class GroupClient:
 
     @asynccontextmanager
     async def subscription(self, topic_filter: str, qos: int = 1) -> AsyncIterator[AsyncIterator[Message]]:
-        """A subscription as an iterator over its messages; it is taken back at the end.
+        """Yields a subscription as an iterator over its messages; unsubscribes at the end.
 
         >>> async def watch(client: GroupClient) -> None:
         ...     async with client.subscription("plant/#") as messages:
@@ -305,7 +305,7 @@ class GroupClient:
             self._wanted = None
 
     def _is_own(self, reason: RefusedError) -> bool:
-        """Whether it was this client that took its session over.
+        """Returns whether this client itself took its session over.
 
         A CONNECT that a group without a majority left unanswered may be carried out after the one that another replica
         answered. A session that is taken over again and again has another client.
@@ -313,11 +313,11 @@ class GroupClient:
         now = asyncio.get_running_loop().time()
         if reason.reason is not ReasonCode.SESSION_TAKEN_OVER:
             return False
-        self._taken = [at for at in self._taken if now - at < _TAKEN_S] + [now]
+        self._taken = [takeover_s for takeover_s in self._taken if now - takeover_s < _TAKEN_S] + [now]
         return len(self._taken) <= len(self.addresses)
 
     async def _subscribe_again(self, client: Client) -> None:
-        """A group that does not know the session any more, because it expired, is told its subscriptions."""
+        """Subscribes again at a group that does not know the session any more, because it expired."""
         if not client.connack.session_present:
             for subscription, properties in self._subscriptions.values():
                 await client.subscribe(subscription, properties=properties)
@@ -346,24 +346,25 @@ class GroupClient:
         attempt.add_done_callback(self._attempts.discard)
 
     async def _try(self, client: Client, publication: _Publication) -> None:
-        one = publication
         try:
-            reason = await client.publish(one.topic, one.payload, one.qos, one.retain, one.properties)
+            reason = await client.publish(
+                publication.topic, publication.payload, publication.qos, publication.retain, publication.properties
+            )
         except ClientError as error:
             if isinstance(error, RefusedError) and client.ended is None:
-                if not one.answer.done():
-                    one.answer.set_exception(error)
+                if not publication.answer.done():
+                    publication.answer.set_exception(error)
             else:
                 # Lost, or no answer in time: this replica may have lost the majority. The next gets it.
                 await client.disconnect()
         except Exception as error:  # of the caller: a topic that is none, a message that cannot be encoded
-            if not one.answer.done():
-                one.answer.set_exception(error)
+            if not publication.answer.done():
+                publication.answer.set_exception(error)
         else:
-            if not one.answer.done():
-                one.answer.set_result(reason)
+            if not publication.answer.done():
+                publication.answer.set_result(reason)
 
-    async def _asking(self, ask: Callable[[Client], Coroutine[Any, Any, T]], what: str) -> T:
+    async def _asking(self, ask: Callable[[Client], Coroutine[Any, Any, T]], request: str) -> T:
         async def until_answered() -> T:
             while True:
                 client = await self._current()
@@ -374,14 +375,14 @@ class GroupClient:
                         raise
                     await client.disconnect()
 
-        return await self._within(until_answered(), what)
+        return await self._within(until_answered(), request)
 
-    async def _within(self, call: Coroutine[Any, Any, T], what: str) -> T:
+    async def _within(self, call: Coroutine[Any, Any, T], request: str) -> T:
         try:
             async with asyncio.timeout(self._patience_s):
                 return await call
         except TimeoutError:
-            raise ClientError(f"{what}: no replica answered within {self._patience_s:g} s") from None
+            raise ClientError(f"{request}: no replica answered within {self._patience_s:g} s") from None
 
 
 async def _result(answer: asyncio.Future[T]) -> T:

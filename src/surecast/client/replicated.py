@@ -93,7 +93,7 @@ class Connection:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """The replicas that may be asked: those that were given, and those that the group named."""
+        """The replicas that may be asked: those passed in, and those that the group named."""
         return tuple(self._addresses)
 
     async def send_request(self, command: bytes, timeout_s: float | None = None) -> bytes:
@@ -105,7 +105,7 @@ class Connection:
         return await self.submit(command, timeout_s)
 
     def submit(self, command: bytes, timeout_s: float | None = None) -> asyncio.Future[bytes]:
-        """As `send_request`, for many requests at once: the reply is the result of a future."""
+        """Sends a request like `send_request`, for many requests at once: the reply is the result of a future."""
         if self._is_closed:
             raise ClientError("the connection to the group is closed; dial again")
         wait_s = self.timeout_s if timeout_s is None else timeout_s
@@ -130,7 +130,7 @@ class Connection:
                 self._next += 1
 
     def _expire(self) -> None:
-        """One look at all deadlines is cheaper than a timer for each request."""
+        """Checks all deadlines together, which is cheaper than a timer for each request."""
         now = self._loop.time()
         for request in (*self._requests.values(), *self._queue):
             if request.deadline_s <= now and not request.answer.done():
@@ -182,7 +182,7 @@ class Connection:
                 self._admit()
             elif content[:1] == OVERLOAD:
                 body = content[1:]
-                again = [int.from_bytes(body[at : at + 8], "big") for at in range(0, len(body), 8)]
+                again = [int.from_bytes(body[offset : offset + 8], "big") for offset in range(0, len(body), 8)]
                 self._trouble = "the group has no room for more requests"
                 self._loop.call_later(_PAUSE_S, self._again, again)
 
@@ -231,8 +231,8 @@ class Connection:
         link.on_frames = self._answered
         for text in welcome.book.values():
             with suppress(ConfigurationError, AttributeError):
-                if (known := parse_address(text)) not in self._addresses:
-                    self._addresses.append(known)
+                if (other := parse_address(text)) not in self._addresses:
+                    self._addresses.append(other)
         self._unsent = list(self._requests)
         self._flush()
         self._admit()
@@ -305,10 +305,10 @@ async def dial(
     >>> inspect.iscoroutinefunction(count_up)
     True
     """
-    known = [parse_address(one) if isinstance(one, str) else one for one in addresses]
-    if not known:
+    parsed = [parse_address(address) if isinstance(address, str) else address for address in addresses]
+    if not parsed:
         raise ConfigurationError("dial: no addresses; name at least one replica as host:port")
-    connection = Connection(known, group, secret, "client", timeout_s, patience_s)
+    connection = Connection(parsed, group, secret, "client", timeout_s, patience_s)
     await connection.start()
     return connection
 

@@ -71,11 +71,11 @@ class SyncGroupClient:
         self._background.run(self._client.move(address))
 
     def message(self, timeout_s: float | None = None) -> Message:
-        """The next message; TimeoutError if none comes in time."""
+        """Returns the next message; TimeoutError if none comes in time."""
         return self._background.run(self._client.message(), timeout_s)
 
     def messages(self, timeout_s: float | None = None) -> Iterator[Message]:
-        """All messages, until the client is closed or none comes in time."""
+        """Yields all messages, until the client is closed or none comes in time."""
         while True:
             try:
                 message = self.message(timeout_s)

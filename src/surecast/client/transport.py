@@ -21,7 +21,7 @@ class Transport(Protocol):
     """A connection to a broker."""
 
     async def read(self) -> bytes:
-        """What has arrived; empty when the broker has closed."""
+        """Returns the bytes that have arrived; empty when the broker has closed."""
 
     async def write(self, data: bytes) -> None:
         """Sends, and waits while too much is unsent."""
@@ -113,18 +113,19 @@ async def _open_websocket(host: str, port: int, tls: ssl.SSLContext | None, path
     url = f"{'wss' if tls is not None else 'ws'}://{name}:{port}{path}"
     try:
         # No limit of its own: the packets in the frames have theirs.
-        made = await connect(
+        connection = await connect(
             url, ssl=tls, subprotocols=[Subprotocol("mqtt")], max_size=None, compression=None, proxy=None
         )
     except (InvalidHandshake, InvalidMessage) as error:
         raise ClientError(f"{url}: no MQTT by WebSocket here: {error}") from None
-    return _WebSocket(made)
+    return _WebSocket(connection)
 
 
 def tls_context(
     ca: Path | None = None, certificate: Path | None = None, key: Path | None = None, insecure: bool = False
 ) -> ssl.SSLContext:
-    """TLS settings: the authorities to trust (the system's if none are named), and a certificate of one's own.
+    """Returns TLS settings: the authorities to trust (the system's if none are named), and an optional client
+    certificate.
 
     `insecure` does not look at whom the broker's certificate names; whether it is trusted is looked at all the same.
     """
