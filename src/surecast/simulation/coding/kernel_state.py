@@ -134,135 +134,190 @@ class Scheme(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes. Of all this only the draws and the round trips outlive an event."""
+    """All that changes while one event is delivered. Only the random streams and the round trips outlive an event.
+
+    A *slot* holds one message in flight. A *branch* is one outgoing link of one broker in the scheme. A *gossiper* is a
+    subscriber, or, in the last place, the publisher's home broker.
+    """
 
     relay_draws: Words
+    """[broker] The state of its random stream."""
     gossip_draws: Words
+    """[gossiper] The state of its random stream."""
     trips: Floats
-    """Mean and deviation of the round trip of each branch; below 0 where there is none."""
-    # messages under way, and timers
+    """[branch, 2] Mean and deviation of the measured round trip, in seconds; below 0 while none was measured."""
+
+    # The event queue: a binary heap over messages and timers, ordered by (time, key).
     heap_time: Floats
+    """[heap] When it is due."""
     heap_key: Ints
+    """[heap] What comes first at equal times: messages in the order of sending, then timers by node and kind."""
     heap_slot: Ints
+    """[heap] The slot of a message; for a timer, the branch or gossiper that it is of."""
+
+    # Messages in flight.
     kind: Ints
+    """[slot] DATA, ACK, DIGEST, REQUEST, PUSH or REPLY."""
     sender: Ints
+    """[slot] The node that sent it."""
     to: Ints
+    """[slot] The node that gets it."""
     number: Ints
+    """[slot] The number of a plain packet, NONE for a combination; for a REQUEST, how many packets are missing."""
     form: Ints
+    """[slot] PLAIN, SEEDED or RECODED."""
     extra: Ints
+    """[slot] For DATA and ACK: 256 times the branch, plus the number of this transmission."""
     vector: Bytes
+    """[slot, packet] Coefficients of a combination; for ACK and REQUEST, flags of the packets received or wanted."""
     free: Ints
-    # links
+    """[slot] A stack of unused slots."""
+
+    # Links.
     passed: Ints
+    """[link] Packets sent over it so far: the position in its random stream."""
     is_bad: Flags
+    """[link] The state of a Gilbert-Elliott link at its last packet."""
     busy_s: Floats
-    # what each node has: brokers, subscribers, and the publisher as one who gossips
+    """[link] When it has sent all that it was given."""
+
+    # The decoder of each node: brokers, subscribers, and the publisher as a gossiper.
     matrix: Bytes
+    """[node, row, column] Rows of coefficients in echelon form."""
     words: Words
+    """[node, row, column / 8] The same memory, eight coefficients at a time."""
     pivots: Ints
+    """[node, column] The row whose pivot the column is; -1 where there is none."""
     known: Flags
+    """[node, packet] Whether the packet is known by itself."""
     used: Ints
+    """[node] Rows in use."""
     ranks: Ints
-    # brokers
+    """[node] Independent packets received."""
+
+    # Brokers.
     seen: Flags
+    """[broker, number] Whether the numbered packet came before."""
     owed: Ints
+    """[branch] Packets sent along it."""
     credit: Floats
+    """[branch] Fractions of combinations that it is owed for packets received."""
     flush_at: Floats
-    # packets that wait for an acknowledgement, by branch and number, and branches where some do
+    """[broker] When it sends the rest that it owes; infinite if no timer is set."""
+
+    # Retransmission by hop: packets sent and not yet acknowledged.
     tries: Ints
+    """[branch, number] Transmissions of a packet that waits for its acknowledgement; 0 if it waits for none."""
     sent_at: Floats
+    """[branch, number] The time of its last transmission."""
     sent_order: Ints
+    """[branch, number] The order of its last transmission among all."""
     was_alone: Flags
+    """[branch, number] Whether nothing else waited then: only such packets measure a round trip."""
     waiting: Ints
+    """[branch] Packets that wait for an acknowledgement."""
     silences: Ints
+    """[branch] Timeouts since the last acknowledgement: each doubles the next."""
     again_at: Floats
-    # gossip
+    """[branch] When the oldest is sent again; infinite if none waits."""
+
+    # Gossip.
     rounds_left: Ints
-    """-1 where nothing is offered."""
+    """[gossiper] Rounds in which it still offers the event; -1 where nothing is offered."""
     round_at: Floats
+    """[gossiper] When its next round begins."""
     chase_at: Floats
+    """[gossiper] When it asks again for what is missing."""
     chase_left: Ints
-    """-1 where nothing is asked for."""
+    """[gossiper] Requests that it may still send; -1 where nothing is asked for."""
     sources: NDArray[np.int32]
+    """[gossiper, i] The peers that announced the event to it."""
     source_count: Ints
+    """[gossiper] How many these are."""
     answered: NDArray[np.int32]
-    """Packets that each node has given to each other."""
-    # outcome of the event
+    """[gossiper, subscriber] Packets that it has given to another one."""
+
+    # The outcome of the event.
     done_s: Floats
+    """[subscriber] When it could decode the event; infinite before."""
     recovered: Flags
+    """[subscriber] Whether a peer's packet completed it."""
     counts: Ints
+    """[COUNTS] Messages by kind and form."""
+
     scratch: Ints
+    """Room for drawing a random sample."""
     now: Floats
-    """Time, alone in its array so that it can change."""
+    """[1] The present time, an array so that it can change."""
     numbers: Ints
-    """Entries in the heap, messages and timers so far, free slots, overflow, event number, a number for timers, and
-    one for transmissions."""
+    """[7] Entries in the heap, messages so far, free slots, whether there was no room, the number of the event, timers
+    so far, and transmissions so far."""
 
 
 def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, nodes: int) -> State:
-    """A state in which nothing has happened."""
+    """Returns a state in which nothing has happened, with room for `capacity` messages and timers."""
     from surecast.protocol.gossip.draws import Draws
 
-    branches = len(scheme.neighbour)
+    branches, links = len(scheme.neighbour), len(net.loss)
     numbered = (branches, rules.sent) if rules.retransmit else (branches, 1)
     columns = (rules.packets + 7) // 8 * 8
     matrix = np.zeros((nodes, rules.packets, columns), dtype=np.uint8)
     gossiping = rules.subscribers + 1
     # The streams are those of the nodes with these numbers.
-    relay = np.array([Draws(seed, node + 1)._state for node in range(rules.brokers)], dtype=np.uint64)
-    numbers = [*range(rules.brokers, rules.brokers + rules.subscribers), rules.source]
-    gossip = np.array([Draws(seed, node + 1)._state for node in numbers], dtype=np.uint64)
+    gossipers = [*range(rules.brokers, rules.brokers + rules.subscribers), rules.source]
 
     def ints(*shape: int) -> Any:
         return np.zeros(shape, dtype=np.int64)
 
-    links = len(net.loss)
+    def flags(*shape: int) -> Any:
+        return np.zeros(shape, dtype=np.bool_)
+
     return State(
-        relay,
-        gossip,
-        np.full((branches, 2), -1.0),
-        np.zeros(capacity),
-        ints(capacity),
-        ints(capacity),
-        ints(capacity),
-        ints(capacity),
-        ints(capacity),
-        ints(capacity),
-        ints(capacity),
-        ints(capacity),
-        np.zeros((capacity, columns), dtype=np.uint8),
-        np.arange(capacity, dtype=np.int64),
-        ints(links),
-        np.zeros(links, dtype=np.bool_),
-        np.zeros(links),
-        matrix,
-        matrix.view(np.uint64),
-        np.full((nodes, rules.packets), -1, dtype=np.int64),
-        np.zeros((nodes, rules.packets), dtype=np.bool_),
-        ints(nodes),
-        ints(nodes),
-        np.zeros((rules.brokers, rules.sent), dtype=np.bool_),
-        ints(branches),
-        np.zeros(branches),
-        np.full(rules.brokers, np.inf),
-        ints(*numbered),
-        np.zeros(numbered),
-        ints(*numbered),
-        np.zeros(numbered, dtype=np.bool_),
-        ints(branches),
-        ints(branches),
-        np.full(branches, np.inf),
-        ints(gossiping),
-        np.full(gossiping, np.inf),
-        np.full(gossiping, np.inf),
-        ints(gossiping),
-        np.zeros((gossiping, gossiping if rules.gossip else 1), dtype=np.int32),
-        ints(gossiping),
-        np.zeros((gossiping, rules.subscribers if rules.gossip else 1), dtype=np.int32),
-        np.full(rules.subscribers, np.inf),
-        np.zeros(rules.subscribers, dtype=np.bool_),
-        ints(COUNTS),
-        ints(max(rules.subscribers + 1, rules.packets)),
-        np.zeros(1),
-        ints(7),
+        relay_draws=np.array([Draws(seed, node + 1)._state for node in range(rules.brokers)], dtype=np.uint64),
+        gossip_draws=np.array([Draws(seed, node + 1)._state for node in gossipers], dtype=np.uint64),
+        trips=np.full((branches, 2), -1.0),
+        heap_time=np.zeros(capacity),
+        heap_key=ints(capacity),
+        heap_slot=ints(capacity),
+        kind=ints(capacity),
+        sender=ints(capacity),
+        to=ints(capacity),
+        number=ints(capacity),
+        form=ints(capacity),
+        extra=ints(capacity),
+        vector=np.zeros((capacity, columns), dtype=np.uint8),
+        free=np.arange(capacity, dtype=np.int64),
+        passed=ints(links),
+        is_bad=flags(links),
+        busy_s=np.zeros(links),
+        matrix=matrix,
+        words=matrix.view(np.uint64),
+        pivots=np.full((nodes, rules.packets), -1, dtype=np.int64),
+        known=flags(nodes, rules.packets),
+        used=ints(nodes),
+        ranks=ints(nodes),
+        seen=flags(rules.brokers, rules.sent),
+        owed=ints(branches),
+        credit=np.zeros(branches),
+        flush_at=np.full(rules.brokers, np.inf),
+        tries=ints(*numbered),
+        sent_at=np.zeros(numbered),
+        sent_order=ints(*numbered),
+        was_alone=flags(*numbered),
+        waiting=ints(branches),
+        silences=ints(branches),
+        again_at=np.full(branches, np.inf),
+        rounds_left=ints(gossiping),
+        round_at=np.full(gossiping, np.inf),
+        chase_at=np.full(gossiping, np.inf),
+        chase_left=ints(gossiping),
+        sources=np.zeros((gossiping, gossiping if rules.gossip else 1), dtype=np.int32),
+        source_count=ints(gossiping),
+        answered=np.zeros((gossiping, rules.subscribers if rules.gossip else 1), dtype=np.int32),
+        done_s=np.full(rules.subscribers, np.inf),
+        recovered=flags(rules.subscribers),
+        counts=ints(COUNTS),
+        scratch=ints(max(rules.subscribers + 1, rules.packets)),
+        now=np.zeros(1),
+        numbers=ints(7),
     )
