@@ -1,9 +1,10 @@
 # The two commands a newcomer needs: make demo, make test. Both set everything up themselves.
-.PHONY: demo test test-long setup lint format docs clean
+.PHONY: demo test test-long setup lint format docs references coverage clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard src tests tools benchmarks)
+REFERENCES := architecture api_reference broker_reference command_reference scenario_reference
 WITH_JAVA := JAVA_HOME="$$(cat $(VENV)/java-home 2>/dev/null)"
 
 # The tour, in a few minutes: plan, predict, run, learn, check. Its report is out/demo/tour.html.
@@ -29,6 +30,16 @@ lint: setup
 # The documentation as a site, in out/site: strict, so a broken link is an error. The variable silences an advertisement.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Writes the pages that are made from code: references, and the tables and pictures of the architecture.
+references: setup
+	@for tool in $(REFERENCES); do echo "tools/$$tool.py"; $(BIN)/python "tools/$$tool.py" || exit 1; done
+
+# The share of statements that tests run; for some tests only: make coverage TESTS="tests/protocol tests/report".
+coverage: setup
+	@mkdir -p out/coverage
+	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov \
+		--cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # Leaves .venv with the surecast command in it; skipped when nothing changed.
 setup:
