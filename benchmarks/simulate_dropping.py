@@ -17,9 +17,9 @@ import numpy as np
 
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import simulate_queue
-from surecast.simulation.dropping.kernels import DELIVERED, RESPONSE
 from surecast.simulation.dropping.plan import Settings
-from surecast.simulation.dropping.queue import Sweeper
+from surecast.simulation.dropping.queue_kernel import DELIVERED, RESPONSE
+from surecast.simulation.dropping.queue_sweep import Sweeper
 
 try:
     import ciw  # type: ignore[import-untyped]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surecast.report import Comparison, Figure, QoSReport, ReportBuilder, ReportError, compare, find_metric, load
-from surecast.report.join import ROUNDING
+from surecast.report.agreement import ROUNDING
 
 Key = tuple[str, str, str, str, str]
 

@@ -21,7 +21,7 @@ from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
 from surecast.protocol.broker import Authorise, Broker, BrokerSettings
-from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, GroupMachine
 
 __all__ = ["GroupService", "run_group_broker"]

@@ -17,10 +17,10 @@ from surecast.report import QoSReport
 from surecast.scenario import System
 from surecast.simulation.reliability.compiled.engine import _builder, _prepare
 from surecast.simulation.reliability.compiled.figures import build_report
-from surecast.simulation.reliability.compiled.intervals import Intervals
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
 from surecast.simulation.reliability.compiled.plan import Plan
 from surecast.simulation.reliability.compiled.run import simulate_run
+from surecast.simulation.reliability.compiled.up_intervals import Intervals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,6 +13,10 @@ from surecast.report.summary import FAMILY
 __all__ = ["Agreement", "Unmatched"]
 
 _EXAMPLES = 3
+UNKNOWN = -1
+"""Stands in a column of yes (1) and no (0) where there is nothing to decide by."""
+ROUNDING = 1e-12
+"""Values that differ by no more than this, relatively, are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +118,32 @@ def unmatched(columns: Columns) -> list[Unmatched]:
         rows.append(Unmatched(*columns.family(first), count=count, examples=named))
         start += count
     return rows
+
+
+def consistent(a: Columns, b: Columns) -> NDArray[np.int8]:
+    """Whether each pair of figures is consistent with what is known about its accuracy: 1 yes, 0 no, -1 unknown.
+
+    The interval of b must contain the value of a; where only a has an interval, it must contain the value of b. The
+    value of a bound stands for all values on its right side: 0.9 as a lower bound fits an interval from 0.94 to 0.96.
+    """
+    has_a, has_b = (~np.isnan(side.low) | ~np.isnan(side.high) for side in (a, b))
+    (a_low, a_high, a_bound), (b_low, b_high, b_bound) = _reach(a), _reach(b)
+    low_a, high_a = _interval(a)
+    low_b, high_b = _interval(b)
+    slack = ROUNDING * np.maximum(np.abs(a.value), np.abs(b.value))
+    in_b = (low_b <= a_high + slack) & (a_low <= high_b + slack)
+    in_a = (low_a <= b_high + slack) & (b_low <= high_a + slack)
+    bounds = (a_low <= b_high + slack) & (b_low <= a_high + slack)
+    answer = np.where(has_b, in_b, np.where(has_a, in_a, bounds)).astype(np.int8)
+    return np.where(has_a | has_b | a_bound | b_bound, answer, np.int8(UNKNOWN)).astype(np.int8)
+
+
+def _reach(side: Columns) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """The values a figure stands for, its interval aside: itself, or a half line where it is a bound."""
+    lower, upper = side.how.is_word("lower_bound"), side.how.is_word("upper_bound")
+    return np.where(upper, -np.inf, side.value), np.where(lower, np.inf, side.value), lower | upper
+
+
+def _interval(side: Columns) -> tuple[Floats, Floats]:
+    """The interval, without end where an end is absent."""
+    return np.where(np.isnan(side.low), -np.inf, side.low), np.where(np.isnan(side.high), np.inf, side.high)

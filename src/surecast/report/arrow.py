@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from surecast.report.checks import check_columns, check_read
+from surecast.report.agreement import UNKNOWN
 from surecast.report.columns import COLUMNS, KEY, NO_SAMPLES, TEXT, Columns, Floats, Ints, Words
 from surecast.report.errors import ReportError
+from surecast.report.figure_checks import check_columns, check_read
 from surecast.report.info import ReportInfo, check_text
-from surecast.report.join import UNKNOWN
 from surecast.report.report import QoSReport
 
 if TYPE_CHECKING:

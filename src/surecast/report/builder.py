@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surecast.report.checks import check_how, check_many, check_name, check_one, check_unique
 from surecast.report.columns import NO_SAMPLES, TEXT, Codes, Columns, Floats, Ints, Words
 from surecast.report.errors import ReportError
 from surecast.report.figure import describe_key
+from surecast.report.figure_checks import check_how, check_many, check_name, check_one, check_unique
 from surecast.report.info import ReportInfo, check_text, surecast_version
 from surecast.report.metrics import Metric, find_metric
 from surecast.report.report import QoSReport

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.report.agreement import Agreement, Unmatched, agreements, unmatched
+from surecast.report.agreement import UNKNOWN, Agreement, Unmatched, agreements, consistent, unmatched
 from surecast.report.columns import Columns, Floats
 from surecast.report.errors import ReportError, listing
 from surecast.report.figure import describe_key
 from surecast.report.info import ReportInfo
-from surecast.report.join import UNKNOWN, consistent, disagreement, join
+from surecast.report.join import disagreement, join
 from surecast.report.metrics import metric_or_plain
 from surecast.report.query import matching_rows
 from surecast.report.report import QoSReport

@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from surecast.errors import ConfigurationError
-from surecast.report.checks import check_columns, check_read
 from surecast.report.columns import COLUMNS, NO_SAMPLES, TEXT, Columns, Floats, Ints, Words
 from surecast.report.errors import ReportError
+from surecast.report.figure_checks import check_columns, check_read
 from surecast.report.info import ReportInfo, check_text
 from surecast.report.report import QoSReport
 

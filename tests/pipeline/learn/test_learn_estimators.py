@@ -12,8 +12,8 @@ from scipy import integrate, optimize, stats
 
 from surecast.errors import AssumptionError, ConfigurationError, FileError
 from surecast.pipeline.learn import Times, choose_lifetime, fit_popularity, fit_rate
-from surecast.pipeline.learn.goodness import cell_test
-from surecast.pipeline.learn.lifetimes import (
+from surecast.pipeline.learn.distribution_choice import cell_test
+from surecast.pipeline.learn.distribution_fits import (
     Law,
     exponential_interval,
     fit_exponential,

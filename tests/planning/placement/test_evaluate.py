@@ -16,7 +16,7 @@ from surecast.errors import ConfigurationError
 from surecast.planning.placement import PlacementProblem, evaluate, placed_scenario, placement_problem
 from surecast.planning.placement.plain import PlainPlacements
 from surecast.planning.placement.problem import complete_overlay
-from surecast.prediction.capacity.delays import delays_of
+from surecast.prediction.capacity.delays import delays_of, mean_waiting_s
 from surecast.prediction.capacity.filters import notification_probability
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.kernel_overlay import rebuild
@@ -120,7 +120,7 @@ def test_mean_delay_by_every_path(offices: Make) -> None:
     wanted = notification_probability("simple", model.lifetime_s * model.subscriptions)
     for j, algorithm in enumerate(ALGORITHMS):
         loads = model.loads(model.flows(algorithm))
-        waiting = loads.waiting_s()
+        waiting = mean_waiting_s(loads)
         total = rate = 0.0
         for start, route in nx.all_pairs_shortest_path(built.overlay.graph):
             for end, path in route.items():

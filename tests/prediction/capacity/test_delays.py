@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from surecast.prediction.capacity import predict_capacity
-from surecast.prediction.capacity.delays import longest_paths
+from surecast.prediction.capacity.delays import longest_paths, mean_waiting_s
 from surecast.prediction.capacity.model import capacity_model
 from surecast.scenario import System, build, parse_text
 
@@ -41,7 +41,7 @@ def test_longest_paths_from_every_broker(matching: str) -> None:
     flows = model.flows("peer-to-peer covering")
     loads = model.loads(flows)
     found = longest_paths(model, "peer-to-peer covering", loads)
-    at = loads.waiting_s()[:4] + loads.notification_s[:, 0]
+    at = mean_waiting_s(loads)[:4] + loads.notification_s[:, 0]
     graph = system.overlay.graph
     for p in range(4):
         ways = []

@@ -11,8 +11,8 @@ from surecast.broker.replica import node
 from surecast.broker.replica.group_file import PaxosSpec
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.replication import failover_s, predict_closed, predict_open, saturation_per_s, times
+from surecast.prediction.replication.bulk_service import Cycle, Mixture, solve_cycle, solve_gate
 from surecast.prediction.replication.election import election_wait_s
-from surecast.prediction.replication.gate import Cycle, Mixture, solve_cycle, solve_gate
 from surecast.protocol.paxos import leader
 from surecast.scenario import parse_distribution
 from surecast.scenario.group import Group, GroupCosts

@@ -7,8 +7,8 @@ import random
 import pytest
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.requests import PROPERTY, WINDOW, RequestError, Requests, request_of
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import Properties, Puback, Publish, Pubrec, ReasonCode
 
 REFUSED = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
 from surecast.protocol.broker import Broker
-from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.session import session_key, split_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
 from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
 from surecast.protocol.mqtt import V5, V311, Connack, Connect, Properties, ReasonCode, Will, encode

@@ -11,7 +11,7 @@ from tests.protocol.broker.conftest import Client, MakeWorld, World
 
 from surecast.broker.security_acl import AccessRules, Wildcards, parse_rule
 from surecast.protocol.broker import Broker
-from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
 from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
 from surecast.protocol.mqtt import V5, Connect, Publish, ReasonCode, Subscribe, Subscription, encode, match

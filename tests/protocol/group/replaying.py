@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from surecast.protocol.broker import Broker, BrokerSettings
-from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
 from surecast.protocol.paxos import Context
 

@@ -6,8 +6,8 @@ import pytest
 from tests.protocol.group.world import with_packets
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
-from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.short_ways import ShortWays
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Edge, GroupMachine
 from surecast.protocol.group import machine as group_machine
 from surecast.protocol.group.commands import HEAD, Happening, Item, items_of, pack

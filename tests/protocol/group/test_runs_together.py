@@ -11,10 +11,10 @@ import pytest
 from tests.protocol.group.world import with_packets
 
 from surecast.protocol.broker import Broker, BrokerSettings, LimitTable, Origin
-from surecast.protocol.broker.durable import NoJournal
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.snapshot import encode_state
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Edge, GroupMachine
 from surecast.protocol.group.commands import Item
 from surecast.protocol.group.member import Member

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
-from surecast.protocol.broker.durable import NoJournal
+from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, Edge, GroupMachine, Port
 from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack
 from surecast.protocol.group.run_items import read_runs

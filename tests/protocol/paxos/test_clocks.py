@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from paxos_group import Group
 
-from surecast.protocol.paxos.batches import stamp_of
 from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.example_store import incr
+from surecast.protocol.paxos.log_values import stamp_of
 from surecast.protocol.paxos.membership import Membership
 from surecast.protocol.paxos.messages import Accept, Heartbeat, Propose
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from surecast.protocol.paxos.batches import NOOP, join_segments, make_segment
 from surecast.protocol.paxos.example_store import ExampleStore, incr
+from surecast.protocol.paxos.log_values import NOOP, join_segments, make_segment
 from surecast.protocol.paxos.machine import Machine
 from surecast.protocol.paxos.membership import Membership
 from surecast.protocol.paxos.settings import PaxosSettings

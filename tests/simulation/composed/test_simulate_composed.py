@@ -19,7 +19,7 @@ from surecast.simulation import simulate_reliability
 from surecast.simulation.composed import simulate_composed
 from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, PATH_DOWN, REACHED, UNDER_WAY, travel
 from surecast.simulation.dropping import simulate_dropping
-from surecast.simulation.reliability.compiled.intervals import join
+from surecast.simulation.reliability.compiled.up_intervals import join
 from surecast.simulation.replication.options import OpenLoad
 from surecast.simulation.replication.run import simulate_group
 

@@ -12,8 +12,8 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario import parse_distribution
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import QueueSweep, simulate_queue
-from surecast.simulation.dropping.kernels import OVERFLOW
-from surecast.simulation.dropping.queue import Estimate
+from surecast.simulation.dropping.queue_kernel import OVERFLOW
+from surecast.simulation.dropping.queue_sweep import Estimate
 
 
 def agrees(estimate: Estimate, exact: object, relative: float) -> None:

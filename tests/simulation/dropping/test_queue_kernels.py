@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surecast.simulation.dropping.histogram import EDGES, quantile
-from surecast.simulation.dropping.kernels import (
+from surecast.simulation.dropping.queue_kernel import (
     BINS,
     DELAY,
     DELIVERED,

@@ -13,9 +13,9 @@ from surecast.errors import ConfigurationError, OverloadError
 from surecast.report import check_books
 from surecast.scenario import System, load_system
 from surecast.simulation import run_until, simulate_reliability
+from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.reliability.compiled import SCHEMES
 from surecast.simulation.reliability.compiled import run as run_module
-from surecast.simulation.reliability.compiled.figures import ratio_estimate
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DAY = 86400.0

@@ -11,8 +11,8 @@ from typing import Any, Final
 from surecast.documents.source import FieldPath
 from surecast.documents.units import format_duration
 from surecast.pipeline.learn.answer import Estimate, estimate_at
-from surecast.pipeline.learn.goodness import LifetimeFit, choose_lifetime
-from surecast.pipeline.learn.lifetimes import exponential_interval
+from surecast.pipeline.learn.distribution_choice import LifetimeFit, choose_lifetime
+from surecast.pipeline.learn.distribution_fits import exponential_interval
 from surecast.pipeline.learn.samples import Period, Times, periods_of
 from surecast.pipeline.learn.statistics import Interval, Life, Statistics
 

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaincc, gammaln, logsumexp
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.lifetimes import Law
+from surecast.pipeline.learn.distribution_fits import Law
 from surecast.pipeline.learn.samples import Times
 
 __all__ = ["STEADY", "VARIABLE", "fit_erlang_mixture", "fit_phase_type"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.goodness import SIGNIFICANCE
+from surecast.pipeline.learn.distribution_choice import SIGNIFICANCE
 
 __all__ = ["PopularityFit", "fit_popularity", "zipf_exponent"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.goodness import SIGNIFICANCE
+from surecast.pipeline.learn.distribution_choice import SIGNIFICANCE
 
 __all__ = ["RateFit", "even_shares", "fit_rate", "share_interval"]
 

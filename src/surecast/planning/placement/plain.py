@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.capacity.delays import delays_of
+from surecast.prediction.capacity.delays import delays_of, mean_waiting_s
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays, rebuild
 from surecast.prediction.capacity.model import CapacityModel, Loads, capacity_model
@@ -119,7 +119,7 @@ def _mean_delay(model: CapacityModel, loads: Loads) -> float:
     wanted = model.by_class(
         lambda kind, x: kind.notification_probability("simple", x), model.lifetime_s * model.subscriptions
     )
-    tree, servers, waiting = model.tree, model.servers, loads.waiting_s()
+    tree, servers, waiting = model.tree, model.servers, mean_waiting_s(loads)
     start = model.publications * wanted.sum(axis=0) * model.count
     passing = model.publications_behind * tree.beyond(wanted) * model.count
     fixed, service = model.latency_s.copy(), np.zeros(2 * tree.links)

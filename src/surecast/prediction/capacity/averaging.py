@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
+from surecast.prediction.capacity.delays import mean_waiting_s
 from surecast.prediction.capacity.filters import LAWS, notification_probability
 from surecast.prediction.capacity.grouping import coinciding
 from surecast.prediction.capacity.model import CapacityModel, Flows, Loads
@@ -76,7 +77,7 @@ def averaged_waiting(model: CapacityModel, algorithm: str, flows: Flows, loads: 
     A message waits the mean over messages: sets that let much pass count more.
     """
     brokers = model.tree.brokers
-    waiting, deviation, over = loads.waiting_s()[:brokers].copy(), np.zeros(brokers), np.zeros(brokers)
+    waiting, deviation, over = mean_waiting_s(loads)[:brokers].copy(), np.zeros(brokers), np.zeros(brokers)
     if algorithm == "flooding":
         return Averaged(waiting, deviation, over)
     rate, services = loads.broker_rates[:, :, 0].sum(axis=0), services_of(model, flows)

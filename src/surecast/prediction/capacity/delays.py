@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from surecast.prediction.capacity.model import CapacityModel, Loads
 
-__all__ = ["Delays", "delays_of", "longest_paths"]
+__all__ = ["Delays", "delays_of", "longest_paths", "mean_waiting_s"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -29,9 +29,14 @@ class Delays:
     subscription_worst_s: float | None
 
 
+def mean_waiting_s(loads: Loads) -> Array:
+    """Returns the mean waiting times in M/G/1 queues (Pollaczek-Khinchine, capacity Eqs. 29, 35) of stable loads."""
+    return loads.squares / (2.0 * (1.0 - loads.utilisation))
+
+
 def delays_of(model: CapacityModel, algorithm: str, loads: Loads) -> Delays:
     """Returns delays under an algorithm; the loads must be stable."""
-    waiting = loads.waiting_s()
+    waiting = mean_waiting_s(loads)
     fixed, service = _link_parts(model, waiting)
     rates = loads.link_rates.sum(axis=0)
     # Of the messages that pass; a link without traffic is shown with service factor 1.
@@ -51,7 +56,7 @@ def delays_of(model: CapacityModel, algorithm: str, loads: Loads) -> Delays:
 
 def longest_paths(model: CapacityModel, algorithm: str, loads: Loads) -> Array:
     """Returns the longest mean delay of a notification by broker and class (capacity Eqs. 40, 41), for stable loads."""
-    waiting = loads.waiting_s()
+    waiting = mean_waiting_s(loads)
     fixed, service = _link_parts(model, waiting)
     link = fixed[:, None] + service[:, None] * model.factor
     broker = waiting[: model.tree.brokers, None] + loads.notification_s

@@ -91,10 +91,6 @@ class Loads:
         """True if every utilisation is below 1 (at exactly 1 a queue grows too)."""
         return bool((self.utilisation < 1.0).all())
 
-    def waiting_s(self) -> Array:
-        """Returns the mean waiting times in M/G/1 queues (capacity Eqs. 29, 35); only where all of them are stable."""
-        return self.squares / (2.0 * (1.0 - self.utilisation))
-
 
 @dataclass(frozen=True)
 class CapacityModel:

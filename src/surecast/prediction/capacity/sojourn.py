@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, ndtri
 
+from surecast.prediction.capacity.delays import mean_waiting_s
 from surecast.prediction.capacity.model import CapacityModel, Flows, Loads
 from surecast.prediction.capacity.service import Services, services_of
 from surecast.prediction.capacity.tree import BrokerTree
@@ -119,7 +120,7 @@ def sojourns_of(model: CapacityModel, flows: Flows, loads: Loads, cubes: Cubes) 
     physical = np.zeros(len(servers.component))
     np.add.at(physical, servers.used, passing[servers.by])
     cubed = np.concatenate([(notified * third[0] + controlled * third[1]) @ model.count, physical * cubes.servers])
-    mean = loads.waiting_s()
+    mean = mean_waiting_s(loads)
     # Takács: E[W²] = 2 E[W]² + rate E[S³] / (3 (1 - U))
     variance = mean**2 + cubed / (3.0 * (1.0 - loads.utilisation))
     factors = np.unique(model.factor)

@@ -8,12 +8,6 @@ from surecast.prediction.dropping.choose import (
     register_policy,
     unregister_policy,
 )
-from surecast.prediction.dropping.closed_law import (
-    join_probability_for_quantile,
-    probability_within,
-    response_quantile_s,
-    tail_terms,
-)
 from surecast.prediction.dropping.onoff import (
     ArrivalAnswer,
     JoinAnswer,
@@ -27,6 +21,12 @@ from surecast.prediction.dropping.onoff import (
     response_mean_s,
     stationary,
     success_share,
+)
+from surecast.prediction.dropping.onoff_response_time import (
+    join_probability_for_quantile,
+    probability_within,
+    response_quantile_s,
+    tail_terms,
 )
 from surecast.prediction.dropping.optimal import OptimalPolicy, optimal_policy, program_bound, threshold_policy
 from surecast.prediction.dropping.phases import (

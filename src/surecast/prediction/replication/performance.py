@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError, SaturationError
-from surecast.prediction.replication.gate import Gate, Mixture, solve_cycle, solve_gate
+from surecast.prediction.replication.bulk_service import Gate, Mixture, solve_cycle, solve_gate
 from surecast.prediction.replication.times import InstanceTimes
 from surecast.scenario.group import Group
 

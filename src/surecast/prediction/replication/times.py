@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.replication.gate import Cycle, Mixture
+from surecast.prediction.replication.bulk_service import Cycle, Mixture
 from surecast.scenario.group import Group
 
 __all__ = ["InstanceTimes"]

@@ -3,13 +3,13 @@
 from surecast.protocol.broker.books import REASONS, Books
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.core import Broker, everyone
-from surecast.protocol.broker.durable import Record
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.limits import ClientRule, Limits, LimitTable, Overrides
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.settings import OVERFLOWS, BrokerSettings, Overflow
+from surecast.protocol.broker.state_journal import Record
 from surecast.protocol.broker.system_topics import publish_system_topics, system_values
 
 __all__ = [

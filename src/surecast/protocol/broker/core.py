@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Origin, Phase
-from surecast.protocol.broker.durable import Journal, Record
 from surecast.protocol.broker.endings import Endings
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
 from surecast.protocol.broker.limits import Limits, LimitTable
@@ -22,6 +21,7 @@ from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.sessions import RefusalError, Sessions
 from surecast.protocol.broker.settings import FIXED, BrokerSettings
+from surecast.protocol.broker.state_journal import Journal, Record
 from surecast.protocol.broker.subscribing import Subscribing
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import (

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
@@ -16,6 +15,7 @@ from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Route, Routes
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.short_ways import ShortWays, refuses
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, ReasonCode, passed_on_properties
 
 __all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]

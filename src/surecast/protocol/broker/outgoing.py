@@ -9,11 +9,11 @@ from hashlib import sha256
 
 from surecast.protocol.broker.accounts import SESSION_SHARE
 from surecast.protocol.broker.connection import Connection
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import PublishRun, ReasonCode
 
 __all__ = ["Outgoing"]

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import text_field
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import Properties, ReasonCode
 
 __all__ = ["PROPERTY", "WINDOW", "Entry", "RequestError", "Requests", "request_of"]

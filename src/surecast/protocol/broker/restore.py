@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from surecast.protocol.broker.durable import (
+from surecast.protocol.broker.incoming import Incoming
+from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.requests import Entry, Requests
+from surecast.protocol.broker.retained import Retained
+from surecast.protocol.broker.routes import Routes
+from surecast.protocol.broker.session import Session, Subscription, split_key
+from surecast.protocol.broker.sessions import Sessions
+from surecast.protocol.broker.state_journal import (
     Journal,
     StoredDelivery,
     read_message,
@@ -17,14 +25,6 @@ from surecast.protocol.broker.durable import (
     read_subscription,
     read_will,
 )
-from surecast.protocol.broker.incoming import Incoming
-from surecast.protocol.broker.message import Delivery, Message, text_field
-from surecast.protocol.broker.outgoing import Outgoing
-from surecast.protocol.broker.requests import Entry, Requests
-from surecast.protocol.broker.retained import Retained
-from surecast.protocol.broker.routes import Routes
-from surecast.protocol.broker.session import Session, Subscription, split_key
-from surecast.protocol.broker.sessions import Sessions
 from surecast.protocol.broker.timers import Timers
 
 __all__ = ["Restorer"]

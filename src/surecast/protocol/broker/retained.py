@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import TopicMap
 
 __all__ = ["Retained"]

@@ -10,7 +10,6 @@ from typing import Final
 from surecast.protocol.broker.accounts import network_of
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection, Phase
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.incoming import Authorise, Incoming, interval_of, lifetime_of
 from surecast.protocol.broker.limits import Limits, LimitTable, Pace
 from surecast.protocol.broker.message import text_field
@@ -19,6 +18,7 @@ from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, Will, session_key
 from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import (
     V5,

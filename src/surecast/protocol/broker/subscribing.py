@@ -8,7 +8,6 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.broker.accounts import shape_of
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
-from surecast.protocol.broker.durable import Journal
 from surecast.protocol.broker.incoming import Authorise, ViolationError
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
@@ -16,6 +15,7 @@ from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes, Target
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.filters import Filter, parse
 from surecast.protocol.mqtt import (
     V5,

@@ -1,9 +1,9 @@
 """A replicated state machine without sockets, clocks and disks: Multi-Paxos, Batch Paxos and Fast Paxos."""
 
-from surecast.protocol.paxos.batches import Request, pack_requests
 from surecast.protocol.paxos.example_store import ExampleStore
 from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
 from surecast.protocol.paxos.journal import Record
+from surecast.protocol.paxos.log_values import Request, pack_requests
 from surecast.protocol.paxos.machine import Answer
 from surecast.protocol.paxos.membership import Configuration, replace_command
 from surecast.protocol.paxos.messages import Message

@@ -10,8 +10,8 @@ from typing import Final
 from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
-from surecast.protocol.paxos.batches import Segment, segments_of, stamp_of, walk
 from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
+from surecast.protocol.paxos.log_values import Segment, segments_of, stamp_of, walk
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.replies import ReplyCache
 from surecast.protocol.paxos.settings import PaxosSettings
@@ -42,7 +42,7 @@ class Machine:
     made of them; `checkpoints` are the last of these by instance. `verified` is the last instance at which the whole
     state was hashed, and that hash.
 
-    >>> from surecast.protocol.paxos.batches import join_segments, make_segment
+    >>> from surecast.protocol.paxos.log_values import join_segments, make_segment
     >>> from surecast.protocol.paxos.example_store import ExampleStore, incr
     >>> machine = Machine(ExampleStore(), Membership.founding([1], 10), PaxosSettings())
     >>> value = join_segments(5, [make_segment(1, 1, [(7, 1, incr(b"k"))])])

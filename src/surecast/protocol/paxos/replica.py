@@ -16,7 +16,6 @@ from surecast.protocol.paxos import messages as m
 from surecast.protocol.paxos.admission import Admission
 from surecast.protocol.paxos.agreement import Agreement
 from surecast.protocol.paxos.ballots import owner_of
-from surecast.protocol.paxos.batches import Request, Segment, check_requests
 from surecast.protocol.paxos.catch_up import CatchUp
 from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.election import Election
@@ -27,6 +26,7 @@ from surecast.protocol.paxos.journal import Restored, read_records
 from surecast.protocol.paxos.leader import Leader, Stage
 from surecast.protocol.paxos.learner import Learner
 from surecast.protocol.paxos.lives import STARTS_KEPT, Life
+from surecast.protocol.paxos.log_values import Request, Segment, check_requests
 from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
@@ -391,8 +391,7 @@ class Replica:
                 taken = self.submissions.take(settings.value_bytes_max)
                 self.voter.on_propose(self.track.propose(slot, taken, stamp_us))
             elif node.leader_alive() and node.leader != node.id and node.started:
-                taken = self.submissions.take(settings.value_bytes_max)
-                node.send(node.leader, m.Forward(tuple([segment.whole() for segment in taken])))
+                self.submissions.forward(node.leader)
             else:
                 return
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surecast.errors import OverloadError
-from surecast.protocol.paxos.batches import Request, Segment, make_segment
+from surecast.protocol.paxos.log_values import Request, Segment, make_segment
 from surecast.protocol.paxos.machine import Answer
+from surecast.protocol.paxos.messages import Forward
 from surecast.protocol.paxos.node import Node
 
 __all__ = ["Submissions"]
@@ -74,6 +75,11 @@ class Submissions:
                 found.append((number, answers))
                 self.done(number)
         return found
+
+    def forward(self, leader: int) -> None:
+        """Sends the next segments to the leader, as many as go into one value."""
+        taken = self.take(self.node.settings.value_bytes_max)
+        self.node.send(leader, Forward(tuple([segment.whole() for segment in taken])))
 
     def take(self, bytes_max: int) -> list[Segment]:
         """The next segments to send, at least one where there is one."""

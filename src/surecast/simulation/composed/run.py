@@ -13,7 +13,8 @@ from surecast.scenario.group import Group
 from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, NO_ENTRY, PATH_DOWN, REACHED, UNDER_WAY, travel
 from surecast.simulation.composed.plan import Outlet, Plan
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches, draw_times
-from surecast.simulation.dropping.kernels import (
+from surecast.simulation.dropping.plan import tables_of
+from surecast.simulation.dropping.queue_kernel import (
     BINS,
     DELIVERED,
     EXPIRED_INPUT,
@@ -28,12 +29,11 @@ from surecast.simulation.dropping.kernels import (
     output_queue,
     tally,
 )
-from surecast.simulation.dropping.plan import tables_of
-from surecast.simulation.reliability.compiled.intervals import Intervals, intersect, join
 from surecast.simulation.reliability.compiled.outcomes import Settings as WalkSettings
 from surecast.simulation.reliability.compiled.plan import Source
 from surecast.simulation.reliability.compiled.static import NEVER, Entries, both, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
+from surecast.simulation.reliability.compiled.up_intervals import Intervals, intersect, join
 from surecast.simulation.replication.outages import simulate_outages
 
 __all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "RunResult", "Settings", "simulate_run"]

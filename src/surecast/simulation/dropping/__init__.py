@@ -14,7 +14,7 @@ subscriber is back. What is dropped, and why:
 
 from surecast.simulation.dropping.engine import simulate_dropping, simulate_dropping_until
 from surecast.simulation.dropping.hybrid import HybridChoice, best_hybrid
-from surecast.simulation.dropping.queue import Estimate, QueueSweep, simulate_queue
+from surecast.simulation.dropping.queue_sweep import Estimate, QueueSweep, simulate_queue
 
 __all__ = [
     "Estimate",

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report import ReportBuilder
+from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.draws import Floats
 from surecast.simulation.dropping.histogram import quantile
-from surecast.simulation.dropping.kernels import (
+from surecast.simulation.dropping.plan import Plan, Policy, Settings
+from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,
     CONNECTED,
@@ -30,9 +32,7 @@ from surecast.simulation.dropping.kernels import (
     REJECTED,
     RESPONSE,
 )
-from surecast.simulation.dropping.plan import Plan, Policy, Settings
 from surecast.simulation.dropping.run import Bins, RunResult
-from surecast.simulation.reliability.compiled.figures import ratio_estimate
 
 __all__ = ["add_policy", "relative_half_width"]
 

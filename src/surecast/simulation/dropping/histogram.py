@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.simulation.dropping.kernels import BINS, LOWEST_BIN, SUB_BITS
+from surecast.simulation.dropping.queue_kernel import BINS, LOWEST_BIN, SUB_BITS
 
 __all__ = ["EDGES", "quantile"]
 

@@ -13,7 +13,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario import Distribution
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping.plan import Settings
-from surecast.simulation.dropping.queue import Books, Period, QueueSweep, Sweeper
+from surecast.simulation.dropping.queue_sweep import Books, Period, QueueSweep, Sweeper
 
 __all__ = ["HybridChoice", "best_hybrid"]
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from surecast.scenario import Streams, System
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping.draws import Floats, Switches, draw_events, draw_switches, draw_times
-from surecast.simulation.dropping.kernels import (
+from surecast.simulation.dropping.plan import Plan, Policy, Settings, tables_of
+from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,
     BUSY,
@@ -25,7 +26,6 @@ from surecast.simulation.dropping.kernels import (
     output_queue,
     tally,
 )
-from surecast.simulation.dropping.plan import Plan, Policy, Settings, tables_of
 
 __all__ = ["BROKER_SUMS", "Bins", "RunResult", "simulate_run"]
 

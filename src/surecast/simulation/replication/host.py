@@ -9,8 +9,8 @@ import numpy as np
 
 from surecast.protocol.paxos import Context, Message, Replica, Turn
 from surecast.protocol.paxos import messages as m
-from surecast.protocol.paxos.batches import segments_of
 from surecast.protocol.paxos.journal import Record
+from surecast.protocol.paxos.log_values import segments_of
 from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.simulation.replication.options import settings_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from surecast.protocol.paxos.batches import join_segments, make_segment
 from surecast.protocol.paxos.example_store import cas, get, incr, put
+from surecast.protocol.paxos.log_values import join_segments, make_segment
 from surecast.simulation.replication.faults import Violation
 from surecast.simulation.replication.faults.checks import Ledger, Operation, check_histories
 

@@ -7,40 +7,19 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part
+from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
 from surecast.simulation.reliability.compiled.plan import NONE, Plan
 
-__all__ = ["add_time_notes", "build_report", "mean_half_width", "ratio_estimate"]
+__all__ = ["add_time_notes", "build_report", "mean_half_width"]
 
 Floats = NDArray[np.float64]
 
 _TIMES = ("broker queues", "ordering", "link capacity", "physical queues", "transmission", "matching", "connectivity")
 """The parts of a scenario that take time and are left out of the delays of a walk."""
-
-
-def ratio_estimate(numerators: Floats, denominators: Floats) -> tuple[Floats, Floats]:
-    """Value and 95 % half-width of a ratio of means, over runs (rows), for each column.
-
-    With equal denominators it is the mean with its Student-t interval. NaN where there is no value or, in fewer than
-    two runs, no interval.
-
-    >>> value, half = ratio_estimate(np.array([[8.0], [10.0]]), np.array([[10.0], [10.0]]))
-    >>> float(value[0]), round(float(half[0]), 3)
-    (0.9, 1.271)
-    """
-    runs = len(numerators)
-    total = denominators.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = numerators.sum(axis=0) / total
-        if runs < 2:
-            return value, np.full(value.shape, math.nan)
-        spread = np.sqrt(((numerators - value * denominators) ** 2).sum(axis=0) / (runs - 1))
-        half = float(stdtrit(runs - 1, 0.975)) * spread * math.sqrt(runs) / total
-    return value, half
 
 
 def mean_half_width(plan: Plan, results: list[RunResult], scheme: str) -> float:

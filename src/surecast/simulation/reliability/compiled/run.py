@@ -11,7 +11,6 @@ import numpy as np
 from surecast.errors import OverloadError
 from surecast.scenario import Streams
 from surecast.simulation.reliability.compiled.floods import count_floods
-from surecast.simulation.reliability.compiled.intervals import Intervals, first_tick, join, total_ticks
 from surecast.simulation.reliability.compiled.kernels import (
     DELIVERED,
     LATE,
@@ -25,6 +24,7 @@ from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, B
 from surecast.simulation.reliability.compiled.plan import Plan, Source
 from surecast.simulation.reliability.compiled.static import Clock, Entries, Held, both, static_routes, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
+from surecast.simulation.reliability.compiled.up_intervals import Intervals, first_tick, join, total_ticks
 
 __all__ = ["simulate_run"]
 

@@ -13,7 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from surecast.scenario import Streams
-from surecast.simulation.reliability.compiled.intervals import (
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, Settings
+from surecast.simulation.reliability.compiled.plan import NONE, Plan, Source
+from surecast.simulation.reliability.compiled.up_intervals import (
     Intervals,
     count_ticks,
     first_tick,
@@ -23,8 +25,6 @@ from surecast.simulation.reliability.compiled.intervals import (
     refreshed,
     unite,
 )
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, Settings
-from surecast.simulation.reliability.compiled.plan import NONE, Plan, Source
 
 __all__ = ["Clock", "Entries", "Held", "both", "static_routes", "without_refresh"]
 

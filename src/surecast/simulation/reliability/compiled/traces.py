@@ -11,7 +11,7 @@ from surecast.errors import ConfigurationError
 from surecast.scenario import Streams, System
 from surecast.scenario.system import Failures
 from surecast.simulation.equilibrium import residual_times
-from surecast.simulation.reliability.compiled.intervals import Floats, Intervals
+from surecast.simulation.reliability.compiled.up_intervals import Floats, Intervals
 
 __all__ = ["GivenTraces", "checked_traces", "draw_trace"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from surecast.errors import SurecastError
-from surecast.protocol.paxos.batches import segments_of, walk
+from surecast.protocol.paxos.log_values import segments_of, walk
 
 __all__ = ["Ledger", "Operation", "Violation", "check_histories", "check_time"]
 

@@ -13,8 +13,8 @@ from math import inf
 
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import Message, Turn, decode, encode
-from surecast.protocol.paxos.batches import stamp_of
 from surecast.protocol.paxos.lives import HistoryError
+from surecast.protocol.paxos.log_values import stamp_of
 from surecast.simulation.replication.faults.checks import Ledger, Violation, check_histories, check_time
 from surecast.simulation.replication.faults.clients import Clients
 from surecast.simulation.replication.faults.host import Host

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.lifetimes import (
+from surecast.pipeline.learn.distribution_fits import (
     Law,
     exponential_interval,
     fit_exponential,

@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from surecast.errors import ConfigurationError, SaturationError
 from surecast.scenario import Connectivity, Distribution, Streams, parse_distribution
 from surecast.scenario.mechanism import Mechanism
+from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.draws import Floats, draw_events, draw_switches, draw_times
 from surecast.simulation.dropping.histogram import quantile
-from surecast.simulation.dropping.kernels import (
+from surecast.simulation.dropping.plan import Settings, check_stable, tables_of
+from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,
     BUSY,
@@ -33,8 +35,6 @@ from surecast.simulation.dropping.kernels import (
     SUMS,
     sweep,
 )
-from surecast.simulation.dropping.plan import Settings, check_stable, tables_of
-from surecast.simulation.reliability.compiled.figures import ratio_estimate
 
 __all__ = ["Books", "Estimate", "Period", "QueueSweep", "Sweeper", "simulate_queue"]
 
@@ -55,8 +55,8 @@ class Estimate(NamedTuple):
 class QueueSweep:
     """What became of the events at every point (`shape`) of a sweep.
 
-    `counts` has the events by run, point, state met and outcome (`kernels.MET_OFF` and so on), `sums` what else was
-    added up, `responses` and `delays` the bins of the times of all runs together.
+    `counts` has the events by run, point, state met and outcome (`queue_kernel.MET_OFF` and so on), `sums` what else
+    was added up, `responses` and `delays` the bins of the times of all runs together.
     """
 
     shape: tuple[int, ...]
