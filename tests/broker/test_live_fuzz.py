@@ -32,7 +32,7 @@ def test_damaged_traffic_hurts_nobody_else(running: Any) -> None:
             assert found.good_messages >= 10
             assert service.server.broker.tally.protocol_errors > 50
             service.server.broker.routes.settle()
-            for session in service.server.broker.sessions.by_client.values():
+            for session in service.server.broker.sessions.by_key.values():
                 assert session.books.queued == session.queued
 
     asyncio.run(main())

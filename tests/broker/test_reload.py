@@ -187,7 +187,7 @@ def test_limits_of_listeners_and_clients_hold_on_real_connections(running: Runni
             fast = Client(port=plain, client_id="fast-1")
             await fast.connect()
             assert fast.connack.properties.receive_maximum == 7
-            sessions = service.server.broker.sessions.by_client
+            sessions = service.server.broker.sessions.by_key
             begun = time.monotonic()
             for _ in range(150):
                 await fast.publish("t", b"x", qos=1)

@@ -101,7 +101,7 @@ def test_connections_of_one_client_are_let_in_in_the_order_they_came() -> None:
             channels.append(channel)
         while not all(channel.sent for channel in channels):
             await asyncio.sleep(0.005)
-        [session] = server.broker.sessions.by_client.values()
+        [session] = server.broker.sessions.by_key.values()
         assert session.connection is channels[1].connection
 
     asyncio.run(main())

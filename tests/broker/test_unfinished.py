@@ -42,7 +42,7 @@ def test_the_packet_that_was_begun_first_has_to_go(running: Running) -> None:
 
             for number in range(6):
                 clients.append(await begin(port, f"c{number}"))
-                await until(lambda n=number: len(service.server.broker.sessions.by_client) + closed() > n)
+                await until(lambda n=number: len(service.server.broker.sessions.by_key) + closed() > n)
             await until(lambda: closed() == 4)
             assert service.server.unfinished.bytes <= 1_000_000
             packets = Decoder(version=V5, side="client").feed(await clients[0][0].read())

@@ -151,7 +151,7 @@ class Admin:
         broker, now = self._server.broker, self._server.time_s()
         tally, books, store = broker.tally, broker.books(), self._server.store
         statistics = store.statistics()
-        sessions = broker.sessions.by_client
+        sessions = broker.sessions.by_key
         return json_response(
             {
                 "name": self._name,
@@ -203,7 +203,7 @@ class Admin:
         broker, now = self._server.broker, self._server.time_s()
         broker.routes.settle()
         limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
-        sessions = sorted(broker.sessions.by_client.values(), key=lambda s: (-s.queued, s.client))
+        sessions = sorted(broker.sessions.by_key.values(), key=lambda s: (-s.queued, s.client))
         return json_response({"total": len(sessions), "sessions": [_session(each, now) for each in sessions[:limit]]})
 
     def _kick(self, request: Request) -> Response:

@@ -160,7 +160,7 @@ class BrokerCollector(Collector):
 
     def _sizes(self) -> Iterator[Metric]:
         broker = self._server.broker
-        sessions = list(broker.sessions.by_client.values())
+        sessions = list(broker.sessions.by_key.values())
         now = self._server.time_s()
         for name, text, value in (
             ("sessions", "Sessions, connected or not.", len(sessions)),

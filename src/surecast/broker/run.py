@@ -180,7 +180,7 @@ class BrokerService:
         config = self.config
         self._secure(prepare(config))
         store = await self._open_server(self._open_event_log())
-        restored = len(self.server.broker.sessions.by_client)
+        restored = len(self.server.broker.sessions.by_key)
         self._collector = collector = self._make_collector(store)
         collector.alarms = self._alarms
         collector.authenticator = self._authenticator

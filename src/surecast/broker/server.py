@@ -88,7 +88,7 @@ class Server(Shell):
         now = time.time()
         ended = 0
         self.broker.permissions_changed(checks_deliveries)
-        for session in self.broker.sessions.by_client.values():
+        for session in self.broker.sessions.by_key.values():
             for key, subscription in list(session.subscriptions.items()):
                 if not authorise(session.user, session.client, "subscribe", subscription.filter):
                     ended += self.broker.remove_subscription(session, key, now)
@@ -145,7 +145,7 @@ class Server(Shell):
     def kick(self, key: str, end_session: bool) -> None:
         """Ends the connection of a session, which is named by its key, or the session too."""
         now = time.time()
-        session = self.broker.sessions.by_client.get(key)
+        session = self.broker.sessions.by_key.get(key)
         if end_session:
             self.broker.end_session(key, now)
         elif session is not None and session.connection is not None:

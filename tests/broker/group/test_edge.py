@@ -199,7 +199,7 @@ def test_a_new_group_takes_a_backup_once() -> None:
     state, hands = filled(), Hands()
     assert restore(hands, state) == b"+"
     for site in hands.sites:
-        session = site.machine.broker.sessions.by_client["lasting"]
+        session = site.machine.broker.sessions.by_key["lasting"]
         assert (session.queued, session.connection) == (3, None)
         assert len(site.machine.broker.retained) == 1
         assert not site.machine.broker.connections  # of those that were there when the backup was made

@@ -216,7 +216,7 @@ class Client:
     @property
     def session(self) -> Any:
         """The broker's session of this client."""
-        return self.world.broker.sessions.by_client[self.name]
+        return self.world.broker.sessions.by_key[self.name]
 
 
 class World:
@@ -295,7 +295,7 @@ class World:
         """What must hold at the end of every turn: books that balance, bytes that add up, references that are right."""
         references: dict[int, int] = {}
         broker = self.broker
-        for name, session in broker.sessions.by_client.items():
+        for name, session in broker.sessions.by_key.items():
             assert name == session.key
             deliveries = [*session.inflight.values(), *session.waiting]
             assert session.books.queued == session.queued == len(deliveries), f"{name}: {session.books}"
@@ -314,7 +314,7 @@ class World:
         for message in retained:
             assert message is not None
             assert message.references == references[id(message)], message.topic
-        for session in broker.sessions.by_client.values():
+        for session in broker.sessions.by_key.values():
             for delivery in (*session.inflight.values(), *session.waiting):
                 assert delivery.message.references == references.get(id(delivery.message), 0)
 
@@ -323,7 +323,7 @@ class World:
     def check_accounts(self) -> None:
         """Checks that what is counted for users, addresses and clients is what they have."""
         broker, counted = self.broker, Accounts(self.broker.settings)
-        for session in broker.sessions.by_client.values():
+        for session in broker.sessions.by_key.values():
             account = session.account
             counted.open(session)
             session.account = account

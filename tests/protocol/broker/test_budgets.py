@@ -87,7 +87,7 @@ def test_sessions_are_limited_by_user_and_by_address(make_world: Any, limit: str
     copy = Broker(world.settings)
     decode_state(copy, encode_state(world.broker))
     assert vars(copy.routes.accounts) == vars(world.broker.routes.accounts)
-    world.broker.end_session(next(key for key in world.broker.sessions.by_client if "c2" in key), world.now)
+    world.broker.end_session(next(key for key in world.broker.sessions.by_key if "c2" in key), world.now)
     assert connect(world, "c3", **whose).one(Connack).reason == 0
 
 

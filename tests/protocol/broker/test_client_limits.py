@@ -199,7 +199,7 @@ def test_a_restart_finds_the_limits_of_listener_user_and_client_again(make_world
         client.subscribe("t", 1)
         client.disconnect()
     world.restart()
-    sessions = {session.client: session for session in world.broker.sessions.by_client.values()}
+    sessions = {session.client: session for session in world.broker.sessions.by_key.values()}
     assert [sessions[name].limits.queue_messages_max for name in ("one", "two")] == [4, 2]
     ann = world.client("ann").online()
     for number in range(6):
@@ -208,7 +208,7 @@ def test_a_restart_finds_the_limits_of_listener_user_and_client_again(make_world
     # The listener is gone from the configuration: the broker's own limits hold.
     world.options["limits"] = table({}, queue_messages_max=9)
     world.restart()
-    assert world.broker.sessions.by_client["one"].limits.queue_messages_max == 9
+    assert world.broker.sessions.by_key["one"].limits.queue_messages_max == 9
 
 
 def test_a_record_without_a_listener_is_read(world: World) -> None:
@@ -217,7 +217,7 @@ def test_a_record_without_a_listener_is_read(world: World) -> None:
     key = next(key for key in world.disk if key[:1] == b"s")
     world.disk[key] = world.disk[key][: -len(b"\0\7default" + b"\0\x08peer-bob")]
     world.restart()
-    assert world.broker.sessions.by_client["bob"].listener == ""
+    assert world.broker.sessions.by_key["bob"].listener == ""
 
 
 def test_new_limits_hold_for_sessions_that_are_there(make_world: MakeWorld) -> None:
@@ -287,7 +287,7 @@ def test_a_session_that_is_away_gets_a_share_of_its_messages(make_world: MakeWor
         sam.drop()
         for n in range(2_000):
             pat.publish("t", str(n).encode(), 1)
-        session = world.broker.sessions.by_client["sam"]
+        session = world.broker.sessions.by_key["sam"]
         kept.append([delivery.message.payload for delivery in session.waiting])
         books = session.books
         assert books.dropped == {"not-joined": 2_000 - session.queued}

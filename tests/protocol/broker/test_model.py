@@ -367,7 +367,7 @@ class Story:
                 actor.read()
                 actor.answer(1.0)
         for name, session in self.sessions.items():
-            assert self.world.broker.sessions.by_client[name].queued == 0
+            assert self.world.broker.sessions.by_key[name].queued == 0
             session.check(complete=True)
         cleaner = self.world.client("cleaner").online()
         for topic in list(self.world.broker.retained._messages):
@@ -377,7 +377,7 @@ class Story:
             actor.client.connect(True)
             actor.client.disconnect()
         assert self.world.disk == {}
-        assert self.world.broker.sessions.by_client == {}
+        assert self.world.broker.sessions.by_key == {}
         books = self.world.broker.books()
         assert books.queued == 0
         assert self.world.broker.routes.count == 0

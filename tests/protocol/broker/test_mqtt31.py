@@ -102,4 +102,4 @@ def test_a_snapshot_knows_the_version(world: Any) -> None:
     assert connection.connect.version == V31
     copy.receive(connection, bytes.fromhex("8a 06 0001 0001 62 01"), world.now)
     assert not connection.is_closed()
-    assert set(copy.sessions.by_client["old"].subscriptions) == {"a", "b"}
+    assert set(copy.sessions.by_key["old"].subscriptions) == {"a", "b"}

@@ -89,7 +89,7 @@ def test_an_observer_is_told_how_subscriptions_end(make_world: Any) -> None:
     sub.subscribe("a", 1)
     sub.subscribe("b", 1)
     sub.subscribe("$share/g/c", 1)
-    session = world.broker.sessions.by_client["sub"]
+    session = world.broker.sessions.by_key["sub"]
     assert world.broker.remove_subscription(session, "$share/g/c", 1.0)
     assert not world.broker.remove_subscription(session, "$share/g/c", 1.0)
     sub.unsubscribe("a")

@@ -214,7 +214,7 @@ def test_properties_that_came_before_mean_the_same_again(world: World) -> None:
             for each in (world, fresh):
                 each.client("ann").online().publish("t", b"y", 1, **vars(given))
                 each.wait(3.5)
-            assert world.broker.sessions.by_client["bob"].queued == fresh.broker.sessions.by_client["bob"].queued
+            assert world.broker.sessions.by_key["bob"].queued == fresh.broker.sessions.by_key["bob"].queued
             bob = world.client("bob").lasting(clean=True)
             bob.subscribe("t", 2)
 

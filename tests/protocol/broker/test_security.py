@@ -40,7 +40,7 @@ def test_packets_before_connect(world: Any) -> None:
         ann.send(packet)
         assert ann.closed
         assert ann.raw == b""
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 def test_a_second_connect(world: Any, version: int) -> None:
@@ -194,7 +194,7 @@ def test_packets_wait_for_the_credentials(make_world: Any, version: int) -> None
     ann.send(Connect("ann", username="ann", password=b"secret", version=version), Subscribe(1, (Subscription("a"),)))
     ann.send(Publish("a", b"1"), Publish("a", b"2"), Publish("a", b"3", 1, packet_id=2))
     assert ann.take() == []
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
     assert [c.connect.password for c in world.broker.checking] == [b"secret"]
     world.broker.admit(ann.connection, "ann", world.now)
     world.turn()
@@ -208,7 +208,7 @@ def test_packets_wait_for_the_credentials(make_world: Any, version: int) -> None
     assert bob.one(Connack).reason == ReasonCode.BAD_USER_NAME_OR_PASSWORD
     assert ann.take() == []
     world.broker.admit(bob.connection, "bob", world.now)
-    assert [session.user for session in world.broker.sessions.by_client.values()] == ["ann"]
+    assert [session.user for session in world.broker.sessions.by_key.values()] == ["ann"]
 
 
 def test_an_answer_for_a_connection_that_is_gone(make_world: Any) -> None:
@@ -217,7 +217,7 @@ def test_an_answer_for_a_connection_that_is_gone(make_world: Any) -> None:
     ann.drop()
     world.broker.admit(ann.connection, "a", world.now)
     world.broker.refuse(ann.connection, world.now)
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 @pytest.mark.parametrize("bad", ["82 07 0001 00 0001 23 00", "36 00", "10 00", "82 09 0001 00 0003 612f23 03"])
@@ -231,7 +231,7 @@ def test_malformed_while_the_credentials_are_checked(make_world: Any, bad: str) 
     assert deep.closed
     assert deep.one(Connack).reason >= 0x80
     world.broker.admit(deep.connection, "a", world.now)
-    assert "deep" not in world.broker.sessions.by_client
+    assert "deep" not in world.broker.sessions.by_key
 
 
 # Named weaknesses.
@@ -261,7 +261,7 @@ def test_memory_before_the_credentials_are_checked(make_world: Any) -> None:
     assert ann.one(Connack).reason == ReasonCode.QUOTA_EXCEEDED
     assert ann.connection.held == []
     world.broker.admit(ann.connection, "a", world.now)
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 def test_a_flood_of_duplicate_qos_2_identifiers(world: Any, version: int) -> None:
@@ -304,7 +304,7 @@ def test_bad_will_properties(world: Any, properties: str) -> None:
     ann.send(b"\x10" + bytes((len(body),)) + body)
     assert ann.closed
     assert ann.one(Connack).reason in (ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR)
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 def test_a_topic_of_slashes(world: Any, version: int) -> None:

@@ -183,9 +183,9 @@ def test_a_snapshot_keeps_namesakes_apart(make_world: MakeWorld) -> None:
     copy = Broker()
     decode_state(copy, encode_state(world.broker))
     assert encode_state(copy) == encode_state(world.broker)
-    assert [(s.user, s.client) for s in copy.sessions.by_client.values()] == [(user, "x") for user in USERS]
+    assert [(s.user, s.client) for s in copy.sessions.by_key.values()] == [(user, "x") for user in USERS]
     copy.tick(world.now + 61)
-    assert copy.sessions.by_client == {}
+    assert copy.sessions.by_key == {}
 
 
 def test_a_group_kicks_and_restores_the_client_of_one_user() -> None:
@@ -203,5 +203,5 @@ def test_a_group_kicks_and_restores_the_client_of_one_user() -> None:
     copy = GroupMachine(8, lambda authorise: Broker(authorise=authorise, journal=NoJournal(), watches=False))
     copy.restore(machine.snapshot())
     for each in (machine, copy):
-        sessions = each.broker.sessions.by_client.values()
+        sessions = each.broker.sessions.by_key.values()
         assert [(s.user, s.connection is not None) for s in sessions] == [("", True), ("ann", False)]

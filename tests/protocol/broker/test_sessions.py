@@ -33,7 +33,7 @@ def test_a_session_without_expiry_ends_with_its_connection(world: Any, expiry: i
     ann = world.client("ann").online(session_expiry_s=expiry)
     ann.subscribe("a")
     ann.drop()
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
     assert not ann.connect(False, session_expiry_s=expiry).one(Connack).session_present
     assert world.disk == {}
 
@@ -49,7 +49,7 @@ def test_a_session_expires(world: Any) -> None:
     ann.drop()
     world.client("pub").online().publish("a", b"", 1)
     world.wait(60)
-    assert "ann" not in world.broker.sessions.by_client
+    assert "ann" not in world.broker.sessions.by_key
     assert world.disk == {}
     assert world.broker.books().dropped == {"session-ended": 1}
     assert not ann.connect(False).one(Connack).session_present
@@ -76,13 +76,13 @@ def test_the_expiry_counts_through_restarts(world: Any) -> None:
     gone.drop()
     world.wait(40)
     world.restart(after_s=40)
-    assert set(world.broker.sessions.by_client) == {"gone", "there"}
+    assert set(world.broker.sessions.by_key) == {"gone", "there"}
     world.restart(after_s=30)
-    assert set(world.broker.sessions.by_client) == {"there"}
+    assert set(world.broker.sessions.by_key) == {"there"}
     world.restart(after_s=69)
-    assert set(world.broker.sessions.by_client) == {"there"}
+    assert set(world.broker.sessions.by_key) == {"there"}
     world.restart(after_s=2)
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
     assert world.disk == {}
     assert not there.connect(False).one(Connack).session_present
 
@@ -109,7 +109,7 @@ def test_disconnect_cannot_give_a_life_to_a_session_that_had_none(world: Any) ->
     ann.disconnect(session_expiry_s=10)
     assert ann.one(Disconnect).reason == ReasonCode.PROTOCOL_ERROR
     assert ann.closed
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 def test_the_broker_may_shorten_the_expiry(make_world: Any) -> None:
@@ -121,9 +121,9 @@ def test_the_broker_may_shorten_the_expiry(make_world: Any) -> None:
     ann.disconnect(session_expiry_s=1_000)
     old.disconnect()
     world.wait(49)
-    assert len(world.broker.sessions.by_client) == 2
+    assert len(world.broker.sessions.by_key) == 2
     world.wait(2)
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 def test_a_lasting_session_may_become_a_passing_one(world: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_lasting_session_may_become_a_passing_one(world: Any) -> None:
     pub.publish("a", b"3", 1)
     assert ann.payloads() == [b"1", b"2", b"3"]
     ann.drop()
-    assert world.broker.sessions.by_client.keys() == {"pub"}
+    assert world.broker.sessions.by_key.keys() == {"pub"}
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -214,7 +214,7 @@ def test_an_assigned_identifier(world: Any) -> None:
     names = [world.client("").connect().one(Connack).properties.assigned_client_id for _ in range(3)]
     assert len({*names, "auto-00000001"}) == 4
     assert not taken.closed
-    assert set(names) < set(world.broker.sessions.by_client)
+    assert set(names) < set(world.broker.sessions.by_key)
     lasting = world.client("").connect(False, session_expiry_s=100).one(Connack)
     assert not lasting.session_present
     world.restart()
@@ -307,7 +307,7 @@ def test_put_off_timers_do_not_pile_up(world: Any) -> None:
     assert len(world.broker.timers) <= 3
     assert len(world.broker.timers._heap) < 2_000
     world.wait(100_000)
-    assert world.broker.sessions.by_client == {}
+    assert world.broker.sessions.by_key == {}
 
 
 def test_shutting_down(world: Any, version: int) -> None:

@@ -193,7 +193,7 @@ def test_it_holds_after_a_restart_and_in_a_copy(world: Any) -> None:
     decode_state(copy, encode_state(world.broker))
     assert encode_state(copy) == encode_state(world.broker)
     copy.end_session("ends", world.now)
-    assert [d.message.payload for d in copy.sessions.by_client["heir"].waiting] == [b"0", b"1"]
+    assert [d.message.payload for d in copy.sessions.by_key["heir"].waiting] == [b"0", b"1"]
     world.restart()
     world.wait(100)
     assert [d.message.payload for d in heir.session.waiting] == [b"0", b"1"]

@@ -95,8 +95,8 @@ class Twins:
             assert world.broker.tally.published == one.broker.tally.published
             assert world.broker.tally.packets_in == one.broker.tally.packets_in or world is self.worlds[2]
             assert world.broker.tally.unauthorised == one.broker.tally.unauthorised
-            for name, session in one.broker.sessions.by_client.items():
-                other = world.broker.sessions.by_client[name]
+            for name, session in one.broker.sessions.by_key.items():
+                other = world.broker.sessions.by_key[name]
                 assert other.books == session.books, name
                 assert other.bytes_queued == session.bytes_queued, name
                 assert list(other.inflight) == list(session.inflight), name

@@ -118,10 +118,10 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "observer",
             "_authorise",
             "_hooks",
-            "_watches",
             "_handlers",
         ),  # given to a new one
-        *("journal", "dirty", "outgoing", "_subscribing", "_endings"),  # no state, or none of their own
+        *("wills", "_connecting", "_keep_alive"),
+        *("journal", "dirty", "outgoing", "_subscribing", "_disconnecting"),  # no state, or none of their own
     }
 
 
@@ -135,7 +135,7 @@ def test_a_message_in_many_queues_is_written_once(world: Any) -> None:
     data = encode_state(world.broker)
     assert data.count(b"P" * 5_000) == 1
     copy = copy_of(world.broker)
-    kept = {id(copy.sessions.by_client[name].waiting[0].message) for name in names}
+    kept = {id(copy.sessions.by_key[name].waiting[0].message) for name in names}
     assert kept == {id(copy.retained.get("t"))}
     message = copy.retained.get("t")
     assert message is not None

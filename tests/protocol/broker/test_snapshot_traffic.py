@@ -178,7 +178,7 @@ class Host:
         self.broker.end_session(client, now)
 
     def do_remove(self, client: str, key: str, now: float) -> None:
-        session = self.broker.sessions.by_client.get(client)
+        session = self.broker.sessions.by_key.get(client)
         if session is not None:
             self.broker.remove_subscription(session, key, now)
 
@@ -471,7 +471,7 @@ def test_the_traffic_is_worth_it() -> None:
         for _ in range(350):
             traffic.step()
             broker = traffic.host.broker
-            sessions = broker.sessions.by_client.values()
+            sessions = broker.sessions.by_key.values()
             entries = [d for s in sessions for d in s.inflight.values()]
             seen["waiting"] += any(s.waiting for s in sessions)
             seen["hollow"] += any(not d.identifier for d in entries)

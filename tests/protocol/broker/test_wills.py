@@ -160,12 +160,12 @@ def test_the_death_of_the_broker_begins_the_delay(world: Any) -> None:
         world.client(name).online(session_expiry_s=expiry_s, will=will)
     world.client("clean").online(will=delayed(30))
     world.restart(after_s=1_000)
-    waiting = world.broker.sessions.by_client["watch"].waiting
+    waiting = world.broker.sessions.by_key["watch"].waiting
     assert [d.message.payload for d in waiting] == [b"gone"]
     world.restart(after_s=5)
     world.client("back").online(False, session_expiry_s=100)
     world.wait(14)
-    waiting = world.broker.sessions.by_client["watch"].waiting
+    waiting = world.broker.sessions.by_key["watch"].waiting
     assert len(waiting) == 1
     world.wait(1)
     assert [d.message.payload for d in waiting] == [b"gone", b"ends"]

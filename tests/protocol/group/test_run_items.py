@@ -117,7 +117,7 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
     assert pair.told.snapshot() == pair.home.snapshot()
     for machine in (pair.home, pair.told, pair.plain):
         machine.broker.routes.settle()
-        books = machine.broker.sessions.by_client["reader"].books
+        books = machine.broker.sessions.by_key["reader"].books
         assert (books.matched, books.delivered, machine.broker.tally.published) == (45, 45, 45)
 
 
@@ -134,7 +134,7 @@ def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str,
         pair.edge.receive(writer, b"".join(encode(Pubrel(n), V5) for n in (1, 2, 3)), 5.0)
         pair.step()
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
-    books = pair.told.broker.sessions.by_client["reader"].books
+    books = pair.told.broker.sessions.by_key["reader"].books
     assert books.matched == 9
     assert books.dropped == ({"too-large": 3} if "maximum_packet_size" in limit else {})
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.connecting import Connecting
 from surecast.protocol.broker.connection import Connection, Origin, Phase
-from surecast.protocol.broker.endings import Endings
+from surecast.protocol.broker.disconnecting import Disconnecting
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
+from surecast.protocol.broker.keep_alive import KeepAlive
 from surecast.protocol.broker.limits import Limits, LimitTable
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
@@ -19,11 +21,12 @@ from surecast.protocol.broker.restore import Restorer
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session
-from surecast.protocol.broker.sessions import RefusalError, Sessions
+from surecast.protocol.broker.sessions import Sessions
 from surecast.protocol.broker.settings import FIXED, BrokerSettings
 from surecast.protocol.broker.state_journal import Journal, Record
 from surecast.protocol.broker.subscribing import Subscribing
 from surecast.protocol.broker.timers import Timers
+from surecast.protocol.broker.wills import Wills
 from surecast.protocol.mqtt import (
     V5,
     AckRun,
@@ -92,7 +95,6 @@ class Broker:
         self.authenticates = authenticates
         self._authorise = authorise
         self.journal = journal or Journal()
-        self._watches = watches
         self.dirty: set[Connection] = set()
         self.checking: list[Connection] = []
         self.connections: dict[int, Connection] = {}
@@ -122,20 +124,31 @@ class Broker:
             self.settings, self.journal, self.routes, self.outgoing, self.retained, self.tally, observer, authorise
         )
         self.incoming.rejects = limits.rejects
+        self.wills = Wills(self.journal, self.timers, self.incoming, self.tally, authorise)
         self.sessions = Sessions(
             self.settings,
             limits,
             self.journal,
             self.routes,
             self.outgoing,
-            self.incoming,
+            self.wills,
             self.timers,
             self.tally,
             observer,
-            authorise,
             new_identifier or self._new_identifier,
         )
-        self._endings = Endings(self.sessions, self.dirty, self.tally, self._hooks)
+        self._disconnecting = Disconnecting(self.sessions, self.dirty, self.tally, self._hooks)
+        self._keep_alive = KeepAlive(self.timers, self._disconnecting, watches)
+        self._connecting = Connecting(
+            self.sessions,
+            self.routes,
+            self.outgoing,
+            self._disconnecting,
+            self._keep_alive,
+            self.dirty,
+            observer,
+            self._hooks,
+        )
         self._handlers: Mapping[type, Callable[..., None]] = {
             Publish: self.incoming.publish,
             PublishRun: self._publish_run,
@@ -162,6 +175,7 @@ class Broker:
         restorer = Restorer(
             self.journal,
             self.sessions,
+            self.wills,
             self.routes,
             self.retained,
             self.incoming,
@@ -191,8 +205,7 @@ class Broker:
         connection.opened_at = connection.connected_at = connection.heard_at = now
         self.connections[connection.number] = connection
         self.tally.connections += 1
-        if self._watches:
-            self.timers.add(now + self.settings.connect_timeout_s, "connect", connection.number)
+        self._keep_alive.await_connect(connection, self.settings.connect_timeout_s, now)
         return connection
 
     def receive(self, connection: Connection, data: bytes, now: float) -> None:
@@ -205,13 +218,15 @@ class Broker:
         if phase is _CHECKING:
             connection.held_bytes += len(data)
             if connection.held_bytes > _HELD_MAX:
-                self._endings.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too much was sent before the CONNACK")
+                self._disconnecting.refuse(
+                    connection, ReasonCode.QUOTA_EXCEEDED, "too much was sent before the CONNACK"
+                )
                 return
         try:
             packets = connection.decoder.feed_runs(data)
         except PacketError as error:
             if self._handle_all(connection, error.packets, now):
-                self._endings.malformed(connection, error, now)
+                self._disconnecting.malformed(connection, error, now)
             return
         self._handle_paced(connection, packets, now)
 
@@ -278,14 +293,13 @@ class Broker:
             connection.left = reason
             return
         if not connection.is_closed():
-            self._endings.close(connection, now, reason, with_will=True)
+            self._disconnecting.close(connection, now, reason, with_will=True)
         self.dismiss(connection)
 
     def dismiss(self, connection: Connection) -> None:
         """Forgets a connection that is over, or goes on elsewhere."""
         self.connections.pop(connection.number, None)
-        self.timers.cancel("connect", connection.number)
-        self.timers.cancel("silence", connection.number)
+        self._keep_alive.forget(connection)
         self.dirty.discard(connection)
 
     def admit(self, connection: Connection, user: str, now: float) -> None:
@@ -294,7 +308,7 @@ class Broker:
             return
         connection.user = user
         held, connection.held = connection.held, []
-        self._accept(connection, connection.connect, now)
+        self._connecting.accept(connection, connection.connect, now)
         self._handle_all(connection, held, now)
         if connection.left:
             self.lost(connection, now, connection.left)
@@ -304,13 +318,13 @@ class Broker:
     ) -> None:
         """The credentials of a connection are wrong."""
         if connection.phase in (Phase.CHECKING, Phase.NEW):
-            self._endings.refuse(connection, reason, "")
+            self._disconnecting.refuse(connection, reason, "")
             if connection.left:
                 self.lost(connection, now, connection.left)
 
     def disconnect(self, connection: Connection, reason: ReasonCode, now: float, text: str = "") -> None:
         """The broker ends a connection and says why, where the protocol has a word for it."""
-        self._endings.disconnect(connection, reason, now, text)
+        self._disconnecting.disconnect(connection, reason, now, text)
 
     def set_congested(self, connection: Connection, congested: bool) -> None:
         """The shell says that a connection has too much unsent, or no longer."""
@@ -345,12 +359,12 @@ class Broker:
 
     def end_session(self, key: str, now: float) -> bool:
         """Removes a session, by its key, and its connection; False if there is none."""
-        session = self.sessions.by_client.get(key)
+        session = self.sessions.by_key.get(key)
         if session is None:
             return False
         if session.connection is not None:
             self.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
-        if self.sessions.by_client.get(key) is session:
+        if self.sessions.by_key.get(key) is session:
             self.sessions.end(session, now)
         return True
 
@@ -360,16 +374,16 @@ class Broker:
             if kind == "session":
                 self.sessions.expire(str(key), now)
             elif kind == "will":
-                self.sessions.will_due(str(key), now)
+                self.wills.delay_over(self.sessions.by_key.get(str(key)), now)
             elif kind in ("connect", "silence"):
                 connection = self.connections.get(int(key))
                 if connection is not None:
-                    self._check_silence(connection, kind, now)
+                    self._keep_alive.check(connection, kind, now)
 
     def sweep(self, now: float) -> None:
         """Takes out what has expired while it waited; the shell calls it now and then."""
         self.retained.expire(now)
-        for session in self.sessions.by_client.values():
+        for session in self.sessions.by_key.values():
             if session.waiting:
                 self.outgoing.expire(session, now)
 
@@ -378,7 +392,7 @@ class Broker:
         self.routes.settle()
         total = Books()
         total.add(self.sessions.past)
-        for session in self.sessions.by_client.values():
+        for session in self.sessions.by_key.values():
             total.add(session.books)
         return total
 
@@ -431,7 +445,7 @@ class Broker:
         connection.version_5 = connect.version == V5
         connection.connect = connect
         if connect.properties.authentication_method is not None:
-            self._endings.refuse(
+            self._disconnecting.refuse(
                 connection, ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported"
             )
         elif self.authenticates:
@@ -439,33 +453,7 @@ class Broker:
             self.checking.append(connection)
         else:
             connection.user = connection.origin.identity
-            self._accept(connection, connect, now)
-
-    def _accept(self, connection: Connection, connect: Connect, now: float) -> None:
-        present = self.sessions.of(connection, connect)
-        if present is not None and present.connection is not None:
-            self.disconnect(present.connection, ReasonCode.SESSION_TAKEN_OVER, now)
-        try:
-            session, was_there, assigned = self.sessions.open(connection, connect, now)
-        except RefusalError as refusal:
-            self._endings.refuse(connection, refusal.reason, str(refusal))
-            return
-        self.sessions.accept(connection, connect, now)
-        # Groups of routes were made before the connection's limits were known.
-        self.routes.changed(session)
-        welcome = self.sessions.welcome(connection, connect, was_there, assigned)
-        self.dirty.add(connection)
-        if len(welcome) > connection.packet_bytes_max:
-            # Without it the client would not know what holds for it.
-            self._endings.close(connection, now, "the client takes no packet as large as the CONNACK", with_will=False)
-            return
-        connection.out.append(welcome)
-        if connection.silence_max_s and self._watches:
-            self.timers.add(now + connection.silence_max_s, "silence", connection.number)
-        if self.observer is not None:
-            self.observer.connected(session, now)
-        self._hooks.accepted(connection)
-        self.outgoing.resume(session, now)
+            self._connecting.accept(connection, connect, now)
 
     def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
         if not self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now):
@@ -509,23 +497,10 @@ class Broker:
             if expiry_s and not session.persistent:
                 raise ViolationError(ReasonCode.PROTOCOL_ERROR, "a session without expiry gets none at its end")
             self.sessions.set_lifetime(session, expiry_s)
-        self._endings.close(connection, now, "disconnected", with_will=packet.reason != ReasonCode.SUCCESS)
+        self._disconnecting.close(connection, now, "disconnected", with_will=packet.reason != ReasonCode.SUCCESS)
 
     def _auth(self, connection: Connection, session: Session, packet: Auth, now: float) -> None:
         raise ViolationError(ReasonCode.PROTOCOL_ERROR, "AUTH without an authentication method")
-
-    def _check_silence(self, connection: Connection, kind: str, now: float) -> None:
-        if kind == "connect":
-            if connection.phase is Phase.NEW:
-                self._endings.close(connection, now, "no CONNECT in time", with_will=False)
-            return
-        if connection.phase is not Phase.OPEN:
-            return
-        due_at = connection.heard_at + connection.silence_max_s
-        if due_at <= now:
-            self.disconnect(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, now)
-        else:
-            self.timers.add(due_at, "silence", connection.number)
 
     def next_timer(self) -> float:
         """When `tick` should be called next; infinite if nothing is planned."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import PROPERTY, RequestError, Requests, request_of
@@ -16,15 +16,14 @@ from surecast.protocol.broker.routes import Route, Routes
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.short_ways import ShortWays, refuses
 from surecast.protocol.broker.state_journal import Journal
-from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish, ReasonCode, passed_on_properties
+from surecast.protocol.mqtt import NO_PROPERTIES, Publish, ReasonCode, passed_on_properties
 
-__all__ = ["Authorise", "Incoming", "ViolationError", "interval_of", "lifetime_of"]
+__all__ = ["Authorise", "Incoming", "ViolationError"]
 
 Authorise = Callable[[str, str, str, str], bool]
 """Tells whether a user, with a client identifier, may `publish` to a topic, `subscribe` to a filter, or `receive` on a
 topic; the last is asked only where deliveries are checked."""
 
-_DEADLINE = "deadline-ms"
 _ALLOWED_MAX = 10_000
 _ALLOWED_TOPIC_MAX = 256
 _MEANINGS_MAX = 1_000
@@ -233,21 +232,3 @@ class Incoming(ShortWays):
         if not allowed:
             self._tally.unauthorised += 1
         return allowed
-
-
-def interval_of(properties: Properties) -> float:
-    """The message expiry interval, infinite if there is none (MQTT 5.0, section 3.3.2.3.3)."""
-    return math.inf if properties.message_expiry_s is None else properties.message_expiry_s
-
-
-def lifetime_of(properties: Properties) -> float:
-    """How long a message may wait: its expiry interval, or its deadline in milliseconds where that is shorter.
-
-    >>> lifetime_of(Properties(message_expiry_s=2, user=(("deadline-ms", "1500"),)))
-    1.5
-    """
-    lifetime_s = interval_of(properties)
-    for name, value in properties.user:
-        if name == _DEADLINE and value.isascii() and value.isdigit() and len(value) < 16:
-            lifetime_s = min(lifetime_s, int(value) / 1000.0)
-    return lifetime_s

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
 from surecast.protocol.broker.accounts import SESSION_SHARE
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.message_expiry import remove_expired
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
@@ -204,17 +204,8 @@ class Outgoing:
 
     def expire(self, session: Session, now: float) -> None:
         """Takes out what expired while it waited."""
-        if session.expiry_check_at > now:
-            return
-        waiting, session.waiting = session.waiting, deque()
-        session.expiry_check_at = math.inf
-        for delivery in waiting:
-            expires_at = delivery.message.expires_at
-            if expires_at <= now:
-                self._leave(session, delivery, "expired", now)
-            else:
-                session.waiting.append(delivery)
-                session.expiry_check_at = min(session.expiry_check_at, expires_at)
+        for delivery in remove_expired(session, now):
+            self._leave(session, delivery, "expired", now)
 
     def clear(self, session: Session, now: float, heir_of: Callable[[str, Message], Target | None]) -> None:
         """The session ends: what it still had is dropped, or handed on to another member of a shared subscription.

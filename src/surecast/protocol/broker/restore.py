@@ -26,6 +26,7 @@ from surecast.protocol.broker.state_journal import (
     read_will,
 )
 from surecast.protocol.broker.timers import Timers
+from surecast.protocol.broker.wills import Wills
 
 __all__ = ["Restorer"]
 
@@ -37,6 +38,7 @@ class Restorer:
         self,
         journal: Journal,
         sessions: Sessions,
+        wills: Wills,
         routes: Routes,
         retained: Retained,
         incoming: Incoming,
@@ -46,6 +48,7 @@ class Restorer:
     ):
         self._journal = journal
         self._sessions = sessions
+        self._wills = wills
         self._routes = routes
         self._retained = retained
         self._incoming = incoming
@@ -58,14 +61,14 @@ class Restorer:
         self._queued: list[StoredDelivery] = []
         self._received: list[tuple[str, int]] = []
         self._retained_numbers: list[int] = []
-        self._wills: list[tuple[bytes, bytes]] = []
+        self._stored_wills: list[tuple[bytes, bytes]] = []
         self._earlier: dict[str, Session] = {}
 
     def run(self, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
         """Restores everything; what expired meanwhile is taken out at once."""
         for key, value in records:
             self._read(key, value)
-        sessions = {**self._sessions.by_client, **self._earlier}
+        sessions = {**self._sessions.by_key, **self._earlier}
         for name, subscription in self._subscriptions:
             self._routes.add(sessions[name], subscription)
         for name, identifier in self._received:
@@ -79,16 +82,16 @@ class Restorer:
             self._file_anew(name, session)
         self._requests.adopt(sorted(self._entries, key=lambda item: item[2].used_at))
         self._incoming.next_number = max(self._messages, default=0) + 1
-        for session in list(self._sessions.by_client.values()):
+        for session in list(self._sessions.by_key.values()):
             self._start(session, now)
         self._retained.expire(now)
         for session in gone:
-            self._sessions.send_will(session, now)
+            self._wills.publish(session, now)
 
     def _restore_wills(self, sessions: Mapping[str, Session]) -> list[Session]:
         """Gives sessions their wills; those that ended with the connection, as the broker died, are returned."""
         gone = []
-        for key, value in self._wills:
+        for key, value in self._stored_wills:
             name, will = read_will(key, value, self._messages)
             will.message.references += 1
             session = sessions.get(name)
@@ -116,7 +119,7 @@ class Restorer:
         elif kind == b"p":
             self._received.append(read_received(key))
         elif kind == b"w":
-            self._wills.append((key, value))
+            self._stored_wills.append((key, value))
         elif kind == b"r":
             self._retained_numbers.append(read_retained(key, value)[1])
         elif kind == b"i":
@@ -171,6 +174,6 @@ class Restorer:
             self._timers.add(session.ends_at, "session", session.key)
         will = session.will
         if will is not None and will.due_at == math.inf:
-            self._sessions.begin_delay(session, will, now)
+            self._wills.begin_delay(session, will, now)
         elif will is not None:
             self._timers.add(will.due_at, "will", session.key)

@@ -68,7 +68,7 @@ def encode_state(broker: Broker) -> bytes:
     >>> one, other = Broker(), Broker()
     >>> one.receive(one.open(Origin(), 0.0), encode(Connect("ann"), V5), 0.0)
     >>> decode_state(other, encode_state(one))
-    >>> list(other.sessions.by_client), encode_state(other) == encode_state(one)
+    >>> list(other.sessions.by_key), encode_state(other) == encode_state(one)
     (['ann'], True)
     """
     broker.routes.settle()
@@ -76,7 +76,7 @@ def encode_state(broker: Broker) -> bytes:
     limits: Numbers[Limits] = Numbers()
     rest = Writer()
     _write_retained(rest, broker, messages)
-    sessions = list(broker.sessions.by_client.values())
+    sessions = list(broker.sessions.by_key.values())
     rest.count(len(sessions))
     for session in sessions:
         write_session(rest, session, messages, limits)
@@ -139,7 +139,7 @@ def _read(of: Reader, broker: Broker, version: int) -> None:
     reader = SessionReader(of, messages, limits, has_address=version != _BEFORE_USERS)
     read = [reader.read() for _ in range(of.count())]
     sessions = [session for session, _, _ in read]
-    broker.sessions.by_client.update({session.key: session for session in sessions})
+    broker.sessions.by_key.update({session.key: session for session in sessions})
     for session in sessions:
         broker.routes.accounts.open(session)
     _read_filters(of, broker, sessions, [subscriptions for _, _, subscriptions in read])

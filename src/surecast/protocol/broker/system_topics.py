@@ -19,7 +19,7 @@ _ROOT = "$SYS/broker"
 def system_values(broker: Broker, now: float) -> dict[str, str]:
     """The values by topic, without the common beginning; the names follow those that monitoring tools know."""
     books, tally = broker.books(), broker.tally
-    sessions = broker.sessions.by_client.values()
+    sessions = broker.sessions.by_key.values()
     connected = sum(1 for session in sessions if session.connection is not None)
     uptime_s = 0 if broker.started_at is None else int(now - broker.started_at)
     values: dict[str, object] = {

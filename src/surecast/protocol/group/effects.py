@@ -28,7 +28,7 @@ def effects_of(broker: Broker, slot: int) -> bytes:
         broker.incoming.next_number,
         broker.next_connection,
         sessions.serial,
-        len(sessions.by_client),
+        len(sessions.by_key),
         len(broker.retained),
         broker.routes.count,
         len(broker.requests),
@@ -46,7 +46,7 @@ def effects_of(broker: Broker, slot: int) -> bytes:
 
 def _audit(broker: Broker, slot: int) -> bytes:
     """The books and queues of the sessions whose turn it is."""
-    sessions = broker.sessions.by_client
+    sessions = broker.sessions.by_key
     parts = -(-len(sessions) // _AUDITED_MAX) or 1
     first = slot // _AUDIT_EVERY % parts * _AUDITED_MAX
     return b"".join(map(_books, islice(sessions.values(), first, first + _AUDITED_MAX)))

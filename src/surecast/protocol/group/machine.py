@@ -344,7 +344,7 @@ class GroupMachine:
 
     def _home_of(self, key: str) -> Home | None:
         """Returns where the client of a session is connected, None if it is not."""
-        session = self.broker.sessions.by_client.get(key)
+        session = self.broker.sessions.by_key.get(key)
         if session is None or session.connection is None:
             return None
         return self._homes.get(session.connection.number)
@@ -400,13 +400,13 @@ class GroupMachine:
         if number:
             self.broker.end_session(key, now)
             return
-        session = self.broker.sessions.by_client.get(key)
+        session = self.broker.sessions.by_key.get(key)
         if session is not None and session.connection is not None:
             self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
 
     def _unsubscribe(self, source: _Source, number: int, data: bytes, now: float) -> None:
         key, topic_filter = (text.decode() for text in read_texts(data))
-        session = self.broker.sessions.by_client.get(key)
+        session = self.broker.sessions.by_key.get(key)
         if session is not None:
             self.broker.remove_subscription(session, topic_filter, now)
 

@@ -45,7 +45,7 @@ class Rules:
     def revoke(self, broker: Broker, now: float) -> None:
         """Ends what the access rules do not allow any more."""
         broker.permissions_changed(self.checks_deliveries)
-        for session in list(broker.sessions.by_client.values()):
+        for session in list(broker.sessions.by_key.values()):
             for key, subscription in list(session.subscriptions.items()):
                 if not self.authorise(session.user, session.client, "subscribe", subscription.filter):
                     broker.remove_subscription(session, key, now)

@@ -1,4 +1,4 @@
-"""How connections end, and what their clients are told."""
+"""Ends connections: refusal with a CONNACK, DISCONNECT with a reason code, or a close without a word."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from surecast.protocol.mqtt import (
     encode,
 )
 
-__all__ = ["Endings"]
+__all__ = ["Disconnecting"]
 
 _TEXT_MAX: Final = 1_000
 
 
-class Endings:
-    """Ends connections: by refusal, by a word to the client, or without one."""
+class Disconnecting:
+    """Ends connections: by refusal, by a DISCONNECT, or without one."""
 
     def __init__(self, sessions: Sessions, dirty: set[Connection], tally: Tally, hooks: ConnectionHooks):
         self._sessions = sessions
