@@ -7,7 +7,6 @@ import ipaddress
 import json
 import os
 import socket
-import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic_core import ErrorDetails
 from surecast.broker.config_models import BrokerConfig, ClientSpec, ListenerSpec, OverridesSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import Rule, parse_rule, read_rules
+from surecast.broker.tls import certificate_context, tls_context
 from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field, read_source
 from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import ConfigurationError, FileError, Problem, ScenarioError
@@ -27,13 +27,10 @@ __all__ = [
     "BrokerConfigError",
     "access_rules",
     "admin_socket_path",
-    "certificate_context",
     "default_admin_socket",
     "findings",
     "is_loopback",
-    "load_certificate",
     "load_config",
-    "tls_context",
 ]
 
 COMMAND_LINE = "command line"
@@ -115,47 +112,6 @@ def is_loopback(host: str) -> bool:
     except OSError:
         return False
     return bool(found) and all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
-
-
-def certificate_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS with a certificate; ConfigurationError says which file is wrong."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_certificate(context, certificate, key)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, certificate: Path | None, key: Path | None) -> None:
-    """Takes a certificate for connections from now on; the key is in the certificate's file if it has none."""
-    key = key or certificate
-    if certificate is None:
-        raise ConfigurationError("a TLS listener needs a certificate")
-    for file in (certificate, key):
-        if file is not None and not os.access(file, os.R_OK):
-            raise ConfigurationError(f"{file} is not there, or cannot be read")
-    try:
-        # The password callback keeps OpenSSL from asking at the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: b"")
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(f"{certificate} and {key} are no certificate with its key: {_reason(error)}") from None
-
-
-def tls_context(listener: ListenerSpec) -> ssl.SSLContext:
-    """The TLS settings of a listener; ConfigurationError says which file is wrong."""
-    context = certificate_context(listener.certificate, listener.key)
-    if listener.ca is not None:
-        if not os.access(listener.ca, os.R_OK):
-            raise ConfigurationError(f"{listener.ca} is not there, or cannot be read")
-        try:
-            context.load_verify_locations(listener.ca)
-        except (ssl.SSLError, OSError) as error:
-            raise ConfigurationError(f"{listener.ca} holds no certificates: {_reason(error)}") from None
-        context.verify_mode = ssl.CERT_REQUIRED if listener.require_client_certificate else ssl.CERT_OPTIONAL
-    return context
-
-
-def _reason(error: OSError) -> str:
-    return str(getattr(error, "reason", None) or error.strerror or error).lower().replace("_", " ")
 
 
 def _read(path: Path) -> Source:

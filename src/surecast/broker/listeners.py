@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from surecast.broker.address_rates import AddressRates
-from surecast.broker.config import tls_context
 from surecast.broker.config_models import ListenerSpec
 from surecast.broker.shell import Shell
 from surecast.broker.tcp import TcpChannel, peer_name
+from surecast.broker.tls import tls_context
 from surecast.broker.websocket import WebSocketChannel
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker.accounts import network_of

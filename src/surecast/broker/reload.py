@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from surecast.broker.config import BrokerConfigError, access_rules, certificate_context, findings, tls_context
+from surecast.broker.config import BrokerConfigError, access_rules, findings
 from surecast.broker.config_models import BrokerConfig, HttpSpec, ListenerSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import AccessRules
+from surecast.broker.tls import certificate_context, tls_context
 from surecast.documents.models import Spec
 from surecast.documents.source import field_name
 from surecast.errors import Problem

@@ -20,7 +20,7 @@ from surecast.broker.admin import Admin
 from surecast.broker.admin_http import HttpServer, bind_local
 from surecast.broker.alarms import Alarms, Marks, free_bytes, memory_mark, resident_bytes
 from surecast.broker.authenticator import Authenticator
-from surecast.broker.config import admin_socket_path, certificate_context, load_certificate
+from surecast.broker.config import admin_socket_path
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
 from surecast.broker.event_observer import EventObserver
@@ -37,6 +37,7 @@ from surecast.broker.server import Server
 from surecast.broker.shell import Hooks, Shell
 from surecast.broker.store import open_store
 from surecast.broker.tcp import peer_name
+from surecast.broker.tls import certificate_context, load_certificate
 from surecast.errors import SurecastError
 from surecast.protocol.broker import Connection, ConnectionHooks
 from surecast.protocol.mqtt import ReasonCode

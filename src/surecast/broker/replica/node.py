@@ -343,7 +343,7 @@ class ReplicaNode:
         """A look at the replica."""
         replica, node = self.replica, self.replica.node
         members, now = self.members, time.monotonic()
-        snapshot_bytes, snapshot_size = replica.catch_up.progress
+        snapshot_bytes, snapshot_size = replica.catch_up.transfer.progress
         silent_s = {one: round(max(0.0, now - at_s), 3) for one, at_s in node.detector.heard_s.items()}
         return NodeStatus(
             group=self.group,

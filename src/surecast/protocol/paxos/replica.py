@@ -85,7 +85,7 @@ class Replica:
         self.voter = Voter(node, self.track)
         self.election = Election(node)
         self.catch_up = CatchUp(node)
-        self.snapshots = Snapshots(node, self.catch_up)
+        self.snapshots = Snapshots(node, self.catch_up.transfer)
         self.agreement = Agreement(node, self._discard)
         self.submissions = Submissions(node, found.incarnation + 1)
         self.learner = Learner(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surecast.protocol.paxos.catch_up import CatchUp
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.snapshot_transfer import SnapshotTransfer
 
 __all__ = ["Snapshots"]
 
@@ -11,9 +11,9 @@ __all__ = ["Snapshots"]
 class Snapshots:
     """The snapshots of one replica: `slot` is the instance of the last one, `log_bytes` what was applied since."""
 
-    def __init__(self, node: Node, catch_up: CatchUp):
+    def __init__(self, node: Node, transfer: SnapshotTransfer):
         self._node = node
-        self._catch_up = catch_up
+        self._transfer = transfer
         self._bytes = 0
         self.slot = 0
         self.log_bytes = 0
@@ -41,7 +41,7 @@ class Snapshots:
     def _keep(self, data: bytes) -> None:
         self.slot = self._node.applied
         self.log_bytes, self._bytes = 0, len(data)
-        self._catch_up.keep(self.slot, data)
+        self._transfer.keep(self.slot, data)
 
     def _kept_from(self) -> int:
         """The first instance that is kept for slow replicas."""
