@@ -18,12 +18,12 @@ from surecast import __version__
 from surecast.broker.group_server import GroupServer
 from surecast.broker.private import write_private
 from surecast.broker.replica import ClientPort, GroupSpec
+from surecast.broker.replica.accepted_connection import AcceptedConnection
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.administer import ask_status
 from surecast.broker.replica.client_link import ReplicaLink
-from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import frame
-from surecast.broker.replica.hello import Hello
+from surecast.broker.replica.handshake import Hello
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.group import Item
 from surecast.protocol.group.backup import Backup, pack_backup, parts_of, read_backup
@@ -49,53 +49,53 @@ class AdminPort(ClientPort):
     def __init__(self, server: GroupServer):
         super().__init__(server.node)
         self._broker = server
-        self._arriving: dict[Door, tuple[int, bytearray]] = {}
+        self._arriving: dict[AcceptedConnection, tuple[int, bytearray]] = {}
 
-    def objection(self, hello: Hello) -> str | None:
+    def refusal_reason(self, hello: Hello) -> str | None:
         """Only those who have the group's secret may come here: a command of theirs could be anything."""
         if hello.role != "admin":
             return "this group is a broker: it takes its clients by MQTT, and only administrators here"
-        return super().objection(hello)
+        return super().refusal_reason(hello)
 
-    def left(self, door: Door) -> None:
+    def left(self, connection: AcceptedConnection) -> None:
         """An administrator is gone, and with it what it had not sent to the end."""
-        self._arriving.pop(door, None)
-        super().left(door)
+        self._arriving.pop(connection, None)
+        super().left(connection)
 
-    def received(self, door: Door, frames: list[bytes]) -> None:
+    def received(self, connection: AcceptedConnection, frames: list[bytes]) -> None:
         """An administrator asks."""
         for content in frames:
             kind = content[:1]
             if kind == _BACKUP:
-                self._begin(door, _BACKUP, lambda: self._back_up(door))
+                self._begin(connection, _BACKUP, lambda: self._back_up(connection))
             elif kind == _RESTORE:
-                self._arriving[door] = (_size(content), bytearray())
-            elif kind == _DATA and door in self._arriving:
-                self._take_part(door, content)
+                self._arriving[connection] = (_size(content), bytearray())
+            elif kind == _DATA and connection in self._arriving:
+                self._take_part(connection, content)
             elif kind == b"Q":
                 raise PeerError("administrator: a broker takes no requests here")
             else:
-                super().received(door, [content])
+                super().received(connection, [content])
 
-    def _take_part(self, door: Door, content: bytes) -> None:
-        size, arrived = self._arriving[door]
+    def _take_part(self, connection: AcceptedConnection, content: bytes) -> None:
+        size, arrived = self._arriving[connection]
         arrived += memoryview(content)[1:]
         if len(arrived) >= size:
-            del self._arriving[door]
-            self._begin(door, _RESTORE, lambda: self._restore(door, bytes(arrived)))
+            del self._arriving[connection]
+            self._begin(connection, _RESTORE, lambda: self._restore(connection, bytes(arrived)))
 
-    def _begin(self, door: Door, kind: bytes, work: Callable[[], Awaitable[None]]) -> None:
+    def _begin(self, connection: AcceptedConnection, kind: bytes, work: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:
             try:
                 await work()
             except SurecastError as error:
-                self._answer(door, kind, {"error": str(error)})
+                self._answer(connection, kind, {"error": str(error)})
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _back_up(self, door: Door) -> None:
+    async def _back_up(self, connection: AcceptedConnection) -> None:
         await self._be_up_to_date()
         node, machine = self.node, self._broker.machine
         about = Backup(
@@ -107,10 +107,10 @@ class AdminPort(ClientPort):
             f"surecast {__version__}",
         )
         data = pack_backup(about, machine.snapshot())
-        self._answer(door, _BACKUP, {"bytes": len(data)})
+        self._answer(connection, _BACKUP, {"bytes": len(data)})
         for at in range(0, len(data), _PART_BYTES):
-            door.write(frame(_DATA + data[at : at + _PART_BYTES]))
-            while door.unsent_bytes > _UNSENT_BYTES:
+            connection.write(frame(_DATA + data[at : at + _PART_BYTES]))
+            while connection.unsent_bytes > _UNSENT_BYTES:
                 await asyncio.sleep(_POLL_S)
 
     async def _be_up_to_date(self) -> None:
@@ -129,7 +129,7 @@ class AdminPort(ClientPort):
         except TimeoutError:
             raise OverloadError(f"replica {self.node.id}: no majority answered within {_LOG_S:g} s") from None
 
-    async def _restore(self, door: Door, data: bytes) -> None:
+    async def _restore(self, connection: AcceptedConnection, data: bytes) -> None:
         _, state = read_backup(data)
         digest = hashlib.sha256(state).digest()
         server = self._broker
@@ -147,7 +147,7 @@ class AdminPort(ClientPort):
         outcome, detail = server.machine.backup.outcome, server.machine.backup.detail
         if outcome[:1] != b"+":
             raise ConfigurationError(outcome[1:].decode() + (f": {detail}" if detail else ""))
-        self._answer(door, _RESTORE, {})
+        self._answer(connection, _RESTORE, {})
 
 
 def _size(content: bytes) -> int:
@@ -170,9 +170,9 @@ async def ask_backup(group: GroupSpec, file: Path) -> Backup:
 
     async def talk(link: ReplicaLink) -> bytes:
         link.write(frame(_BACKUP))
-        size, parts = int(_fields(await link.hear())["bytes"]), bytearray()
+        size, parts = int(_fields(await link.receive())["bytes"]), bytearray()
         while len(parts) < size:
-            parts += memoryview(await link.hear())[1:]
+            parts += memoryview(await link.receive())[1:]
         return bytes(parts)
 
     data = await _ask_one(group, talk, _LOG_S + 60.0)
@@ -193,7 +193,7 @@ async def ask_restore(group: GroupSpec, file: Path) -> Backup:
         link.write(frame(_RESTORE + json.dumps({"bytes": len(data)}).encode()))
         for at in range(0, len(data), _PART_BYTES):
             link.write(frame(_DATA + data[at : at + _PART_BYTES]))
-        _fields(await link.hear())
+        _fields(await link.receive())
         return b""
 
     await _ask_one(group, talk, _RESTORE_S + 10.0)

@@ -115,7 +115,7 @@ class GroupServer(Shell):
         self.node.before_turn.append(self._submit)
         self.node.on_turn = self._end_turn
         self.node.on_failed = self._fail
-        self.node.on_aside = lambda content: self.edge.straight.receive(content, time.monotonic())
+        self.node.on_unordered = lambda content: self.edge.straight.receive(content, time.monotonic())
         self.is_started = True
         self._ticked_s = time.monotonic()
         self._tick()
@@ -216,7 +216,7 @@ class GroupServer(Shell):
         """What has arrived becomes commands, unless the leader had better collect more first."""
         commands, edge = self._commands, self.edge
         if edge.outbox:
-            self.node.peers.post_aside(edge.outbox)
+            self.node.peers.post_unordered(edge.outbox)
             edge.outbox.clear()
         if edge.is_ready and (self._stopped or not self.node.collects(edge.bytes_ready)):
             client = self.node.id << 48 | edge.life

@@ -18,7 +18,7 @@ from surecast.broker.replica.addresses import Address, parse_address
 from surecast.broker.replica.client_link import ReplicaLink
 from surecast.broker.replica.client_wire import ANSWERS, OVERLOAD, REQUESTS, read_answers
 from surecast.broker.replica.frames import frame
-from surecast.broker.replica.hello import Hello, RefusalError, Role
+from surecast.broker.replica.handshake import Hello, RefusalError, Role
 from surecast.client.background import Background
 from surecast.client.errors import ClientError
 from surecast.errors import ConfigurationError, PeerError

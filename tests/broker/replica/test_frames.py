@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from surecast.broker.replica.client_wire import read_answers
 from surecast.broker.replica.frames import HEAD_BYTES, FrameReader, begin_frame, frame
-from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet, refusal, welcome
+from surecast.broker.replica.handshake import Hello, RefusalError, Welcome, refusal, shake_hands, welcome
 from surecast.errors import PeerError
 
 
@@ -97,17 +97,17 @@ def meet(acceptor: bytes, dialler: bytes, tamper: bool = False) -> Welcome:
     """A hello between two ends with these secrets."""
     said: list[bytes] = []
 
-    async def say(content: bytes) -> None:
+    async def send(content: bytes) -> None:
         said.append(content)
 
-    async def hear() -> bytes:
+    async def receive() -> bytes:
         if len(said) == 1:
             return b"C" + b"random"
         given = Welcome(2, 5, 64, {"1": ["a:1", None, 0, 0]})
         answer = welcome(acceptor, given, said[0], b"C" + b"random")
         return answer.replace(b"a:1", b"b:1") if tamper else answer
 
-    return asyncio.run(greet(say, hear, Hello("peer", "plant", 1, 0, "00"), dialler))
+    return asyncio.run(shake_hands(send, receive, Hello("peer", "plant", 1, 0, "00"), dialler))
 
 
 def test_both_ends_prove_the_secret() -> None:
@@ -119,11 +119,11 @@ def test_both_ends_prove_the_secret() -> None:
 
 
 def test_a_refusal_says_why() -> None:
-    async def say(content: bytes) -> None:
+    async def send(content: bytes) -> None:
         assert content
 
-    async def hear() -> bytes:
+    async def receive() -> bytes:
         return refusal("not today")
 
     with pytest.raises(RefusalError, match="not today"):
-        asyncio.run(greet(say, hear, Hello("peer", "plant", 1), b"secret"))
+        asyncio.run(shake_hands(send, receive, Hello("peer", "plant", 1), b"secret"))

@@ -14,7 +14,7 @@ import pytest
 
 from surecast.broker.replica import Address, Place, ReplicaNode
 from surecast.broker.replica.frames import HEAD_BYTES, frame
-from surecast.broker.replica.hello import Hello, RefusalError, Welcome, greet
+from surecast.broker.replica.handshake import Hello, RefusalError, Welcome, shake_hands
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.segment_store import SegmentStore
 from surecast.broker.store import MemoryStore, Operation, StoreError
@@ -257,14 +257,14 @@ def test_a_timer_that_is_early_does_not_spin(local: Local, run: Run, monkeypatch
     assert 1 <= wakes <= 4
 
 
-async def knock(address: Address, hello: Hello, secret: bytes) -> Welcome:
+async def dial(address: Address, hello: Hello, secret: bytes) -> Welcome:
     """Says hello to a replica."""
     reader, writer = await asyncio.open_connection(*address)
 
-    async def say(content: bytes) -> None:
+    async def send(content: bytes) -> None:
         writer.write(frame(content))
 
-    async def hear() -> bytes:
+    async def receive() -> bytes:
         try:
             head = await reader.readexactly(HEAD_BYTES)
             return await reader.readexactly(int.from_bytes(head[:4], "big"))
@@ -272,7 +272,7 @@ async def knock(address: Address, hello: Hello, secret: bytes) -> Welcome:
             raise PeerError("it hung up") from None
 
     try:
-        return await greet(say, hear, hello, secret)
+        return await shake_hands(send, receive, hello, secret)
     finally:
         writer.close()
 
@@ -283,7 +283,7 @@ def test_strangers_are_refused(local: Local, run: Run) -> None:
         node = await group.start(1)
         secret = group.nodes[1].peers.secret
         nonce = secrets.token_hex(16)
-        assert (await knock(node.address, Hello("peer", "test", 2, 0, nonce), secret)).replica == 1
+        assert (await dial(node.address, Hello("peer", "test", 2, 0, nonce), secret)).replica == 1
         for hello, given, why in (
             (Hello("peer", "test", 2, 0, nonce), b"another secret", "the secret is not"),
             (Hello("peer", "other", 2, 0, nonce), secret, "replica of the group 'test'"),
@@ -292,9 +292,9 @@ def test_strangers_are_refused(local: Local, run: Run) -> None:
             (Hello("client", "test", 2, 0, nonce), secret, "for other replicas"),
         ):
             with pytest.raises(RefusalError, match=why):
-                await knock(node.address, hello, given)
+                await dial(node.address, hello, given)
         with pytest.raises(PeerError):
-            await knock(node.address, Hello("peer", "x" * 20_000, 2, 0, nonce), secret)
+            await dial(node.address, Hello("peer", "x" * 20_000, 2, 0, nonce), secret)
         await group.stop()
 
     run(main)

@@ -13,7 +13,7 @@ from surecast.broker.replica.client_link import ReplicaLink
 from surecast.broker.replica.client_wire import REPLACE, STATUS, STATUS_AND_STATE, VERIFY
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.group_file import GroupSpec
-from surecast.broker.replica.hello import Hello
+from surecast.broker.replica.handshake import Hello
 from surecast.errors import ConfigurationError, PeerError
 
 __all__ = ["Tell", "ask_replace", "ask_status", "ask_verify", "await_member"]
@@ -42,7 +42,7 @@ async def _ask(
         link.write(frame(question))
         async with asyncio.timeout(timeout_s):
             while True:
-                answer: dict[str, Any] = json.loads((await link.hear())[1:])
+                answer: dict[str, Any] = json.loads((await link.receive())[1:])
                 if "waits" not in answer:
                     return answer
                 tell(str(answer["waits"]))

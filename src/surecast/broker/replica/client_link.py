@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.frames import FrameReader, frame
-from surecast.broker.replica.hello import Hello, Welcome, greet
+from surecast.broker.replica.handshake import Hello, Welcome, shake_hands
 from surecast.errors import PeerError
 
 __all__ = ["ReplicaLink"]
@@ -36,7 +36,7 @@ class ReplicaLink(asyncio.Protocol):
         async with asyncio.timeout(_CONNECT_S):
             _, link = await asyncio.get_running_loop().create_connection(cls, *address)
             try:
-                return link, await greet(link._say, link.hear, hello, secret)
+                return link, await shake_hands(link._send, link.receive, hello, secret)
             except BaseException:
                 link.close()
                 raise
@@ -68,10 +68,10 @@ class ReplicaLink(asyncio.Protocol):
             self.reason = str(error)
         self.changed.set()
 
-    async def _say(self, content: bytes) -> None:
+    async def _send(self, content: bytes) -> None:
         self.write(frame(content))
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """The next frame; PeerError where the connection is over."""
         while not self.heard:
             if self.is_lost:

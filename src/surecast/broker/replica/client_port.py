@@ -10,6 +10,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
+from surecast.broker.replica.accepted_connection import AcceptedConnection
 from surecast.broker.replica.addresses import Address, parse_address
 from surecast.broker.replica.client_wire import (
     REPLACE,
@@ -20,9 +21,8 @@ from surecast.broker.replica.client_wire import (
     pack_answers,
     pack_overload,
 )
-from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import frame
-from surecast.broker.replica.hello import Hello, Role, Welcome
+from surecast.broker.replica.handshake import Hello, Role, Welcome
 from surecast.broker.replica.node import REPLACE_S, ReplicaNode
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.paxos import Answer
@@ -48,9 +48,9 @@ class ClientPort:
         self._request_bytes_max = request_bytes_max
         self._tables: list[bytes] = []
         self._commands: list[bytes] = []
-        self._owners: list[tuple[Door, int]] = []
+        self._owners: list[tuple[AcceptedConnection, int]] = []
         self._count = 0
-        self._doors: set[Door] = set()
+        self._connections: set[AcceptedConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -58,7 +58,7 @@ class ClientPort:
         """Listens, and tells the group where; the address with the port that it got."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Door(self, self._request_bytes_max), *address)
+            self._server = await loop.create_server(lambda: AcceptedConnection(self, self._request_bytes_max), *address)
         except OSError as error:
             where = f"replica {self.node.id}: cannot listen for clients at {address}"
             raise ConfigurationError(f"{where}: {error.strerror}") from error
@@ -73,21 +73,21 @@ class ClientPort:
             self.node.before_turn.remove(self._submit)
         for task in list(self._tasks):
             task.cancel()
-        for door in list(self._doors):
-            door.abort()
+        for connection in list(self._connections):
+            connection.abort()
         if self._server is not None:
             self._server.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._server.wait_closed()
 
-    # What doors ask for and tell
+    # The handler of accepted connections
 
     def secret_of(self, role: Role) -> bytes:
         """What somebody in this role must have."""
         return self._secret if role == "client" else self.node.peers.secret
 
-    def objection(self, hello: Hello) -> str | None:
+    def refusal_reason(self, hello: Hello) -> str | None:
         """Why not to let somebody in."""
         if hello.role == "peer":
             return "this port is for clients"
@@ -103,36 +103,36 @@ class ClientPort:
         book = {str(one): str(place.client) for one, place in places.items() if place.client is not None}
         return Welcome(self.node.id, 0, self.node.settings.reply_window, book)
 
-    def entered(self, door: Door) -> None:
+    def entered(self, connection: AcceptedConnection) -> None:
         """A client is in."""
-        self._doors.add(door)
+        self._connections.add(connection)
 
-    def left(self, door: Door) -> None:
+    def left(self, connection: AcceptedConnection) -> None:
         """A client is gone; what it asked for is carried out all the same."""
-        self._doors.discard(door)
+        self._connections.discard(connection)
 
-    def refused(self, door: Door, reason: str) -> None:
+    def refused(self, connection: AcceptedConnection, reason: str) -> None:
         """A client was turned away."""
-        self.node.log.warning("client refused", replica=self.node.id, address=door.address, reason=reason)
+        self.node.log.warning("client refused", replica=self.node.id, address=connection.address, reason=reason)
 
-    def received(self, door: Door, frames: list[bytes]) -> None:
+    def received(self, connection: AcceptedConnection, frames: list[bytes]) -> None:
         """A client asks."""
         for content in frames:
             kind = content[:1]
             if kind == REQUESTS:
-                self._take(door, content)
+                self._take(connection, content)
             elif kind == STATUS:
-                self._answer(door, STATUS, self._status(door, content))
-            elif kind == REPLACE and door.hello.role == "admin":
-                self._begin_task(self._replace(door, content))
-            elif kind == VERIFY and door.hello.role == "admin":
-                self._begin_task(self._verify(door))
+                self._answer(connection, STATUS, self._status(connection, content))
+            elif kind == REPLACE and connection.hello.role == "admin":
+                self._begin_task(self._replace(connection, content))
+            elif kind == VERIFY and connection.hello.role == "admin":
+                self._begin_task(self._verify(connection))
             else:
-                raise PeerError(f"client: a {door.hello.role} may not say {kind!r}")
+                raise PeerError(f"client: a {connection.hello.role} may not say {kind!r}")
 
     # Requests
 
-    def _take(self, door: Door, content: bytes) -> None:
+    def _take(self, connection: AcceptedConnection, content: bytes) -> None:
         """Puts requests aside for this turn. Nobody may speak for another client, nor for the group."""
         size = len(content)
         if size < 5:
@@ -142,7 +142,7 @@ class ClientPort:
         if begin > size:
             raise PeerError(f"client: {count} requests are announced, but {size} bytes hold fewer")
         table = content[5:begin]
-        client, total = door.hello.number, begin
+        client, total = connection.hello.number, begin
         for number, _, command_bytes in _REQUEST.iter_unpack(table):
             total += command_bytes
             if number != client:
@@ -152,7 +152,7 @@ class ClientPort:
         if count:
             self._tables.append(table)
             self._commands.append(content[begin:])
-            self._owners.append((door, count))
+            self._owners.append((connection, count))
             self._count += count
             self.node.plan_turn()
 
@@ -166,15 +166,15 @@ class ClientPort:
         try:
             self.node.submit(packed, _answer_to(owners))
         except OverloadError:
-            for (door, _), table in zip(owners, tables, strict=True):
-                door.write(frame(pack_overload([sequence for _, sequence, _ in _REQUEST.iter_unpack(table)])))
+            for (connection, _), table in zip(owners, tables, strict=True):
+                connection.write(frame(pack_overload([sequence for _, sequence, _ in _REQUEST.iter_unpack(table)])))
 
     # Administration
 
-    def _status(self, door: Door, content: bytes) -> dict[str, Any]:
+    def _status(self, connection: AcceptedConnection, content: bytes) -> dict[str, Any]:
         """The status; with a digest of the state where an administrator wants it, which costs a snapshot."""
         fields = self.node.status().as_dict()
-        if content == STATUS_AND_STATE and door.hello.role == "admin":
+        if content == STATUS_AND_STATE and connection.hello.role == "admin":
             fields["state"] = blake2b(self.node.handler.snapshot(), digest_size=16).hexdigest()
         return fields
 
@@ -183,13 +183,13 @@ class ClientPort:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _verify(self, door: Door) -> None:
+    async def _verify(self, connection: AcceptedConnection) -> None:
         try:
-            self._answer(door, VERIFY, {"instance": await self.node.verify()})
+            self._answer(connection, VERIFY, {"instance": await self.node.verify()})
         except SurecastError as error:
-            self._answer(door, VERIFY, {"error": str(error)})
+            self._answer(connection, VERIFY, {"error": str(error)})
 
-    async def _replace(self, door: Door, content: bytes) -> None:
+    async def _replace(self, connection: AcceptedConnection, content: bytes) -> None:
         try:
             fields = json.loads(content[1:])
             address = fields.get("address")
@@ -198,29 +198,29 @@ class ClientPort:
                 int(fields["new"]),
                 None if address is None else parse_address(address),
                 min(float(fields.get("timeout_s", REPLACE_S)), _REPLACE_MAX_S),
-                lambda line: self._answer(door, REPLACE, {"waits": line}),
+                lambda line: self._answer(connection, REPLACE, {"waits": line}),
             )
-            self._answer(door, REPLACE, {"since": since})
+            self._answer(connection, REPLACE, {"since": since})
         except OverloadError as error:
-            self._answer(door, REPLACE, {"error": str(error), "is_late": True})
+            self._answer(connection, REPLACE, {"error": str(error), "is_late": True})
         except (SurecastError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self._answer(door, REPLACE, {"error": str(error)})
+            self._answer(connection, REPLACE, {"error": str(error)})
 
     @staticmethod
-    def _answer(door: Door, kind: bytes, fields: dict[str, Any]) -> None:
-        door.write(frame(kind + json.dumps(fields).encode()))
+    def _answer(connection: AcceptedConnection, kind: bytes, fields: dict[str, Any]) -> None:
+        connection.write(frame(kind + json.dumps(fields).encode()))
 
 
-def _answer_to(owners: list[tuple[Door, int]]) -> Callable[[list[Answer]], None]:
+def _answer_to(owners: list[tuple[AcceptedConnection, int]]) -> Callable[[list[Answer]], None]:
     """Gives each client its part of the answers."""
 
     def done(answers: list[Answer]) -> None:
         at = 0
-        for door, count in owners:
-            if door.is_open:
-                door.write(frame(pack_answers(answers[at : at + count])))
-                if door.unsent_bytes > _UNSENT_BYTES_MAX:
-                    door.abort()  # it asks, and does not read the answers
+        for connection, count in owners:
+            if connection.is_open:
+                connection.write(frame(pack_answers(answers[at : at + count])))
+                if connection.unsent_bytes > _UNSENT_BYTES_MAX:
+                    connection.abort()  # it asks, and does not read the answers
             at += count
 
     return done

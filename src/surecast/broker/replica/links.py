@@ -1,4 +1,4 @@
-"""The links to other replicas: each replica dials every other, and says what it has to say on its own connection.
+"""The links to other replicas: each replica dials every other, and says what it has to send on its own connection.
 
 The socket is written to directly, not through a transport: what may go before a commit is then with the kernel before
 the commit begins, and there is one bounded queue instead of two. A link that is full drops messages, since Paxos says
@@ -15,11 +15,11 @@ from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Final, Protocol
 
+from surecast.broker.replica.accepted_connection import HANDSHAKE_S
 from surecast.broker.replica.addresses import Address
-from surecast.broker.replica.doors import HANDSHAKE_S
 from surecast.broker.replica.frames import FrameReader, frame
-from surecast.broker.replica.hello import HELLO_BYTES_MAX, Hello, Welcome, greet
-from surecast.broker.replica.near import dial_near
+from surecast.broker.replica.handshake import HELLO_BYTES_MAX, Hello, Welcome, shake_hands
+from surecast.broker.replica.unix_socket import dial_unix
 from surecast.errors import PeerError
 
 __all__ = ["Dialler", "PeerLink"]
@@ -36,7 +36,7 @@ class Dialler(Protocol):
     secret: bytes
 
     def hello(self) -> Hello:
-        """What to say first."""
+        """What to send first."""
 
     def address_of(self, peer: int) -> Address | None:
         """Where a replica is, as far as known."""
@@ -206,14 +206,14 @@ class PeerLink:
         if address is None:
             raise PeerError("its address is not known")
         loop = self._loop
-        sock = await dial_near(address) or await self._dial_far(address)
+        sock = await dial_unix(address) or await self._dial_tcp(address)
         try:
             reader, heard = FrameReader(HELLO_BYTES_MAX), deque[bytes]()
 
-            async def say(content: bytes) -> None:
+            async def send(content: bytes) -> None:
                 await loop.sock_sendall(sock, frame(content))
 
-            async def hear() -> bytes:
+            async def receive() -> bytes:
                 while not heard:
                     data = await loop.sock_recv(sock, 1 << 14)
                     if not data:
@@ -221,7 +221,7 @@ class PeerLink:
                     heard.extend(reader.feed(data))
                 return heard.popleft()
 
-            welcome = await greet(say, hear, self._dialler.hello(), self._dialler.secret)
+            welcome = await shake_hands(send, receive, self._dialler.hello(), self._dialler.secret)
             if welcome.replica != self.peer:
                 raise PeerError(f"replica {welcome.replica} answers at {address}, not {self.peer}")
         except BaseException:
@@ -234,8 +234,8 @@ class PeerLink:
         loop.add_reader(sock, self._readable)
         self._dialler.link_up(self.peer, welcome)
 
-    async def _dial_far(self, address: Address) -> socket.socket:
-        """A connection where nobody was near; one that has begun to listen meanwhile did so near first."""
+    async def _dial_tcp(self, address: Address) -> socket.socket:
+        """A TCP connection; a Unix-domain one where the replica has begun to listen meanwhile, there before on TCP."""
         found = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         family, kind, number, _, target = found[0]
         with ExitStack() as stack:
@@ -243,8 +243,8 @@ class PeerLink:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.sock_connect(sock, target)
-            if (near := await dial_near(address)) is not None:
-                return near
+            if (by_unix := await dial_unix(address)) is not None:
+                return by_unix
             stack.pop_all()
             return sock
 

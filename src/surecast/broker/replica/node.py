@@ -52,10 +52,10 @@ class ReplicaNode:
     two of them may differ before there is a warning.
 
     `on_turn` is called after each turn of the event loop in which the replica did something, and before it syncs its
-    disk: whatever the handler put aside may be sent then, as a majority has stored what it follows from. `on_aside`
-    gets what another node said with `peers.post_aside`: in order, but it may be lost. `on_failed` is called once when
-    the node cannot go on, because of its store or of an exception in the handler: it said nothing that it could not
-    store, and is silent from then on.
+    disk: whatever the handler put aside may be sent then, as a majority has stored what it follows from. `on_unordered`
+    gets what another node sent with `peers.post_unordered`: in order, but it may be lost. `on_failed` is called once
+    when the node cannot go on, because of its store or of an exception in the handler: it said nothing that it could
+    not store, and is silent from then on.
 
     >>> async def example() -> bytes:
     ...     from surecast.broker.replica.addresses import parse_address
@@ -105,7 +105,7 @@ class ReplicaNode:
         self.store: Store = store or MemoryStore()
         self.settings = settings or PaxosSettings()
         self.on_turn = on_turn
-        self.on_aside: Callable[[bytes], None] = _nothing
+        self.on_unordered: Callable[[bytes], None] = _nothing
         self.on_failed = on_failed
         self.before_turn: list[Callable[[], None]] = []
         self.log = log or BrokerLog("error")
@@ -482,7 +482,7 @@ class ReplicaNode:
 
     # What the peers tell
 
-    def hear(self, sender: int, contents: list[bytes], start: int) -> None:
+    def received(self, sender: int, contents: list[bytes], start: int) -> None:
         """Messages of another replica, which drew this number at its start; PeerError where they are none."""
         if self._stopped:
             return
@@ -504,10 +504,10 @@ class ReplicaNode:
         if not self._stopped:
             self.replica.node.detector.meet(sender, time.monotonic())
 
-    def hear_aside(self, content: bytes) -> None:
+    def received_unordered(self, content: bytes) -> None:
         """What another replica said past the protocol."""
         if not self._stopped:
-            self.on_aside(content)
+            self.on_unordered(content)
             self.plan_turn()
 
     def keep(self, records: list[tuple[bytes, bytes]]) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from surecast.broker.replica.accepted_connection import AcceptedConnection
 from surecast.broker.replica.addresses import Address, Book, Place
-from surecast.broker.replica.doors import Door
 from surecast.broker.replica.frames import begin_frame, frame
-from surecast.broker.replica.hello import Hello, Role, Welcome
+from surecast.broker.replica.handshake import Hello, Role, Welcome
 from surecast.broker.replica.links import PeerLink
-from surecast.broker.replica.near import listen_near
 from surecast.broker.replica.status import PeerStatus
+from surecast.broker.replica.unix_socket import listen_unix
 from surecast.broker.run_log import BrokerLog
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import Message
@@ -23,22 +23,22 @@ from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.membership import Membership
 from surecast.protocol.paxos.wire import encode_parts
 
-__all__ = ["Home", "Peers"]
+__all__ = ["PeerListener", "Peers"]
 
 _BOOK: Final = b"B"
-_ASIDE: Final = b"S"
-_PAST_THE_PROTOCOL: Final = frozenset(_BOOK + _ASIDE)
+_UNORDERED: Final = b"S"
+_BESIDE_THE_PROTOCOL: Final = frozenset(_BOOK + _UNORDERED)
 _FRAME_BYTES_MAX: Final = 1 << 30
 
 
-class Home(Protocol):
-    """What the peers tell their replica."""
+class PeerListener(Protocol):
+    """Receives what the peers of a replica send."""
 
-    def hear(self, sender: int, contents: list[bytes], start: int) -> None:
+    def received(self, sender: int, contents: list[bytes], start: int) -> None:
         """Messages of another replica, which drew this number at its start; PeerError where they are none."""
 
-    def hear_aside(self, content: bytes) -> None:
-        """What another replica said past the protocol; PeerError where it makes no sense."""
+    def received_unordered(self, content: bytes) -> None:
+        """What another replica forwarded beside the protocol, unordered; PeerError where it makes no sense."""
 
     def met(self, sender: int) -> None:
         """Another replica has connected anew."""
@@ -56,7 +56,7 @@ class Peers:
         group: str,
         secret: bytes,
         book: Book,
-        home: Home,
+        listener: PeerListener,
         log: BrokerLog,
         link_delay_s: float | Mapping[int, float] = 0.0,
         queue_bytes_max: int = 8 << 20,
@@ -71,12 +71,12 @@ class Peers:
         self.token = 0
         self.start = 0
         self.tokens: dict[int, int] = {}
-        self._home = home
+        self._listener = listener
         self._log = log
         self._link_delay_s = link_delay_s
         self._queue_bytes_max = queue_bytes_max
         self._links: dict[int, PeerLink] = {}
-        self._doors: dict[int, Door] = {}
+        self._connections: dict[int, AcceptedConnection] = {}
         self._whys: dict[int, str] = {}
         self._servers: list[asyncio.Server] = []
         self._closing: set[asyncio.Task[None]] = set()
@@ -88,30 +88,30 @@ class Peers:
         self.token, self.start, self._membership = token, start, membership
         loop = asyncio.get_running_loop()
         try:
-            far = await loop.create_server(self._door, *own, start_serving=False)
-            self._servers = [far]
-            address = Address(own.host, far.sockets[0].getsockname()[1])
-            if (near := listen_near(address)) is not None:  # before the other way is open, so that nobody takes that
+            tcp = await loop.create_server(self._accept, *own, start_serving=False)
+            self._servers = [tcp]
+            address = Address(own.host, tcp.sockets[0].getsockname()[1])
+            if (local := listen_unix(address)) is not None:  # before TCP is open, so that nobody uses that
                 try:
-                    self._servers.append(await loop.create_unix_server(self._door, sock=near))
+                    self._servers.append(await loop.create_unix_server(self._accept, sock=local))
                 except BaseException:
-                    near.close()
+                    local.close()
                     raise
-            await far.start_serving()
+            await tcp.start_serving()
         except OSError as error:
             for server in self._servers:
                 server.close()
             raise ConfigurationError(f"replica {self.id}: cannot listen at {own}: {error.strerror}") from error
         return address
 
-    def _door(self) -> Door:
-        return Door(self, _FRAME_BYTES_MAX, in_place=True)
+    def _accept(self) -> AcceptedConnection:
+        return AcceptedConnection(self, _FRAME_BYTES_MAX, in_place=True)
 
     def hang_up(self) -> None:
         """Is silent from now on."""
         self._is_closed = True
-        for door in list(self._doors.values()):
-            door.abort()
+        for connection in list(self._connections.values()):
+            connection.abort()
         for peer in list(self._links):
             self._drop(peer)
         for server in self._servers:
@@ -142,10 +142,10 @@ class Peers:
                 head = begin_frame(head, len(value))
             link.post(head, value)
 
-    def post_aside(self, contents: list[bytes]) -> None:
+    def post_unordered(self, contents: list[bytes]) -> None:
         """Puts what the protocol does not know of into the next write of every link that is up."""
         for content in contents:
-            data = frame(_ASIDE + content)
+            data = frame(_UNORDERED + content)
             for link in self._links.values():
                 if link.is_up:
                     link.post(data)
@@ -162,7 +162,7 @@ class Peers:
 
     def choose(self, members: Iterable[int], is_new: bool, highest: int) -> None:
         """Links to all members and to those that dialled; one that joins also tries all others that it knows."""
-        wanted = {*members, *self._doors}
+        wanted = {*members, *self._connections}
         if is_new:
             wanted.update(self.book)
         wanted.discard(self.id)
@@ -193,7 +193,7 @@ class Peers:
         """Keeps and tells on what is new about addresses."""
         if not replicas or self._is_closed:
             return
-        self._home.keep(self.book.records(replicas))
+        self._listener.keep(self.book.records(replicas))
         data = frame(_BOOK + json.dumps(self._told()).encode())
         for link in list(self._links.values()):
             if link.peer in replicas:
@@ -226,7 +226,7 @@ class Peers:
                 address=str(self.book[one].peer) if one in self.book else "",
                 is_member=one in members,
                 up=link.is_up,
-                heard=one in self._doors,
+                heard=one in self._connections,
                 queued_bytes=link.queued_bytes,
                 dropped=link.dropped,
                 silent_s=silent_s.get(one),
@@ -254,7 +254,7 @@ class Peers:
         self._whys.pop(peer, None)
         self._log.info("link up", replica=self.id, peer=peer)
         with suppress(PeerError):
-            self._hear_book(welcome.book)
+            self._merge_book(welcome.book)
 
     def link_down(self, peer: int, reason: str) -> None:
         """A link to another replica is down, or could not be made."""
@@ -262,14 +262,14 @@ class Peers:
             self._whys[peer] = reason
             self._log.warning("link down", replica=self.id, peer=peer, reason=reason)
 
-    # What doors ask for and tell
+    # The handler of accepted connections
 
     def secret_of(self, role: Role) -> bytes:
         """What another replica must have."""
         return self.secret
 
-    def objection(self, hello: Hello) -> str | None:
-        """Why not to let another replica in."""
+    def refusal_reason(self, hello: Hello) -> str | None:
+        """Returns why to refuse another replica, None to accept it."""
         if hello.role != "peer":
             return "this port is for other replicas"
         if hello.group != self.group:
@@ -293,53 +293,53 @@ class Peers:
         """What to answer to another replica."""
         return Welcome(self.id, self.token, 0, self._told())
 
-    def entered(self, door: Door) -> None:
+    def entered(self, connection: AcceptedConnection) -> None:
         """Another replica has dialled this one."""
-        peer = door.hello.number
-        former = self._doors.get(peer)
-        self._doors[peer] = door
+        peer = connection.hello.number
+        former = self._connections.get(peer)
+        self._connections[peer] = connection
         if former is not None:
             former.abort()
-        self.tokens[peer] = door.hello.token
-        self._home.met(peer)
-        self._hear_book(door.hello.book)
+        self.tokens[peer] = connection.hello.token
+        self._listener.met(peer)
+        self._merge_book(connection.hello.book)
         if not self._is_closed:
             self.link(peer)
             self._links[peer].poke()
 
-    def received(self, door: Door, frames: list[bytes]) -> None:
+    def received(self, connection: AcceptedConnection, frames: list[bytes]) -> None:
         """Messages of another replica."""
-        sender = door.hello.number
-        if self._is_closed or self._doors.get(sender) is not door:
+        sender = connection.hello.number
+        if self._is_closed or self._connections.get(sender) is not connection:
             return
-        if not _PAST_THE_PROTOCOL.isdisjoint([content[0] for content in frames if content]):
-            frames = self._past_the_protocol(frames)
-        self._home.hear(sender, frames, door.hello.start)
+        if not _BESIDE_THE_PROTOCOL.isdisjoint([content[0] for content in frames if content]):
+            frames = self._take_beside_the_protocol(frames)
+        self._listener.received(sender, frames, connection.hello.start)
 
-    def _past_the_protocol(self, frames: list[bytes]) -> list[bytes]:
+    def _take_beside_the_protocol(self, frames: list[bytes]) -> list[bytes]:
         """Takes what is no message of the protocol; what is left."""
         rest = []
         for content in frames:
             kind = content[:1]
             if kind == _BOOK:
-                self._hear_book(_read_book(bytes(content)))
-            elif kind == _ASIDE:
-                self._home.hear_aside(bytes(content[1:]))
+                self._merge_book(_read_book(bytes(content)))
+            elif kind == _UNORDERED:
+                self._listener.received_unordered(bytes(content[1:]))
             else:
                 rest.append(content)
         return rest
 
-    def _hear_book(self, told: Mapping[str, Any]) -> None:
+    def _merge_book(self, told: Mapping[str, Any]) -> None:
         self._learned(self.book.merge(told))
 
-    def left(self, door: Door) -> None:
+    def left(self, connection: AcceptedConnection) -> None:
         """A link from another replica is down."""
-        if self._doors.get(door.hello.number) is door:
-            del self._doors[door.hello.number]
+        if self._connections.get(connection.hello.number) is connection:
+            del self._connections[connection.hello.number]
 
-    def refused(self, door: Door, reason: str) -> None:
-        """Somebody was turned away."""
-        self._log.warning("connection refused", replica=self.id, address=door.address, reason=reason)
+    def refused(self, connection: AcceptedConnection, reason: str) -> None:
+        """A connection was refused."""
+        self._log.warning("connection refused", replica=self.id, address=connection.address, reason=reason)
 
 
 def _read_book(content: bytes) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""How two ends of a connection get to know each other. Both prove that they have the secret; neither says it.
+"""The handshake of a connection. Both ends prove that they have the secret; neither says it.
 
     dialler   H  who it is, which group it wants, a random number
     acceptor  C  a random number
@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 from surecast.errors import PeerError
 
-__all__ = ["HELLO_BYTES_MAX", "Hello", "RefusalError", "Role", "Welcome", "greet", "proof", "refusal", "welcome"]
+__all__ = ["HELLO_BYTES_MAX", "Hello", "RefusalError", "Role", "Welcome", "proof", "refusal", "shake_hands", "welcome"]
 
 Role: TypeAlias = Literal["peer", "client", "admin"]
 HELLO_BYTES_MAX: Final = 16 << 10
@@ -62,13 +62,13 @@ class Hello:
         role, group, nonce, founding = (fields.get(name) for name in ("role", "group", "nonce", "founding"))
         number, token, start, book = (fields.get(name) for name in ("number", "token", "start", "book"))
         if fields.get("version") != _VERSION or role not in ("peer", "client", "admin"):
-            raise PeerError(f"hello: version {fields.get('version')!r} and role {role!r} are not known here")
+            raise PeerError(f"handshake: version {fields.get('version')!r} and role {role!r} are not known here")
         if not (isinstance(group, str) and isinstance(nonce, str) and isinstance(founding, str)):
-            raise PeerError("hello: group, nonce and founding are text")
+            raise PeerError("handshake: group, nonce and founding are text")
         if not isinstance(book, dict):
-            raise PeerError("hello: the book is a mapping")
+            raise PeerError("handshake: the book is a mapping")
         if not (_is_number(number) and _is_number(token) and _is_number(start)):
-            raise PeerError("hello: number, token and start are whole numbers of 64 bits")
+            raise PeerError("handshake: number, token and start are whole numbers of 64 bits")
         return cls(role, group, number, token, nonce, book, founding, start)
 
 
@@ -83,7 +83,7 @@ class Welcome:
 
 
 def proof(secret: bytes, end: Literal["dial", "accept"], *said: bytes) -> bytes:
-    """What only somebody with the secret can say about what was said.
+    """What only an end with the secret can say about what was said.
 
     >>> proof(b"secret", "dial", b"hello", b"1") == proof(b"secret", "dial", b"hello", b"2")
     False
@@ -104,25 +104,25 @@ def refusal(reason: str) -> bytes:
     return b"R" + reason.encode()
 
 
-async def greet(
-    say: Callable[[bytes], Awaitable[None]], hear: Callable[[], Awaitable[bytes]], hello: Hello, secret: bytes
+async def shake_hands(
+    send: Callable[[bytes], Awaitable[None]], receive: Callable[[], Awaitable[bytes]], hello: Hello, secret: bytes
 ) -> Welcome:
     """The dialler's side. RefusalError where the other end says no, PeerError where it cannot prove what it is."""
     first = hello.encode()
-    await say(first)
-    challenge = _unless_refused(await hear())
+    await send(first)
+    challenge = _unless_refused(await receive())
     if challenge[:1] != b"C":
-        raise PeerError("hello: it was not answered by a challenge; is this the port of a replica?")
-    await say(b"P" + proof(secret, "dial", first, challenge))
-    answer = _unless_refused(await hear())
+        raise PeerError("handshake: it was not answered by a challenge; is this the port of a replica?")
+    await send(b"P" + proof(secret, "dial", first, challenge))
+    answer = _unless_refused(await receive())
     body = answer[1 + _PROOF_BYTES :]
     if not hmac.compare_digest(answer[: 1 + _PROOF_BYTES], b"W" + proof(secret, "accept", first, challenge, body)):
-        raise PeerError("hello: the other end does not have the same secret")
+        raise PeerError("handshake: the other end does not have the same secret")
     fields = _read(b"W", b"W" + body)
     try:
         return Welcome(int(fields["replica"]), int(fields["token"]), int(fields["window"]), dict(fields["book"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise PeerError(f"hello: a welcome that cannot be read: {error!r}") from error
+        raise PeerError(f"handshake: a welcome that cannot be read: {error!r}") from error
 
 
 def _is_number(value: object) -> TypeGuard[int]:
@@ -141,5 +141,5 @@ def _read(kind: bytes, data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise PeerError("hello: these bytes are none; is the other end a replica or a client of one?")
+        raise PeerError("handshake: these bytes are none; is the other end a replica or a client of one?")
     return fields

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from surecast.broker.replica import Address, near
-from surecast.broker.replica.near import dial_near, listen_near
+from surecast.broker.replica import Address, unix_socket
+from surecast.broker.replica.unix_socket import dial_unix, listen_unix
 from surecast.protocol.paxos.example_store import put
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has an abstract namespace")
@@ -43,7 +43,7 @@ def test_replicas_of_one_machine_take_the_short_way(local: Callable[..., Any], r
 def test_without_the_short_way_there_is_tcp(
     local: Callable[..., Any], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(near, "_name", lambda address: None)
+    monkeypatch.setattr(unix_socket, "_name", lambda address: None)
     assert run(lambda: families_of_a_group(local(3))) == [socket.AF_INET] * 2
 
 
@@ -52,7 +52,7 @@ def test_a_name_that_somebody_of_another_user_has_is_left_alone(
 ) -> None:
     own = os.geteuid()
     group = local(3)
-    taken = [listen_near(place.peer) for place in group.places.values()]
+    taken = [listen_unix(place.peer) for place in group.places.values()]
     for sock in taken:
         assert sock is not None
         sock.listen()
@@ -65,20 +65,20 @@ def test_a_name_that_somebody_of_another_user_has_is_left_alone(
 
 def test_only_what_is_on_this_machine_is_near(run: Run) -> None:
     far = [Address("192.0.2.1", 7001), Address("example.invalid", 7001), Address("127.0.0.1", 1)]
-    assert [run(lambda address=address: dial_near(address)) for address in far] == [None] * 3
-    assert [listen_near(address) for address in far[:2]] == [None] * 2
+    assert [run(lambda address=address: dial_unix(address)) for address in far] == [None] * 3
+    assert [listen_unix(address) for address in far[:2]] == [None] * 2
     for host in ("localhost", "127.0.0.7", "::1"):
         address = Address(host, 7001)
-        first = listen_near(address)
+        first = listen_unix(address)
         assert first is not None
-        assert listen_near(address) is None
+        assert listen_unix(address) is None
         first.listen()
 
         async def dial(address: Address = address) -> None:
-            sock = await dial_near(address)
+            sock = await dial_unix(address)
             assert sock is not None
             sock.close()
 
         run(dial)
         first.close()
-        assert run(lambda address=address: dial_near(address)) is None
+        assert run(lambda address=address: dial_unix(address)) is None

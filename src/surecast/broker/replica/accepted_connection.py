@@ -1,4 +1,4 @@
-"""The accepting end of connections: nobody gets further than the hello without a proof, a limit and a deadline."""
+"""The accepting end of connections: nobody gets past the handshake without a proof, a limit and a deadline."""
 
 from __future__ import annotations
 
@@ -10,50 +10,52 @@ from typing import Final, Protocol, cast
 
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.frames import FrameReader, frame
-from surecast.broker.replica.hello import HELLO_BYTES_MAX, Hello, Role, Welcome, proof, refusal, welcome
+from surecast.broker.replica.handshake import HELLO_BYTES_MAX, Hello, Role, Welcome, proof, refusal, welcome
 from surecast.errors import PeerError
 
-__all__ = ["HANDSHAKE_S", "Door", "House"]
+__all__ = ["HANDSHAKE_S", "AcceptedConnection", "ConnectionHandler"]
 
 HANDSHAKE_S: Final = 5.0
 WAITING_MAX: Final = 256
 
 
-class House(Protocol):
-    """What stands behind a door."""
+class ConnectionHandler(Protocol):
+    """The handler of accepted connections."""
 
     waiting: int
     """Connections that have not proven themselves yet."""
 
     def secret_of(self, role: Role) -> bytes:
-        """What somebody in this role must have."""
+        """Returns the secret that a peer in this role must have."""
 
-    def objection(self, hello: Hello) -> str | None:
-        """Why not to let somebody in who says this."""
+    def refusal_reason(self, hello: Hello) -> str | None:
+        """Returns why to refuse a connection with this hello, None to accept it."""
 
     def welcome(self, hello: Hello) -> Welcome:
-        """What to answer to somebody who is let in."""
+        """Returns the answer to an accepted hello."""
 
-    def entered(self, door: Door) -> None:
-        """Somebody is in."""
+    def entered(self, connection: AcceptedConnection) -> None:
+        """The handshake of a connection is complete."""
 
-    def received(self, door: Door, frames: list[bytes]) -> None:
-        """Somebody who is in says something; PeerError throws them out."""
+    def received(self, connection: AcceptedConnection, frames: list[bytes]) -> None:
+        """Frames have arrived; raising PeerError closes the connection."""
 
-    def left(self, door: Door) -> None:
-        """Somebody who was in is gone."""
+    def left(self, connection: AcceptedConnection) -> None:
+        """A connection is lost after its handshake."""
 
-    def refused(self, door: Door, reason: str) -> None:
-        """Somebody was turned away, or thrown out."""
+    def refused(self, connection: AcceptedConnection, reason: str) -> None:
+        """A connection was refused, or closed because of a PeerError."""
 
 
-class Door(asyncio.Protocol):
+class AcceptedConnection(asyncio.Protocol):
     """One accepted connection."""
 
     hello: Hello
 
-    def __init__(self, house: House, frame_bytes_max: int, write_bytes_max: int = 1 << 20, in_place: bool = False):
-        self.house = house
+    def __init__(
+        self, handler: ConnectionHandler, frame_bytes_max: int, write_bytes_max: int = 1 << 20, in_place: bool = False
+    ):
+        self.handler = handler
         self.is_open = False
         self.is_slow = False
         self.address = ""
@@ -76,9 +78,9 @@ class Door(asyncio.Protocol):
             self.address = str(Address(*transport.get_extra_info("peername", ("?", 0))[:2]))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.house.waiting += 1
+        self.handler.waiting += 1
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
-        if self.house.waiting > WAITING_MAX:
+        if self.handler.waiting > WAITING_MAX:
             self.close()
 
     def data_received(self, data: bytes) -> None:
@@ -86,15 +88,15 @@ class Door(asyncio.Protocol):
         try:
             frames = self._reader.feed(data)
             if not self.is_open:
-                frames = self._greet(frames)
+                frames = self._shake_hands(frames)
             if frames and self.is_open:
-                self.house.received(self, frames)
+                self.handler.received(self, frames)
         except PeerError as error:
-            self.house.refused(self, str(error))
+            self.handler.refused(self, str(error))
             self.close()
 
-    def _greet(self, frames: list[bytes]) -> list[bytes]:
-        """Goes on with the hello; returns what came after it."""
+    def _shake_hands(self, frames: list[bytes]) -> list[bytes]:
+        """Goes on with the handshake; returns the frames that came after it."""
         for at, content in enumerate(frames):
             if not self._said:
                 self.hello = Hello.decode(content)
@@ -102,32 +104,34 @@ class Door(asyncio.Protocol):
                 self._said = (content, challenge)
                 self.write(frame(challenge))
                 continue
-            expected = b"P" + proof(self.house.secret_of(self.hello.role), "dial", *self._said)
-            objection = self.house.objection(self.hello)
+            expected = b"P" + proof(self.handler.secret_of(self.hello.role), "dial", *self._said)
+            refusal_reason = self.handler.refusal_reason(self.hello)
             if not hmac.compare_digest(content, expected):
-                objection = "the secret is not that of this group"
-            if objection is not None:
-                self.write(frame(refusal(objection)))
-                raise PeerError(objection)
+                refusal_reason = "the secret is not that of this group"
+            if refusal_reason is not None:
+                self.write(frame(refusal(refusal_reason)))
+                raise PeerError(refusal_reason)
             self._enter()
             return frames[at + 1 :]
         return []
 
     def _enter(self) -> None:
-        self.write(frame(welcome(self.house.secret_of(self.hello.role), self.house.welcome(self.hello), *self._said)))
+        self.write(
+            frame(welcome(self.handler.secret_of(self.hello.role), self.handler.welcome(self.hello), *self._said))
+        )
         self._reader.bytes_max, self._reader.in_place = self._frame_bytes_max, self._in_place
         self._wait_no_more()
         self.is_open = True
-        self.house.entered(self)
+        self.handler.entered(self)
 
     def _wait_no_more(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self.house.waiting -= 1
+            self.handler.waiting -= 1
 
     def _too_late(self) -> None:
-        self.house.refused(self, f"no proof within {HANDSHAKE_S:g} s")
+        self.handler.refused(self, f"no proof within {HANDSHAKE_S:g} s")
         self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -136,7 +140,7 @@ class Door(asyncio.Protocol):
         self._transport = None
         if self.is_open:
             self.is_open = False
-            self.house.left(self)
+            self.handler.left(self)
 
     def pause_writing(self) -> None:
         """The other end is slow to read: it is not read from either until it has caught up."""
