@@ -32,7 +32,7 @@ def applied(state: dict[bytes, bytes], changes: list[Operation]) -> dict[bytes, 
 
 
 def live_and_die(folder: Path, seed: int, patch: pytest.MonkeyPatch, durability: Literal["full", "os"]) -> Counter[str]:
-    """A store in several lives; how much of what happened.
+    """A store in several incarnations; how much of what happened.
 
     `states` are those after each commit, `floor` is the first that may be found: with `os`, what was synced.
     """

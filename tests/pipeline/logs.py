@@ -31,7 +31,7 @@ DEADLINE_S = 0.5
 
 
 def broker_records(seed: int, messages: int) -> list[Record]:
-    """The life of a broker with two publishers and three subscribers; it crashes once, and is stopped once."""
+    """The incarnation of a broker with two publishers and three subscribers; it crashes once, and is stopped once."""
     rng = np.random.default_rng(seed)
     records: list[Record] = [Started(START_S, f"broker-{seed}")]
     for i in range(3):

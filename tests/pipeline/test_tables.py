@@ -286,8 +286,8 @@ def test_uptime_and_rates(pieces: Pieces) -> None:
     rows = rows_of(pieces.whole / "b1")
     starts = [i for i, row in enumerate(rows) if row["type"] == "started"]
     before = max(row["time"] for row in rows[: starts[1]])
-    lives = pieces.table("broker_uptime").where("broker = 'broker-1'").orderBy("up_from_s").collect()
-    assert [(row["up_from_s"], row["up_to_s"], row["ended_by"]) for row in lives] == [
+    incarnations = pieces.table("broker_uptime").where("broker = 'broker-1'").orderBy("up_from_s").collect()
+    assert [(row["up_from_s"], row["up_to_s"], row["ended_by"]) for row in incarnations] == [
         (rows[0]["time"], before, "crash"),
         (rows[starts[1]]["time"], rows[-1]["time"], "stopped"),
     ]
@@ -330,7 +330,7 @@ def test_statistics_of_viewers_are_tables_too(pieces: Pieces) -> None:
 
 
 def test_replicas_of_a_group_are_one_broker(pieces: Pieces) -> None:
-    """One row for each client, with what one log that has everything says; only lives are those of the replicas."""
+    """One row for each client, with what one log that has everything says; only incarnations are of the replicas."""
     rows = [{"type": type(each).__name__.lower(), **each._asdict()} for each in group_records()]
     given = [{name: value for name, value in row.items() if value is not None} for row in rows]
     expected = subscriber_qos(given)
@@ -353,8 +353,8 @@ def test_replicas_of_a_group_are_one_broker(pieces: Pieces) -> None:
         ("till", "p0", 10),
         ("till", "p1", 10),
     }
-    lives = pieces.table("broker_uptime").where("broker LIKE 'till%'").collect()
-    assert Counter(row["broker"] for row in lives) == {"till-1": 2, "till-2": 2, "till-3": 1}
+    incarnations = pieces.table("broker_uptime").where("broker LIKE 'till%'").collect()
+    assert Counter(row["broker"] for row in incarnations) == {"till-1": 2, "till-2": 2, "till-3": 1}
 
 
 def test_a_step_that_would_read_the_tables_of_the_last_run_is_refused(spark: SparkSession, pieces: Pieces) -> None:

@@ -116,7 +116,7 @@ class AdminPort(ClientPort):
     async def _be_up_to_date(self) -> None:
         """Waits until all that was acknowledged before now is carried out here, by a command that does nothing."""
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        nothing, _ = pack(self.node.id, 0, 0, [])  # of a life that is over
+        nothing, _ = pack(self.node.id, 0, 0, [])  # of an incarnation that is over
 
         def answered(_: list[Answer]) -> None:
             if not done.done():
@@ -134,7 +134,7 @@ class AdminPort(ClientPort):
         digest = hashlib.sha256(state).digest()
         server = self._broker
         for part in parts_of(state):
-            server.edge.control(Item.RESTORE, 0, part)
+            server.front_end.control(Item.RESTORE, 0, part)
         server.turn()
         try:
             async with asyncio.timeout(_RESTORE_S):

@@ -1,4 +1,4 @@
-"""A member of a replicated broker on real sockets: channels, their edge, and the replica, all on one event loop.
+"""A member of a replicated broker on real sockets: channels, their front end, and the replica, all on one event loop.
 
 A turn: whatever clients and other replicas sent goes in; what clients sent becomes commands for the group, at once or,
 where this replica leads, when it can be proposed; the replica says and stores what it must; and what the commands that
@@ -20,14 +20,14 @@ from surecast.broker.replica import ReplicaNode
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
-from surecast.protocol.group import Edge, GroupMachine, Item
+from surecast.protocol.group import FrontEnd, GroupMachine, Item
 from surecast.protocol.group.member import Member
 from surecast.protocol.mqtt import Decoder, ReasonCode
 from surecast.protocol.paxos import Request
 
 __all__ = ["GroupServer"]
 
-_LIFE_BITS: Final = 20
+_INCARNATION_BITS: Final = 20
 _TICK_S: Final = 0.1
 _APPLICATION_S: Final = 0.5
 _DOWN_S: Final = 3.0
@@ -68,7 +68,7 @@ class GroupServer(Shell):
         self._ticked_s = 0.0
         self._paused: list[Channel] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.edge: Edge
+        self.front_end: FrontEnd
 
     @property
     def broker(self) -> Broker:  # type: ignore[override]
@@ -99,9 +99,9 @@ class GroupServer(Shell):
         """Begins to take clients; the node must be running."""
         self._loop = asyncio.get_running_loop()
         incarnation = self.node.replica.submissions.number >> 32
-        self.edge = Edge(
+        self.front_end = FrontEnd(
             self.machine,
-            incarnation << _LIFE_BITS,
+            incarnation << _INCARNATION_BITS,
             self.settings,
             authenticates=self.authenticates,
             patience_s=self._patience_s,
@@ -115,7 +115,7 @@ class GroupServer(Shell):
         self.node.before_turn.append(self._submit)
         self.node.on_turn = self._end_turn
         self.node.on_failed = self._fail
-        self.node.on_unordered = lambda content: self.edge.straight.receive(content, time.monotonic())
+        self.node.on_unordered = lambda content: self.front_end.unordered.receive(content, time.monotonic())
         self.is_started = True
         self._ticked_s = time.monotonic()
         self._tick()
@@ -128,7 +128,7 @@ class GroupServer(Shell):
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self.edge.send_away(time.monotonic(), ReasonCode.USE_ANOTHER_SERVER)
+        self.front_end.send_away(time.monotonic(), ReasonCode.USE_ANOTHER_SERVER)
         self._end_turn()
         self.turn()
 
@@ -140,15 +140,15 @@ class GroupServer(Shell):
 
     def connected(self, channel: Channel, origin: Origin) -> None:
         """A transport is up."""
-        channel.connection = self.edge.open(origin, time.monotonic())
+        channel.connection = self.front_end.open(origin, time.monotonic())
         self._channels[channel.connection] = channel
         self.node.replica.hurried = True
 
     def _receive(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in this turn."""
-        edge, now = self.edge, time.monotonic()
-        edge.receive(connection, data, now)
-        if edge.bytes_waiting > _WAITING_BYTES_MAX:
+        front_end, now = self.front_end, time.monotonic()
+        front_end.receive(connection, data, now)
+        if front_end.bytes_waiting > _WAITING_BYTES_MAX:
             self._pause(connection)
         elif connection.pace is not None and (wait_s := self._wait_s(connection, connection.pace.hold_until, now)) > 0:
             self._hold(connection, wait_s)
@@ -167,16 +167,16 @@ class GroupServer(Shell):
             self._stalled.discard(self._channels[connection])
         self._decoder_of(connection).release()
         if self._channels.pop(connection, None) is not None:
-            self.edge.lost(connection, time.monotonic(), reason)
+            self.front_end.lost(connection, time.monotonic(), reason)
             self.turn()
 
     def set_congested(self, connection: Connection, congested: bool) -> None:
         """A transport has too much unsent, or no longer."""
-        self.edge.set_congested(connection, congested)
+        self.front_end.set_congested(connection, congested)
         self.turn()
 
     def _published(self) -> int:
-        return self.edge.count_messages()
+        return self.front_end.count_messages()
 
     def _excuse(self, connection: Connection) -> None:
         if isinstance(connection, Member):
@@ -186,41 +186,41 @@ class GroupServer(Shell):
 
     def kick(self, key: str, end_session: bool) -> None:
         """Ends the connection of a session at any replica, or the session too."""
-        self.edge.control(Item.KICK, int(end_session), key.encode())
+        self.front_end.control(Item.KICK, int(end_session), key.encode())
         self.turn()
 
     def disconnect(self, connection: Connection, reason: ReasonCode) -> None:
         """Ends a connection of this replica."""
-        self.edge.end(connection, reason)
+        self.front_end.end(connection, reason)
         self.turn()
 
     def publish_system_topics(self, version: str) -> None:
         """Publishes what the broker says of itself; one replica does it for all."""
         if self.node.leads:
-            self.edge.control(Item.SYSTEM)
+            self.front_end.control(Item.SYSTEM)
             self.turn()
 
     def set_rules(self, rules: bytes) -> None:
         """Gives the group access rules; they hold for all replicas."""
-        self.edge.control(Item.RULES, 0, rules)
+        self.front_end.control(Item.RULES, 0, rules)
         self.turn()
 
     def set_limits(self, limits: bytes) -> None:
         """Gives the group limits; they hold for all replicas."""
-        self.edge.control(Item.LIMITS, 0, limits)
+        self.front_end.control(Item.LIMITS, 0, limits)
         self.turn()
 
     # The turn.
 
     def _submit(self) -> None:
         """What has arrived becomes commands, unless the leader had better collect more first."""
-        commands, edge = self._commands, self.edge
-        if edge.outbox:
-            self.node.peers.post_unordered(edge.outbox)
-            edge.outbox.clear()
-        if edge.is_ready and (self._stopped or not self.node.collects(edge.bytes_ready)):
-            client = self.node.id << 48 | edge.life
-            commands += [(client, sequence, command) for sequence, command in edge.take(time.monotonic())]
+        commands, front_end = self._commands, self.front_end
+        if front_end.outbox:
+            self.node.peers.post_unordered(front_end.outbox)
+            front_end.outbox.clear()
+        if front_end.is_ready and (self._stopped or not self.node.collects(front_end.bytes_ready)):
+            client = self.node.id << 48 | front_end.incarnation
+            commands += [(client, sequence, command) for sequence, command in front_end.take(time.monotonic())]
         if commands:
             try:
                 self.node.submit(commands)
@@ -231,26 +231,26 @@ class GroupServer(Shell):
     def _end_turn(self) -> None:
         if self._failed:
             return
-        edge = self.edge
+        front_end = self.front_end
         dirty = self.machine.broker.dirty
         if dirty:
             self._send(dirty)
-        if edge.gate.dirty:
-            self._send(edge.gate.dirty)
-        if edge.closing:
+        if front_end.gate.dirty:
+            self._send(front_end.gate.dirty)
+        if front_end.closing:
             self._close_all()
-        if edge.gate.checking:
-            self._check_credentials(edge.take_checking())
-        if self._paused and edge.bytes_waiting < _WAITING_BYTES_MAX // 2:
+        if front_end.gate.checking:
+            self._check_credentials(front_end.take_checking())
+        if self._paused and front_end.bytes_waiting < _WAITING_BYTES_MAX // 2:
             paused, self._paused = self._paused, []
             for channel in paused:
                 self._read_on(channel)
-        if edge.is_ready and not self.node.collects(edge.bytes_ready):
+        if front_end.is_ready and not self.node.collects(front_end.bytes_ready):
             self.turn()
         self._hooks.turn()
 
     def _close_all(self) -> None:
-        closing, self.edge.closing = self.edge.closing, []
+        closing, self.front_end.closing = self.front_end.closing, []
         self._send(set(closing))
         for member in closing:
             channel = self._channels.pop(member, None)
@@ -276,25 +276,25 @@ class GroupServer(Shell):
 
     def _checked(self, connection: Connection, verdict: Verdict) -> None:
         if isinstance(verdict, str):
-            self.edge.admit(connection, verdict, time.monotonic())
+            self.front_end.admit(connection, verdict, time.monotonic())
         else:
-            self.edge.refuse(connection, time.monotonic(), verdict)
+            self.front_end.refuse(connection, time.monotonic(), verdict)
 
     def _tick(self) -> None:
         """Sees to silent clients, timers of the state that are due, and replicas that are gone."""
         self._timer = self.loop.call_later(_TICK_S, self._tick)
         now = time.monotonic()
         if (late_s := now - self._ticked_s - _TICK_S) > _TICK_S:
-            self.edge.excuse(late_s)
+            self.front_end.excuse(late_s)
             self._missing_since = {replica: since + late_s for replica, since in self._missing_since.items()}
         self._ticked_s = now
-        self.edge.tick(now)
+        self.front_end.tick(now)
         self.node.replica.hurried = bool(self._channels)
         if self.node.leads:
             if (time_s := self.node.time_s()) is not None and self._is_due(time_s):
-                self.edge.control(Item.TICK)
+                self.front_end.control(Item.TICK)
             self._watch_replicas(now)
-        if self.edge.is_ready or self.edge.gate.dirty or self.edge.closing:
+        if self.front_end.is_ready or self.front_end.gate.dirty or self.front_end.closing:
             self.turn()
 
     def _reaches(self, replica: int) -> bool:
@@ -315,5 +315,5 @@ class GroupServer(Shell):
             if replica == node.id or replica in alive or not source.connections:
                 self._missing_since.pop(replica, None)
             elif now - self._missing_since.setdefault(replica, now) > _DOWN_S:
-                self.edge.control(Item.DOWN, replica, source.life.to_bytes(8, "big"))
+                self.front_end.control(Item.DOWN, replica, source.incarnation.to_bytes(8, "big"))
                 self._missing_since[replica] = now

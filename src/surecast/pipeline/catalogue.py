@@ -11,7 +11,7 @@ __all__ = ["CLEAN", "STATISTICS", "TABLES", "chosen_statistics"]
 
 CLEAN: Final[dict[str, str]] = {
     "broker_events": "what brokers logged, one row for each record",
-    "zap_events": "what set-top boxes logged: zaps, power, volume, mute, signs of life",
+    "zap_events": "what set-top boxes logged: zaps, power, volume, mute, signs that it is up",
     "viewing_sessions": "who watched which channel, from when and how long",
     "availability": "intervals in which a component or a connection was up, or down, as traces have them",
 }

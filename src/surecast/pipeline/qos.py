@@ -152,26 +152,26 @@ def broker_uptime(spark: SparkSession) -> DataFrame:
     """Returns, for each broker or replica, the intervals in which it was up, and whether each ended by `stopped`, by a
     `crash` or not yet.
 
-    A life begins with its `started`: a replica of a group that catches up then writes down what was before.
+    An incarnation begins with its `started`: a replica of a group that catches up then writes down what was before.
     After a crash `up_to_s` is the last record before the next start: the broker was up at least until then, and down
     at the latest one interval of `alive` records later.
     """
     by_offset = Window.partitionBy("process", "log").orderBy("offset", "time")
     starts = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(by_offset)
-    lives = _logged(spark).select("process", "log", "type", "time", starts.alias("life"))
-    intervals = lives.groupBy("process", "log", "life").agg(
+    incarnations = _logged(spark).select("process", "log", "type", "time", starts.alias("incarnation"))
+    intervals = incarnations.groupBy("process", "log", "incarnation").agg(
         F.coalesce(F.min(F.when(F.col("type") == "started", F.col("time"))), F.min("time")).alias("up_from_s"),
         F.max("time").alias("up_to_s"),
         F.max(F.when(F.col("type") == "stopped", F.lit(True)).otherwise(F.lit(False))).alias("stopped"),
     )
-    last = F.max("life").over(Window.partitionBy("process", "log")) == F.col("life")
+    last = F.max("incarnation").over(Window.partitionBy("process", "log")) == F.col("incarnation")
     ended = F.when(F.col("stopped"), F.lit("stopped")).when(last, F.lit("open")).otherwise(F.lit("crash"))
     return intervals.select(
         F.col("process").alias("broker"),
         "up_from_s",
         "up_to_s",
         ended.alias("ended_by"),
-        (F.col("life") > 0).alias("seen_start"),
+        (F.col("incarnation") > 0).alias("seen_start"),
     )
 
 

@@ -24,7 +24,7 @@ from surecast.pipeline.learn.samples import Times
 from surecast.pipeline.learn.statistics import (
     Client,
     Deadline,
-    Life,
+    Incarnation,
     Statistics,
     Subscription,
 )
@@ -62,11 +62,11 @@ class _Log:
         self.queues: dict[str, list[tuple[int, str]]] = {f"s{i}": [] for i in range(truth.subscribers)}
         self.connected: set[str] = set()
         self.message = 0
-        self.life = 0
+        self.incarnation = 0
         self.agenda: list[tuple[float, int, int, str, str]] = []
 
     def plan(self, at_s: float, what: str, who: str = "") -> None:
-        heapq.heappush(self.agenda, (at_s, len(self.agenda) + len(self.records), self.life, what, who))
+        heapq.heappush(self.agenda, (at_s, len(self.agenda) + len(self.records), self.incarnation, what, who))
 
     def after(self, now: float, mean_s: float) -> float:
         return now + float(self.rng.exponential(mean_s))
@@ -74,16 +74,16 @@ class _Log:
     def run(self) -> list[Record]:
         self.plan(0.0, "start")
         while self.agenda:
-            now, _, life, what, who = heapq.heappop(self.agenda)
+            now, _, incarnation, what, who = heapq.heappop(self.agenda)
             if now > self.truth.duration_s:
                 break
-            # What was planned in a life of the broker ends with it.
-            if what == "start" or life == self.life:
+            # What was planned in an incarnation of the broker ends with it.
+            if what == "start" or incarnation == self.incarnation:
                 getattr(self, what)(now, who)
         return self.records
 
     def start(self, now: float, _: str) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.records.append(Started(now, self.truth.broker))
         self.plan(self.after(now, self.truth.up_s), "crash")
         self.plan(now + ALIVE_S, "alive")
@@ -91,11 +91,11 @@ class _Log:
             self.plan(self.after(now, 1.0 / rate), "publish", who)
         for who in self.queues:
             self.connect(now, who)
-            if self.life == 1:
+            if self.incarnation == 1:
                 self.records.append(Subscribed(now, who, "plant/#", 1))
 
     def crash(self, now: float, _: str) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.connected.clear()
         self.plan(self.after(now, self.truth.down_s), "start")
 
@@ -142,19 +142,19 @@ class _Log:
 
 def statistics_of(records: list[Record], broker: str) -> Statistics:
     """The statistics of one log, one record after the other. It knows only what `known_log` writes."""
-    lives: list[Life] = []
+    incarnations: list[Incarnation] = []
     starts = [i for i, each in enumerate(records) if isinstance(each, Started)]
     for i, first in enumerate(starts):
         last = starts[i + 1] if i + 1 < len(starts) else len(records)
         ended_by = "crash" if i + 1 < len(starts) else "open"
-        lives.append(Life(broker, records[first].time, records[last - 1].time, ended_by, True))
-    start_s, end_s = lives[0].up_from_s, lives[-1].up_to_s
+        incarnations.append(Incarnation(broker, records[first].time, records[last - 1].time, ended_by, True))
+    start_s, end_s = incarnations[0].up_from_s, incarnations[-1].up_to_s
     window_s = (end_s - start_s) / 64
     spans: dict[tuple[str, Client], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     service: dict[Client, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for i, first in enumerate(starts):
         last = starts[i + 1] if i + 1 < len(starts) else len(records)
-        _connections(records[first:last], broker, lives[i].up_to_s, spans, service)
+        _connections(records[first:last], broker, incarnations[i].up_to_s, spans, service)
     published = [each for each in records if isinstance(each, Published)]
     counts = Counter((each.client, each.topic) for each in published)
     windows: dict[Client, Counter[int]] = defaultdict(Counter)
@@ -163,7 +163,7 @@ def statistics_of(records: list[Record], broker: str) -> Statistics:
     of_client = Counter(each.client for each in published)
     subscribed, lengths, cut = _subscriptions(records, broker, end_s)
     return Statistics(
-        lives=tuple(lives),
+        incarnations=tuple(incarnations),
         alive_s={broker: ALIVE_S},
         on={client: Times.of(*spans[kind, client]) for kind, client in spans if kind == "on"},
         off={client: Times.of(*spans[kind, client]) for kind, client in spans if kind == "off"},
@@ -222,7 +222,7 @@ def _subscriptions(
 
 
 def replica_logs(records: list[Record], group: str, away: dict[int, tuple[float, float, bool]]) -> list[list[Record]]:
-    """The logs of three replicas of a group that did what one log says, which has a single life.
+    """The logs of three replicas of a group that did what one log says, which has a single incarnation.
 
     `away` has when a replica was killed and started again, and whether it writes down then what it missed.
     """

@@ -15,7 +15,7 @@ from surecast.pipeline.learn import Learned, Statistics, learn_scenario, read_fi
 from surecast.pipeline.learn.components import broker_periods, find_components
 from surecast.pipeline.learn.replicas import join_replicas, serving
 from surecast.pipeline.learn.samples import Times
-from surecast.pipeline.learn.statistics import Interval, Life, Published, ReplicaSet, Subscription
+from surecast.pipeline.learn.statistics import Incarnation, Interval, Published, ReplicaSet, Subscription
 from surecast.prediction import predict_dropping, predict_reliability
 from surecast.scenario import build, load_system, parse_text
 
@@ -86,8 +86,8 @@ def test_the_learned_scenario_predicts_what_the_original_does() -> None:
 
 
 def test_crashes_are_known_to_half_a_sign_of_life() -> None:
-    lives = [Life("b", 0.0, 100.0, "crash", False), Life("b", 104.0, 150.0, "stopped", True)]
-    periods = broker_periods(lives, 60.0)
+    incarnations = [Incarnation("b", 0.0, 100.0, "crash", False), Incarnation("b", 104.0, 150.0, "stopped", True)]
+    periods = broker_periods(incarnations, 60.0)
     assert [(p.up, p.start_s, p.end_s, p.start_seen, p.end_seen) for p in periods] == [
         (True, 0.0, 102.0, False, True),
         (False, 102.0, 104.0, True, True),
@@ -97,8 +97,8 @@ def test_crashes_are_known_to_half_a_sign_of_life() -> None:
 
 def test_a_stop_is_an_end_only_where_a_start_follows() -> None:
     """Who stops a broker and starts it again had it down; who stops it for good has ended the observation."""
-    lives = [Life("b", 0.0, 100.0, "stopped", True), Life("b", 130.0, 200.0, "stopped", True)]
-    periods = broker_periods(lives, 60.0)
+    incarnations = [Incarnation("b", 0.0, 100.0, "stopped", True), Incarnation("b", 130.0, 200.0, "stopped", True)]
+    periods = broker_periods(incarnations, 60.0)
     assert [(p.up, p.length_s, p.end_seen) for p in periods] == [
         (True, 100.0, True),
         (False, 30.0, True),
@@ -136,17 +136,17 @@ def test_users_of_a_trace_are_subscribers() -> None:
 
 
 def test_a_component_that_never_failed_is_named_with_its_limit() -> None:
-    answer = learn_scenario(Statistics(lives=(Life("b", 0.0, 3600.0, "open", True),)))
+    answer = learn_scenario(Statistics(incarnations=(Incarnation("b", 0.0, 3600.0, "open", True),)))
     assert "availability" not in answer.data
     (missing,) = [each for each in answer.missing if each.what == "availability of broker b"]
     assert "above 975.9" in missing.why
 
 
 def two_brokers() -> Statistics:
-    lives = tuple(Life(name, 0.0, 640.0, "open", True) for name in ("east", "west"))
+    incarnations = tuple(Incarnation(name, 0.0, 640.0, "open", True) for name in ("east", "west"))
     windows = {("east", "p"): dict.fromkeys(range(64), 10), ("west", "q"): dict.fromkeys(range(64), 5)}
     return Statistics(
-        lives=lives,
+        incarnations=incarnations,
         published=(
             Published("east", "p", "news", 600),
             Published("east", "p", "rain", 40),
@@ -195,7 +195,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="write topics or classes"):
         learn_scenario(two_brokers(), workload="both")
     with pytest.raises(AssumptionError, match="no subscription that ended"):
-        learn_scenario(Statistics(lives=(Life("b", 0.0, 9.0, "open", True),)), workload="classes")
+        learn_scenario(Statistics(incarnations=(Incarnation("b", 0.0, 9.0, "open", True),)), workload="classes")
 
 
 def test_a_base_keeps_its_overlay_and_delivery(tmp_path: Path) -> None:
@@ -215,17 +215,17 @@ def test_a_base_keeps_its_overlay_and_delivery(tmp_path: Path) -> None:
 
 def replicated() -> Statistics:
     """Three replicas, of which one fails twice, one once; 120 messages in 60 s; a probe, and counts of the broker."""
-    lives = [
-        Life("zap-1", 0.0, 20.0, "crash", True),
-        Life("zap-1", 24.0, 40.0, "crash", True),
-        Life("zap-1", 46.0, 60.0, "open", True),
-        Life("zap-2", 0.0, 60.0, "open", True),
-        Life("zap-3", 0.0, 30.0, "crash", True),
-        Life("zap-3", 32.0, 60.0, "open", True),
+    incarnations = [
+        Incarnation("zap-1", 0.0, 20.0, "crash", True),
+        Incarnation("zap-1", 24.0, 40.0, "crash", True),
+        Incarnation("zap-1", 46.0, 60.0, "open", True),
+        Incarnation("zap-2", 0.0, 60.0, "open", True),
+        Incarnation("zap-3", 0.0, 30.0, "crash", True),
+        Incarnation("zap-3", 32.0, 60.0, "open", True),
     ]
-    joined, groups = join_replicas(lives, {f"zap-{n}": ("zap", 3) for n in (1, 2, 3)}, {})
+    joined, groups = join_replicas(incarnations, {f"zap-{n}": ("zap", 3) for n in (1, 2, 3)}, {})
     return Statistics(
-        lives=joined,
+        incarnations=joined,
         groups=groups,
         published=(Published("zap", "region-1", "zap/events/1", 120),),
         aside=(Published("zap", "probe 1", "surecast-run/probe", 9), Published("zap", "", "zap/viewers/A", 500)),
@@ -255,8 +255,8 @@ def test_replicas_of_a_group_are_one_broker() -> None:
 
 
 def test_groups_of_different_sizes_are_not_estimated() -> None:
-    alone = Life("alone", 0.0, 60.0, "open", True)
-    both = replace(replicated(), lives=(*replicated().lives, alone))
+    alone = Incarnation("alone", 0.0, 60.0, "open", True)
+    both = replace(replicated(), incarnations=(*replicated().incarnations, alone))
     learned = learn_scenario(both)
     assert "delivery" not in learned.data
     assert "delivery.replication.replicas" in {each.what for each in learned.missing}
@@ -267,13 +267,13 @@ def test_groups_of_different_sizes_are_not_estimated() -> None:
 def test_a_group_serves_while_a_majority_is_up(seed: int, logs: int) -> None:
     """Against a look at each tenth of a second; replicas without a log are taken as up."""
     rng = np.random.default_rng(seed)
-    lives = []
+    incarnations = []
     for number in range(1, logs + 1):
         edges = np.sort(rng.choice(np.arange(1, 100), 6, replace=False)).astype(float)
         for start_s, end_s, ended_by in zip(edges[::2], edges[1::2], ["crash", "crash", "open"], strict=True):
-            lives.append(Life(f"g-{number}", float(start_s), float(end_s), ended_by, True))
-    found = serving("g", ReplicaSet(3, tuple(lives)), {})
+            incarnations.append(Incarnation(f"g-{number}", float(start_s), float(end_s), ended_by, True))
+    found = serving("g", ReplicaSet(3, tuple(incarnations)), {})
     for at_s in np.arange(0.05, 100.0, 0.1):
-        up = sum(life.up_from_s < at_s < life.up_to_s for life in lives) + (3 - logs)
-        wanted = up >= 2 and any(life.up_from_s < at_s < life.up_to_s for life in lives)
-        assert wanted == any(life.up_from_s < at_s < life.up_to_s for life in found), at_s
+        up = sum(incarnation.up_from_s < at_s < incarnation.up_to_s for incarnation in incarnations) + (3 - logs)
+        wanted = up >= 2 and any(incarnation.up_from_s < at_s < incarnation.up_to_s for incarnation in incarnations)
+        assert wanted == any(incarnation.up_from_s < at_s < incarnation.up_to_s for incarnation in found), at_s

@@ -64,9 +64,13 @@ def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_p
         configuration=LEAN_RUN,
     )
     found, expected = read_statistics(spark, "learned"), statistics_of(records, truth.broker)
-    lives = sorted(found.lives, key=lambda life: life.up_from_s)
-    assert [life.ended_by for life in lives] == [life.ended_by for life in expected.lives]
-    assert [life.up_to_s for life in lives] == pytest.approx([life.up_to_s for life in expected.lives], abs=1e-5)
+    incarnations = sorted(found.incarnations, key=lambda incarnation: incarnation.up_from_s)
+    assert [incarnation.ended_by for incarnation in incarnations] == [
+        incarnation.ended_by for incarnation in expected.incarnations
+    ]
+    assert [incarnation.up_to_s for incarnation in incarnations] == pytest.approx(
+        [incarnation.up_to_s for incarnation in expected.incarnations], abs=1e-5
+    )
     assert found.alive_s["hub"] == pytest.approx(1.0, abs=1e-3)
     assert_same(found.on, expected.on)
     assert_same(found.off, expected.off)
@@ -115,18 +119,22 @@ def test_replicas_of_a_group_are_learned_as_one_broker(spark: SparkSession, tmp_
         configuration=LEAN_RUN,
     )
     found, expected = read_statistics(spark, "replicas"), statistics_of(records, "till")
-    assert [life.broker for life in found.lives] == ["till"]
-    assert found.lives[0].up_from_s == pytest.approx(first_s, abs=1e-5)
-    assert found.lives[0].up_to_s == pytest.approx(last, abs=1e-5)
-    lives = sorted(found.groups["till"].lives, key=lambda life: (life.broker, life.up_from_s))
-    assert [(life.broker, life.ended_by) for life in lives] == [
+    assert [incarnation.broker for incarnation in found.incarnations] == ["till"]
+    assert found.incarnations[0].up_from_s == pytest.approx(first_s, abs=1e-5)
+    assert found.incarnations[0].up_to_s == pytest.approx(last, abs=1e-5)
+    incarnations = sorted(
+        found.groups["till"].incarnations, key=lambda incarnation: (incarnation.broker, incarnation.up_from_s)
+    )
+    assert [(incarnation.broker, incarnation.ended_by) for incarnation in incarnations] == [
         ("till-1", "crash"),
         ("till-1", "open"),
         ("till-2", "crash"),
         ("till-2", "open"),
         ("till-3", "open"),
     ]
-    assert [life.up_from_s - first_s for life in lives] == pytest.approx([0.0, 110.0, 0.0, 190.0, 0.0], abs=1e-5)
+    assert [incarnation.up_from_s - first_s for incarnation in incarnations] == pytest.approx(
+        [0.0, 110.0, 0.0, 190.0, 0.0], abs=1e-5
+    )
     assert_same(found.on, expected.on)
     assert_same(found.off, expected.off)
     assert_same(found.service, expected.service)

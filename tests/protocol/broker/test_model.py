@@ -3,7 +3,7 @@
 Many clients of both versions publish, subscribe, acknowledge now or later, vanish, take each other over and come back;
 the broker dies between any two turns, before or after its last commit. The clients are well-behaved ones: they keep
 their own half of the QoS 2 state and repeat what was not acknowledged. At the end of every turn the books balance
-(`World.check`); at the end of a session's life it has got what the model says, in the model's order; and when all is
+(`World.check`); at the end of a session it has got what the model says, in the model's order; and when all is
 over, nothing is left on disk.
 """
 

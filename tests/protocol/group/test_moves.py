@@ -71,7 +71,7 @@ class Mover:
         goodbye = Disconnect(properties=Properties(session_expiry_s=2_000 if self.expected else 0))
         old.send(connection, encode(goodbye, V5))
         del old.clients[connection]
-        old.edge.lost(connection, self.world.now)
+        old.front_end.lost(connection, self.world.now)
         self.moves += 1
         self.connect(random.choice(self.world.up))
 
@@ -87,7 +87,7 @@ def test_a_goodbye_counts_wherever_the_client_goes_next(seed: int) -> None:
         world.step()
         if step % 10 == 9:
             for site in world.sites:
-                site.edge.tick(world.now)
+                site.front_end.tick(world.now)
         if step % 100 == 50:
             check_snapshot(world)
     assert sum(mover.moves for mover in movers) > 30
@@ -132,7 +132,7 @@ class Two:
 
     def say_goodbye(self) -> None:
         self.hands.send(self.old, self.first, Disconnect())
-        self.old.edge.lost(self.first, self.hands.world.now)
+        self.old.front_end.lost(self.first, self.hands.world.now)
 
 
 def test_the_entry_waits_for_the_goodbye() -> None:
@@ -153,9 +153,9 @@ def test_the_entry_waits_for_the_goodbye() -> None:
 def test_a_client_that_is_really_connected_twice_is_taken_over() -> None:
     two = Two()
     second = two.move()
-    two.old.edge.tick(two.hands.world.now)
+    two.old.front_end.tick(two.hands.world.now)
     assert not two.hands.taken(two.old), "what has arrived meanwhile has not been read yet"
-    two.old.edge.tick(two.hands.world.now)
+    two.old.front_end.tick(two.hands.world.now)
     two.hands.settle(two.old)
     assert isinstance(heard(second)[0], Connack)
     [goodbye] = heard(two.first)
@@ -170,7 +170,7 @@ def test_a_replica_that_says_nothing_is_not_waited_for_for_long() -> None:
     assert len(two.third.machine.moves) == 1
     assert two.new.machine.next_timer() <= two.hands.world.now + WAIT_S
     two.hands.world.now += WAIT_S
-    two.new.edge.control(Item.TICK)
+    two.new.front_end.control(Item.TICK)
     two.hands.settle(two.new)
     assert isinstance(heard(second)[0], Connack)
     assert two.new.machine.next_timer() > two.hands.world.now + WAIT_S
@@ -181,13 +181,13 @@ def test_a_replica_that_says_nothing_is_not_waited_for_for_long() -> None:
 def test_a_replica_that_cannot_be_reached_is_not_waited_for(later: bool) -> None:
     two = Two()
     up = {1, 2, 3}
-    two.new.edge._reaches = up.__contains__
+    two.new.front_end._reaches = up.__contains__
     if not later:
         up.discard(1)
     second = two.move()
     up.discard(1)
     if later:
-        two.new.edge.tick(two.hands.world.now)
+        two.new.front_end.tick(two.hands.world.now)
     two.hands.settle(two.new)
     assert isinstance(heard(second)[0], Connack)
 
@@ -195,7 +195,7 @@ def test_a_replica_that_cannot_be_reached_is_not_waited_for(later: bool) -> None
 def test_the_end_of_a_replica_lets_its_clients_go() -> None:
     two = Two()
     second = two.move()
-    two.old.start()  # a new life, whose first command tells of it
+    two.old.start()  # a new incarnation, whose first command tells of it
     two.hands.settle(two.old)
     assert isinstance(heard(second)[0], Connack)
     assert published(two.hands) == ["wills/a"]
@@ -205,7 +205,7 @@ def test_who_gives_up_waiting_is_forgotten_and_the_next_waits_in_turn() -> None:
     two = Two()
     second = two.move()
     third = two.move(two.third)
-    two.new.edge.lost(second, two.hands.world.now)
+    two.new.front_end.lost(second, two.hands.world.now)
     two.hands.settle(two.new)
     two.say_goodbye()
     two.hands.settle(two.old)
@@ -219,7 +219,7 @@ def test_clients_that_wait_for_one_session_enter_one_after_the_other() -> None:
     second = two.move()
     third = two.move(two.third)
     two.hands.send(two.new, second, Publish("kept", b"1", retain=True), Disconnect())
-    two.new.edge.lost(second, two.hands.world.now)
+    two.new.front_end.lost(second, two.hands.world.now)
     two.say_goodbye()
     two.hands.settle(two.old)
     assert not heard(third)
@@ -234,10 +234,10 @@ def test_who_waited_when_a_backup_was_made_is_not_let_in_by_the_group_that_takes
     state, hands = two.old.machine.snapshot(), Hands()
     site = hands.sites[0]
     for part in parts_of(state):
-        site.edge.control(Item.RESTORE, 0, part)
+        site.front_end.control(Item.RESTORE, 0, part)
     hands.settle(site)
     hands.world.now += 2 * WAIT_S
-    site.edge.control(Item.TICK)
+    site.front_end.control(Item.TICK)
     hands.settle(site)
     assert [(len(each.machine.moves), each.machine.backup.outcome) for each in hands.sites] == [(0, b"+")] * 3
     client = hands.open(site, two.connect)
@@ -256,7 +256,7 @@ def test_at_one_replica_too_the_packets_of_one_connection_come_before_the_next()
     heard(listener)
     for n in range(3):
         client = hands.open(site, Connect("hasty"), Publish("t", b"%d" % n), Disconnect())
-        site.edge.lost(client, hands.world.now)
+        site.front_end.lost(client, hands.world.now)
     hands.settle(site)
     assert [p.payload for p in heard(listener) if isinstance(p, Publish)] == [b"0", b"1", b"2"]
     assert len(site.machine.broker.connections) == 1

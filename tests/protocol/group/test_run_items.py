@@ -8,7 +8,7 @@ from tests.protocol.group.world import with_packets
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.state_journal import NoJournal
-from surecast.protocol.group import Edge, GroupMachine
+from surecast.protocol.group import FrontEnd, GroupMachine
 from surecast.protocol.group import machine as group_machine
 from surecast.protocol.group.commands import HEAD, Happening, Item, items_of, pack
 from surecast.protocol.group.member import Member
@@ -52,11 +52,11 @@ class Pair:
 
     def __init__(self) -> None:
         self.home, self.told, self.plain = machine(1), machine(2), machine(3)
-        self.edge = Edge(self.home, 1 << 20, SETTINGS)
+        self.front_end = FrontEnd(self.home, 1 << 20, SETTINGS)
         self.kinds: list[int] = []
 
     def step(self) -> None:
-        for _, pieces in self.edge.take(5.0):
+        for _, pieces in self.front_end.take(5.0):
             command = b"".join(pieces)
             context = Context(1, 5_000_000)
             self.kinds += [kind for kind, _, _ in items_of(command)]
@@ -65,10 +65,10 @@ class Pair:
             self.plain.execute(with_packets(command), context)
 
     def enter(self, name: str, version: int, **more: int) -> Member:
-        member = self.edge.open(Origin(peer=name), 5.0)
+        member = self.front_end.open(Origin(peer=name), 5.0)
         properties = Properties(session_expiry_s=100, **more) if version == V5 else Properties()
         hello = Connect(client_id=name, clean_start=False, version=version, properties=properties)
-        self.edge.receive(member, encode(hello, version), 5.0)
+        self.front_end.receive(member, encode(hello, version), 5.0)
         self.step()
         return member
 
@@ -81,11 +81,11 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
     for number, wanted in enumerate((0, 1, 2)):
         reader = pair.enter(f"reader{number}", (V311, V5)[number % 2])
         subscription = Subscription("a/#", wanted)
-        pair.edge.receive(reader, encode(Subscribe(1, (subscription,)), V5 if number % 2 else V311), 5.0)
+        pair.front_end.receive(reader, encode(Subscribe(1, (subscription,)), V5 if number % 2 else V311), 5.0)
         pair.step()
     writer = pair.enter("writer", version)
     for count in (2, 5, 40):
-        pair.edge.receive(writer, messages(version, qos, count, retain=retain, dup=dup and qos > 0), 5.0)
+        pair.front_end.receive(writer, messages(version, qos, count, retain=retain, dup=dup and qos > 0), 5.0)
         pair.step()
     assert Item.RUNS in pair.kinds
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
@@ -106,10 +106,10 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
     monkeypatch.setattr(group_machine, "count_runs", watched)
     pair = Pair()
     reader = pair.enter("reader", version)
-    pair.edge.receive(reader, encode(Subscribe(1, (Subscription("a/#", 0),)), version), 5.0)
+    pair.front_end.receive(reader, encode(Subscribe(1, (Subscription("a/#", 0),)), version), 5.0)
     writer = pair.enter("writer", version)
     for count in (1, 1, 2, 40, 1):
-        pair.edge.receive(writer, messages(version, qos, count), 5.0)
+        pair.front_end.receive(writer, messages(version, qos, count), 5.0)
         pair.step()
     # The first message asks whether the client may publish; after that nothing is left to do but to count.
     assert counted == [False, True, True, True, True]
@@ -127,11 +127,11 @@ def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str,
     """Only its home writes packets to it; what it cannot take, and how topics are named to it, is state of all."""
     pair = Pair()
     reader = pair.enter("reader", V5, **limit)
-    pair.edge.receive(reader, encode(Subscribe(1, (Subscription("a/#", qos),)), V5), 5.0)
+    pair.front_end.receive(reader, encode(Subscribe(1, (Subscription("a/#", qos),)), V5), 5.0)
     writer = pair.enter("writer", V5)
     for size in (10, 100, 10):
-        pair.edge.receive(writer, messages(V5, qos, 3, size=size), 5.0)
-        pair.edge.receive(writer, b"".join(encode(Pubrel(n), V5) for n in (1, 2, 3)), 5.0)
+        pair.front_end.receive(writer, messages(V5, qos, 3, size=size), 5.0)
+        pair.front_end.receive(writer, b"".join(encode(Pubrel(n), V5) for n in (1, 2, 3)), 5.0)
         pair.step()
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
     books = pair.told.broker.sessions.by_key["reader"].books
@@ -142,7 +142,7 @@ def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str,
 def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
     pair = Pair()
     writer = pair.enter("writer", V311)
-    pair.edge.receive(writer, messages(V311, 1, 100, size=500), 5.0)
+    pair.front_end.receive(writer, messages(V311, 1, 100, size=500), 5.0)
     pair.step()
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
     assert pair.told.broker.tally.published == 100
@@ -151,7 +151,7 @@ def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
 def test_other_packets_among_them_are_told_as_packets() -> None:
     pair = Pair()
     writer = pair.enter("writer", V311)
-    pair.edge.receive(writer, messages(V311, 1, 3) + b"\xc0\x00" + messages(V311, 1, 3), 5.0)
+    pair.front_end.receive(writer, messages(V311, 1, 3) + b"\xc0\x00" + messages(V311, 1, 3), 5.0)
     pair.step()
     assert Item.RUNS not in pair.kinds
     assert pair.told.snapshot() == pair.home.snapshot()
@@ -165,7 +165,7 @@ def test_the_longest_topics_go_through(size: int, qos: int, version: int, monkey
     monkeypatch.setitem(globals(), "SETTINGS", BrokerSettings())
     pair = Pair()
     writer = pair.enter("writer", version)
-    pair.edge.receive(writer, encode(Publish("t" * size, b"", qos, packet_id=qos), version), 5.0)
+    pair.front_end.receive(writer, encode(Publish("t" * size, b"", qos, packet_id=qos), version), 5.0)
     pair.step()
     assert pair.told.broker.tally.published == 1
     assert pair.told.snapshot() == pair.home.snapshot()

@@ -15,7 +15,7 @@ from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.snapshot import encode_state
 from surecast.protocol.broker.state_journal import NoJournal
-from surecast.protocol.group import Edge, GroupMachine
+from surecast.protocol.group import FrontEnd, GroupMachine
 from surecast.protocol.group.commands import Item
 from surecast.protocol.group.member import Member
 from surecast.protocol.mqtt import (
@@ -64,12 +64,12 @@ class Side:
             )
             for number in (1, 2, 3)
         ]
-        self.edge = Edge(self.machines[0], 1 << 20, SETTINGS, window=10_000, bytes_max=bytes_max)
+        self.front_end = FrontEnd(self.machines[0], 1 << 20, SETTINGS, window=10_000, bytes_max=bytes_max)
         self.members: dict[str, Member] = {}
         self.commands = 0
 
     def step(self) -> None:
-        for _, pieces in self.edge.take(5.0):
+        for _, pieces in self.front_end.take(5.0):
             command = b"".join(pieces)
             self.commands += 1
             context = Context(self.commands, 5_000_000)
@@ -79,8 +79,8 @@ class Side:
             plain.execute(with_packets(command), context)
 
     def enter(self, name: str, version: int) -> None:
-        self.members[name] = member = self.edge.open(Origin(peer=name), 5.0)
-        self.edge.receive(member, encode(Connect(name, version=version), version), 5.0)
+        self.members[name] = member = self.front_end.open(Origin(peer=name), 5.0)
+        self.front_end.receive(member, encode(Connect(name, version=version), version), 5.0)
         self.step()
 
     def heard(self, name: str) -> list[Packet]:
@@ -111,11 +111,11 @@ class Both:
             member = side.members[name]
             for part in (data,) if cut is None else (data[:cut], data[cut:]):
                 if part:
-                    side.edge.receive(member, part, 5.0)
+                    side.front_end.receive(member, part, 5.0)
 
     def control(self, kind: Item, data: bytes) -> None:
         for side in self.sides:
-            side.edge.control(kind, 0, data)
+            side.front_end.control(kind, 0, data)
 
     def step(self) -> None:
         for side in self.sides:
@@ -168,7 +168,7 @@ def test_random_traffic_is_the_same_together_and_apart(seed: int) -> None:
             elif what < 0.1:
                 slow = drawn.random() < 0.5
                 for side in both.sides:
-                    side.edge.set_congested(side.members[name], slow)
+                    side.front_end.set_congested(side.members[name], slow)
             else:
                 count = drawn.choice((1, 2, 3, 16, 16, 90))
                 packets = burst(topic, count, qos, mark=name, size=size, first=drawn.randrange(1, 70_000))
@@ -182,14 +182,14 @@ def test_what_is_alike_goes_out_in_one_piece() -> None:
     side = Side(1 << 20)
     for name in ("reader", "c1", "c2", "c3"):
         side.enter(name, V311)
-    side.edge.receive(side.members["reader"], encode(Subscribe(1, (Subscription("a/#", 0),)), V311), 5.0)
+    side.front_end.receive(side.members["reader"], encode(Subscribe(1, (Subscription("a/#", 0),)), V311), 5.0)
     side.step()
     for step in range(2):
         for member in side.members.values():
             member.out.clear()
         for name in ("c1", "c2", "c3"):
             data = b"".join(encode(packet, V311) for packet in burst("a/b", 4, mark=name, first=10 * step + 1))
-            side.edge.receive(side.members[name], data, 5.0)
+            side.front_end.receive(side.members[name], data, 5.0)
         side.step()
     # The first time it was not known yet who may publish what.
     assert len(side.members["reader"].out) == 1
@@ -246,10 +246,10 @@ def test_other_limits_between_two_runs_are_seen(monkeypatch: pytest.MonkeyPatch)
     side.enter("c1", V311)
     data = b"".join(encode(packet, V311) for packet in burst("a/b", 3))
     for limits in (b"usual", b"usual", b"reject", b"rate", b"usual"):
-        side.edge.control(Item.LIMITS, 0, limits)
+        side.front_end.control(Item.LIMITS, 0, limits)
         side.step()
         taken.clear()
-        side.edge.receive(side.members["c1"], data, 5.0)
+        side.front_end.receive(side.members["c1"], data, 5.0)
         side.step()
         assert taken[0] == (1 if limits == b"usual" and side.commands > 4 else 0), limits
     assert side.heard("c1")[1:] == [Puback(n) for n in (2, 3, 4)] * 5

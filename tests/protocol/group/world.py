@@ -1,4 +1,4 @@
-"""A group without sockets: replicas with an edge each, one log that mixes their commands, and clients that move."""
+"""A group without sockets: replicas with a front end each, one log that mixes their commands, and clients that move."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.state_journal import NoJournal
-from surecast.protocol.group import Application, Edge, GroupMachine, Port
+from surecast.protocol.group import Application, FrontEnd, GroupMachine, Port
 from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack
 from surecast.protocol.group.run_items import read_runs
 from surecast.protocol.mqtt import (
@@ -49,31 +49,31 @@ def with_packets(command: bytes) -> bytes:
 
 
 class Site:
-    """One replica: its machine, its edge, and the connections of its clients."""
+    """One replica: its machine, its front end, and the connections of its clients."""
 
     def __init__(self, world: World, number: int):
         self.world = world
         self.number = number
         self.machine = GroupMachine(number, world.make_broker, applications=world.applications())
-        self.life = 0
+        self.incarnation = 0
         self.position = 0
         self.effects: dict[int, bytes] = {}
         self.clients: dict[Connection, Client] = {}
         self.start()
 
     def start(self) -> None:
-        """A new life; the state is that of the machine."""
-        self.life += 1
-        self.edge = Edge(self.machine, self.life << 20, self.world.settings, window=4)
+        """A new incarnation; the state is that of the machine."""
+        self.incarnation += 1
+        self.front_end = FrontEnd(self.machine, self.incarnation << 20, self.world.settings, window=4)
         self.clients = {}
 
     def connect(self, client: Client) -> Connection:
-        connection = self.edge.open(Origin(peer=client.name), self.world.now)
+        connection = self.front_end.open(Origin(peer=client.name), self.world.now)
         self.clients[connection] = client
         return connection
 
     def send(self, connection: Connection, data: bytes) -> None:
-        self.edge.receive(connection, data, self.world.now)
+        self.front_end.receive(connection, data, self.world.now)
 
     def apply(self, context: Context, command: bytes) -> None:
         self.machine.execute(command, context)
@@ -82,7 +82,7 @@ class Site:
 
     def deliver(self) -> None:
         """Sends what is to be sent."""
-        for dirty in (self.machine.broker.dirty, self.edge.gate.dirty, set(self.edge.closing)):
+        for dirty in (self.machine.broker.dirty, self.front_end.gate.dirty, set(self.front_end.closing)):
             for connection in list(dirty):
                 data = b"".join(connection.out)
                 connection.out.clear()
@@ -90,11 +90,11 @@ class Site:
                 if client is not None and client.connection is connection:
                     if data:
                         client.hear(data)
-                    if connection.is_closed() or connection in self.edge.closing:
+                    if connection.is_closed() or connection in self.front_end.closing:
                         client.cut()
         self.machine.broker.dirty.clear()
-        self.edge.gate.dirty.clear()
-        self.edge.closing.clear()
+        self.front_end.gate.dirty.clear()
+        self.front_end.closing.clear()
 
 
 class World:
@@ -118,7 +118,7 @@ class World:
         """A bit of time: commands come into the log, sites carry some out, and clients act."""
         self.now += self.random.random() * 0.02
         for site in self.up:
-            self.waiting += [b"".join(pieces) for _, pieces in site.edge.take(self.now)]
+            self.waiting += [b"".join(pieces) for _, pieces in site.front_end.take(self.now)]
         # Commands of one site may overtake one another when leaders change; some come twice.
         self.random.shuffle(self.waiting)
         while self.waiting and self.random.random() < 0.7:
@@ -143,7 +143,7 @@ class World:
         for _ in range(200):
             self.now += 0.01
             for site in self.up:
-                self.waiting += [b"".join(pieces) for _, pieces in site.edge.take(self.now)]
+                self.waiting += [b"".join(pieces) for _, pieces in site.front_end.take(self.now)]
             self.log += [(int(self.now * 1e6), command) for command in self.waiting]
             self.waiting.clear()
             for site in self.up:
@@ -207,7 +207,7 @@ class Client:
         """The connection is gone."""
         if self.connection is not None and self.site in self.world.up and self.connection in self.site.clients:
             del self.site.clients[self.connection]
-            self.site.edge.lost(self.connection, self.world.now)
+            self.site.front_end.lost(self.connection, self.world.now)
         self.connection, self.ready = None, False
 
     def say(self, *packets: Packet) -> None:

@@ -10,8 +10,8 @@ from paxos_group import Group
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import ExampleStore, Replica
 from surecast.protocol.paxos.example_store import incr
+from surecast.protocol.paxos.incarnations import HistoryError, Incarnation, Reason, Seen, objection_to
 from surecast.protocol.paxos.journal import read_records, refusal
-from surecast.protocol.paxos.lives import HistoryError, Life, Reason, Seen, objection_to
 from surecast.protocol.paxos.messages import Accepted, Admit, Heartbeat, Message, Rejoin
 
 
@@ -199,25 +199,25 @@ LIVES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, ma
 
 @given(LIVES, st.data())
 def test_an_honest_history_is_never_refused_and_a_branch_always_is(
-    lives: list[tuple[int, int]], data: st.DataObject
+    incarnations: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """A replica stores more and more in each life. Another one saw it in some life, up to some point."""
+    """A replica stores more and more in each incarnation. Another one saw it in some incarnation, up to some point."""
     promised = voted = 0
     told = []
-    for at, (more_promised, more_voted) in enumerate(lives, 1):
-        told.append(Life(at, tuple(range(at, 0, -1)), promised, voted))
+    for at, (more_promised, more_voted) in enumerate(incarnations, 1):
+        told.append(Incarnation(at, tuple(range(at, 0, -1)), promised, voted))
         promised, voted = promised + more_promised, voted + more_voted
-    saw = data.draw(st.integers(0, len(lives) - 1))
+    saw = data.draw(st.integers(0, len(incarnations) - 1))
     seen = Seen(saw + 1, saw + 1, told[saw].promised, told[saw].voted)
     assert all(objection_to(later, seen) is None for later in told[saw:])
     for earlier in told[:saw]:
-        branch = Life(earlier.incarnation, (1_000, *earlier.starts[1:]), earlier.promised, earlier.voted)
+        branch = Incarnation(earlier.number, (1_000, *earlier.starts[1:]), earlier.promised, earlier.voted)
         assert objection_to(branch, seen) is not None
-        climbed = Life(saw + 2, (1_001, 1_000, *earlier.starts[1:]), earlier.promised, earlier.voted)
+        climbed = Incarnation(saw + 2, (1_001, 1_000, *earlier.starts[1:]), earlier.promised, earlier.voted)
         assert objection_to(climbed, seen) is not None
-    if lives[saw][1]:
-        lost = Life(saw + 2, (1_000, *told[saw].starts), told[saw].promised, told[saw].voted)
-        seen.voted += lives[saw][1]
+    if incarnations[saw][1]:
+        lost = Incarnation(saw + 2, (1_000, *told[saw].starts), told[saw].promised, told[saw].voted)
+        seen.voted += incarnations[saw][1]
         objection = objection_to(lost, seen)
         assert objection is not None
         assert objection.reason is Reason.LOST_VOTE

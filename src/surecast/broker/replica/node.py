@@ -22,8 +22,8 @@ from surecast.broker.run_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, decode
+from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.journal import refusal
-from surecast.protocol.paxos.lives import HistoryError
 from surecast.protocol.paxos.machine import Observer
 
 __all__ = ["REPLACE_S", "ReplicaNode"]

@@ -1,4 +1,4 @@
-"""Failures and repairs of brokers, links and connections, from lives in logs and intervals in traces."""
+"""Failures and repairs of brokers, links and connections, from incarnations in logs and intervals in traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surecast.pipeline.learn.answer import Estimate, estimate_at
 from surecast.pipeline.learn.distribution_choice import LifetimeFit, choose_lifetime
 from surecast.pipeline.learn.distribution_fits import exponential_interval
 from surecast.pipeline.learn.samples import Period, Times, periods_of
-from surecast.pipeline.learn.statistics import Interval, Life, Statistics
+from surecast.pipeline.learn.statistics import Incarnation, Interval, Statistics
 
 __all__ = [
     "Component",
@@ -57,48 +57,48 @@ class Component:
     times: UpDown
 
 
-def broker_periods(lives: Iterable[Life], alive_s: float) -> list[Period]:
+def broker_periods(incarnations: Iterable[Incarnation], alive_s: float) -> list[Period]:
     """Returns the periods of one broker.
 
     It crashed after its last record and at most `alive_s` later, so half of that later, and before it started again.
     That it was stopped for the last time is the end of what was observed, and no failure.
 
-    >>> lives = [Life("b", 0.0, 90.0, "crash", True), Life("b", 120.0, 200.0, "open", True)]
-    >>> [(p.up, p.length_s, p.end_seen) for p in broker_periods(lives, 20.0)]
+    >>> incarnations = [Incarnation("b", 0.0, 90.0, "crash", True), Incarnation("b", 120.0, 200.0, "open", True)]
+    >>> [(p.up, p.length_s, p.end_seen) for p in broker_periods(incarnations, 20.0)]
     [(True, 100.0, True), (False, 20.0, True), (True, 80.0, False)]
     """
-    ordered = sorted(lives, key=lambda life: life.up_from_s)
+    ordered = sorted(incarnations, key=lambda incarnation: incarnation.up_from_s)
     periods = []
-    for life, following in itertools.zip_longest(ordered, ordered[1:]):
-        end_s = life.up_to_s
-        if life.ended_by == "crash" and following is not None:
-            end_s += min(alive_s, following.up_from_s - life.up_to_s) / 2.0
-        ended = life.ended_by == "crash" or (life.ended_by == "stopped" and following is not None)
-        periods.append(Period(True, life.up_from_s, end_s, life.seen_start, ended))
-        if following is not None and life.ended_by != "open":
+    for incarnation, following in itertools.zip_longest(ordered, ordered[1:]):
+        end_s = incarnation.up_to_s
+        if incarnation.ended_by == "crash" and following is not None:
+            end_s += min(alive_s, following.up_from_s - incarnation.up_to_s) / 2.0
+        ended = incarnation.ended_by == "crash" or (incarnation.ended_by == "stopped" and following is not None)
+        periods.append(Period(True, incarnation.up_from_s, end_s, incarnation.seen_start, ended))
+        if following is not None and incarnation.ended_by != "open":
             periods.append(Period(False, end_s, following.up_from_s))
     return periods
 
 
-def process_periods(lives: Iterable[Life], alive_s: Mapping[str, float]) -> dict[str, list[Period]]:
+def process_periods(incarnations: Iterable[Incarnation], alive_s: Mapping[str, float]) -> dict[str, list[Period]]:
     """Returns the periods of each broker or replica that has a log."""
-    lives_by_broker: dict[str, list[Life]] = defaultdict(list)
-    for life in lives:
-        lives_by_broker[life.broker].append(life)
-    return {name: broker_periods(each, alive_s.get(name, 0.0)) for name, each in sorted(lives_by_broker.items())}
+    incarnations_by_broker: dict[str, list[Incarnation]] = defaultdict(list)
+    for incarnation in incarnations:
+        incarnations_by_broker[incarnation.broker].append(incarnation)
+    return {name: broker_periods(each, alive_s.get(name, 0.0)) for name, each in sorted(incarnations_by_broker.items())}
 
 
 def find_components(statistics: Statistics) -> list[Component]:
     """Returns all brokers, links and connections in logs or traces. A broker's own log takes precedence over a
     trace."""
     by_name: dict[str, Component] = {}
-    by_broker: dict[str, list[Life]] = defaultdict(list)
-    for life in statistics.lives:
-        by_broker[life.broker].append(life)
-    for name, lives in sorted(by_broker.items()):
+    by_broker: dict[str, list[Incarnation]] = defaultdict(list)
+    for incarnation in statistics.incarnations:
+        by_broker[incarnation.broker].append(incarnation)
+    for name, incarnations in sorted(by_broker.items()):
         group = statistics.groups.get(name)
         # What fails of a group is a replica; all are taken as alike.
-        processes = process_periods(lives if group is None else group.lives, statistics.alive_s)
+        processes = process_periods(incarnations if group is None else group.incarnations, statistics.alive_s)
         by_name[name] = Component(name, "broker", UpDown.of(itertools.chain(*processes.values())))
     by_trace: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     for row in statistics.intervals:

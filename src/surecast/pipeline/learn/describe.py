@@ -43,9 +43,9 @@ def learn_scenario(
     `workload` is `topics` for named topics and clients, `classes` for filter classes whose subscriptions come and go.
     Network, overlay, delivery and targets are those of `base` where one is given.
 
-    >>> from surecast.pipeline.learn.statistics import Life
-    >>> lives = (Life("b1", 0.0, 9e4, "crash", True), Life("b1", 9.1e4, 2e5, "open", True))
-    >>> learned = learn_scenario(Statistics(lives=lives))
+    >>> from surecast.pipeline.learn.statistics import Incarnation
+    >>> incarnations = (Incarnation("b1", 0.0, 9e4, "crash", True), Incarnation("b1", 9.1e4, 2e5, "open", True))
+    >>> learned = learn_scenario(Statistics(incarnations=incarnations))
     >>> learned.data["availability"]
     {'each': {'b1': {'mtbf': '199000s', 'mttr': '1000s'}}}
     """
@@ -83,7 +83,7 @@ def learn_scenario(
 
 
 def _brokers(statistics: Statistics, components: list[Component], base: tuple[Scenario, System] | None) -> list[str]:
-    logged = {life.broker for life in statistics.lives}
+    logged = {incarnation.broker for incarnation in statistics.incarnations}
     if base is not None:
         index = base[1].overlay.index
         strange = sorted(logged - set(index))
@@ -112,12 +112,12 @@ def _replication(data: dict[str, Any], statistics: Statistics, brokers: list[str
     # An even group tolerates as many failures as one with a replica less.
     sizes = {name: max(1, group.size - (group.size + 1) % 2) for name, group in sorted(statistics.groups.items())}
     for name, group in sorted(statistics.groups.items()):
-        logs = len({life.broker for life in group.lives})
+        logs = len({incarnation.broker for incarnation in group.incarnations})
         findings.notes.append(
             f"{name} is a group of {group.size} replicas, with the logs of {logs}: what they have in common counts "
             "once, and its availability is that of one replica."
         )
-    logged = {life.broker for life in statistics.lives}
+    logged = {incarnation.broker for incarnation in statistics.incarnations}
     numbers = {sizes.get(name, 1) for name in (logged or brokers)}
     if not sizes or numbers == {1}:
         return
@@ -206,13 +206,13 @@ def _availability(data: dict[str, Any], components: list[Component], placed: set
 
 def _subscriptions(statistics: Statistics, findings: Findings) -> dict[str, Any] | None:
     """Returns rate and lifetime of subscriptions; None where none ended."""
-    observed_s = sum(life.up_to_s - life.up_from_s for life in statistics.lives)
+    observed_s = sum(incarnation.up_to_s - incarnation.up_from_s for incarnation in statistics.incarnations)
     lifetimes = statistics.lifetimes
     if lifetimes is None or lifetimes.ends <= 0 or not statistics.arrivals or observed_s <= 0:
         why = "no subscription ended while the log was written"
         findings.missing.append(Missing("subscription lifetime", why, "log `subscribed` and `unsubscribed` for longer"))
         return None
-    span_s = max(life.up_to_s for life in statistics.lives) - statistics.start_s
+    span_s = max(incarnation.up_to_s for incarnation in statistics.incarnations) - statistics.start_s
     rate = fit_rate(np.array([float(statistics.arrivals)]), np.array([span_s]))
     fit = choose_lifetime(lifetimes)
     path = ("workload", "subscriptions")
@@ -238,7 +238,7 @@ def _uses(statistics: Statistics) -> dict[str, tuple[Counter[str], Counter[str]]
 
 def _locality(statistics: Statistics, findings: Findings) -> dict[str, tuple[str, float]]:
     """Returns the hot spot of each topic that has one, and the share of its publications that come from there."""
-    brokers = {life.broker for life in statistics.lives}
+    brokers = {incarnation.broker for incarnation in statistics.incarnations}
     if len(brokers) < 2:
         to_log = "put the logs of all brokers among the inputs"
         findings.missing.append(Missing("locality", "there is the log of one broker only", to_log))
@@ -343,7 +343,7 @@ def _given_network(data: dict[str, Any]) -> bool:
 
 def _all_publications(statistics: Statistics, clients: list[Client], findings: Findings) -> str:
     exposure = np.zeros(1)
-    for broker in sorted({life.broker for life in statistics.lives}):
+    for broker in sorted({incarnation.broker for incarnation in statistics.incarnations}):
         publishers = [client for home, client in statistics.held if home == broker]
         exposure = exposure + np.max([exposures(statistics, broker, each) for each in (None, *publishers)], axis=0)
     watched = np.minimum(exposure, statistics.window_s)

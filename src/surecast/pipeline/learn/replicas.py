@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from surecast.pipeline.learn.components import process_periods
-from surecast.pipeline.learn.statistics import Life, ReplicaSet
+from surecast.pipeline.learn.statistics import Incarnation, ReplicaSet
 
 __all__ = ["Membership", "join_replicas", "serving"]
 
@@ -15,40 +15,40 @@ Membership = Mapping[str, tuple[str, int]]
 
 
 def join_replicas(
-    lives: Iterable[Life], membership: Membership, alive_s: Mapping[str, float]
-) -> tuple[tuple[Life, ...], dict[str, ReplicaSet]]:
-    """Returns the lives of brokers, each group as a single broker, and the groups.
+    incarnations: Iterable[Incarnation], membership: Membership, alive_s: Mapping[str, float]
+) -> tuple[tuple[Incarnation, ...], dict[str, ReplicaSet]]:
+    """Returns the incarnations of brokers, each group as a single broker, and the groups.
 
-    >>> lives = [Life(name, 0.0, 60.0, "open", True) for name in ("g-1", "g-2", "alone")]
-    >>> joined, groups = join_replicas(lives, {"g-1": ("g", 3), "g-2": ("g", 3)}, {})
-    >>> [life.broker for life in joined], groups["g"].size
+    >>> incarnations = [Incarnation(name, 0.0, 60.0, "open", True) for name in ("g-1", "g-2", "alone")]
+    >>> joined, groups = join_replicas(incarnations, {"g-1": ("g", 3), "g-2": ("g", 3)}, {})
+    >>> [incarnation.broker for incarnation in joined], groups["g"].size
     (['alone', 'g'], 3)
     """
-    alone: list[Life] = []
-    of_group: dict[str, list[Life]] = defaultdict(list)
-    for life in lives:
-        if life.broker in membership:
-            of_group[membership[life.broker][0]].append(life)
+    alone: list[Incarnation] = []
+    of_group: dict[str, list[Incarnation]] = defaultdict(list)
+    for incarnation in incarnations:
+        if incarnation.broker in membership:
+            of_group[membership[incarnation.broker][0]].append(incarnation)
         else:
-            alone.append(life)
+            alone.append(incarnation)
     groups = {}
     for name, own in sorted(of_group.items()):
-        logs = len({life.broker for life in own})
+        logs = len({incarnation.broker for incarnation in own})
         stated = max(size for group, size in membership.values() if group == name)
         groups[name] = ReplicaSet(max(stated, logs), tuple(own))
         alone += serving(name, groups[name], alive_s)
     return tuple(alone), groups
 
 
-def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[Life]:
+def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[Incarnation]:
     """Returns the intervals in which a majority was up, and so the group served. Replicas without a log count as up.
 
-    >>> three = ReplicaSet(3, (Life("g-1", 0.0, 9.0, "open", True), Life("g-2", 1.0, 4.0, "crash", True),
-    ...                        Life("g-2", 6.0, 9.0, "open", True), Life("g-3", 0.0, 5.0, "open", True)))
-    >>> [(life.up_from_s, life.up_to_s) for life in serving("g", three, {})]
+    >>> three = ReplicaSet(3, (Incarnation("g-1", 0.0, 9.0, "open", True), Incarnation("g-2", 1.0, 4.0, "crash", True),
+    ...                        Incarnation("g-2", 6.0, 9.0, "open", True), Incarnation("g-3", 0.0, 5.0, "open", True)))
+    >>> [(incarnation.up_from_s, incarnation.up_to_s) for incarnation in serving("g", three, {})]
     [(0.0, 5.0), (6.0, 9.0)]
     """
-    processes = process_periods(group.lives, alive_s)
+    processes = process_periods(group.incarnations, alive_s)
     needed = max(1, group.size // 2 + 1 - (group.size - len(processes)))
     ups = [period for periods in processes.values() for period in periods if period.up]
     # At the same time, one that comes up goes before one that goes down.
@@ -63,5 +63,6 @@ def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[
             spans.append((since_s, at_s))
     last = len(spans) - 1
     return [
-        Life(name, start_s, end_s, "open" if i == last else "crash", True) for i, (start_s, end_s) in enumerate(spans)
+        Incarnation(name, start_s, end_s, "open" if i == last else "crash", True)
+        for i, (start_s, end_s) in enumerate(spans)
     ]

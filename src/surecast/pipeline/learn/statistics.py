@@ -1,4 +1,4 @@
-"""The statistics of the tables that estimation needs: counts, lives, and times in bins. It holds no single record."""
+"""The statistics of the tables that estimation needs: counts, incarnations, and times in bins. It holds no single record."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = [
     "BINS_PER_E",
     "Client",
     "Deadline",
+    "Incarnation",
     "Interval",
-    "Life",
     "Published",
     "ReplicaSet",
     "Statistics",
@@ -31,7 +31,7 @@ Client = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Incarnation:
     """A row of `broker_uptime`."""
 
     broker: str
@@ -43,10 +43,10 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
-    """A broker that is a group: how many replicas it has, and the lives of those whose logs there are."""
+    """A broker that is a group: how many replicas it has, and the incarnations of those whose logs there are."""
 
     size: int
-    lives: tuple[Life, ...]
+    incarnations: tuple[Incarnation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class Deadline:
 class Statistics:
     """All of it. `windows` has the messages of each publisher by number of the window of `window_s` since `start_s`."""
 
-    lives: tuple[Life, ...] = ()
+    incarnations: tuple[Incarnation, ...] = ()
     """When each broker served; one that is a group, while a majority of its replicas was up."""
     groups: Mapping[str, ReplicaSet] = field(default_factory=dict)
     """The brokers that are groups, by name."""
     alive_s: Mapping[str, float] = field(default_factory=dict)
-    """Time between two signs of life of each broker or replica: what the time of a crash is known to."""
+    """Time between two signs that it is up of each broker or replica: what the time of a crash is known to."""
     intervals: tuple[Interval, ...] = ()
     on: Mapping[Client, Times] = field(default_factory=dict)
     off: Mapping[Client, Times] = field(default_factory=dict)

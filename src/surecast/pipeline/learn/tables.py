@@ -17,8 +17,8 @@ from surecast.pipeline.learn.statistics import (
     BINS_PER_E,
     Client,
     Deadline,
+    Incarnation,
     Interval,
-    Life,
     Published,
     Statistics,
     Subscription,
@@ -53,19 +53,21 @@ def read_statistics(spark: SparkSession, database: str = "default") -> Statistic
     tables = {name: _table(spark, database, name, columns) for name, columns in _NEEDED.items()}
     named = _named(tables["broker_events"])
     alive_s = _alive(named)
-    uptimes = [Life(*row) for row in tables["broker_uptime"].collect()]
+    uptimes = [Incarnation(*row) for row in tables["broker_uptime"].collect()]
     membership = _membership(named)
-    lives, groups = join_replicas(uptimes, membership, alive_s)
+    incarnations, groups = join_replicas(uptimes, membership, alive_s)
     intervals = tuple(Interval(*row) for row in tables["availability"].collect())
-    start_s = min((life.up_from_s for life in lives), default=0.0)
-    window_s = max((max((life.up_to_s for life in lives), default=0.0) - start_s) / WINDOWS, 1e-3)
-    if not lives:
+    start_s = min((incarnation.up_from_s for incarnation in incarnations), default=0.0)
+    window_s = max((max((incarnation.up_to_s for incarnation in incarnations), default=0.0) - start_s) / WINDOWS, 1e-3)
+    if not incarnations:
         return Statistics(intervals=intervals)
-    # Every event is read several times, and names and lives need a sort: it is done once.
-    events = _events(spark, named, [life for life in lives if life.broker in groups]).cache()
+    # Every event is read several times, and names and incarnations need a sort: it is done once.
+    events = _events(
+        spark, named, [incarnation for incarnation in incarnations if incarnation.broker in groups]
+    ).cache()
     try:
         return Statistics(
-            lives=lives,
+            incarnations=incarnations,
             groups=groups,
             alive_s=alive_s,
             intervals=intervals,
@@ -121,22 +123,22 @@ def _membership(named: DataFrame) -> dict[str, tuple[str, int]]:
     return {row["broker"]: (row["of_group"], row["size"] or 1) for row in rows.collect()}
 
 
-def _events(spark: SparkSession, named: DataFrame, group_lives: Sequence[Life]) -> DataFrame:
-    """Events with the name of their broker, the number of its life, and from when and until when that was in sight."""
+def _events(spark: SparkSession, named: DataFrame, group_incarnations: Sequence[Incarnation]) -> DataFrame:
+    """Events with the name of their broker, the number of its incarnation, and when that was first and last seen."""
     columns = [name for name in _NEEDED["broker_events"] if name not in ("log", "offset", "broker")]
     alone = named.where("of_group IS NULL")
     events = alone.select("log", "broker", *columns, F.lit(0.0).alias("at_s"), F.lit("").alias("copy"), "offset")
-    if group_lives:
-        events = events.unionByName(_of_groups(spark, named, columns, group_lives))
+    if group_incarnations:
+        events = events.unionByName(_of_groups(spark, named, columns, group_incarnations))
     of_log = Window.partitionBy("log").orderBy(*_ORDER)
-    life = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
-    lived = events.withColumn("life", life)
-    of_life = Window.partitionBy("log", "life")
+    incarnation = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
+    lived = events.withColumn("incarnation", incarnation)
+    of_life = Window.partitionBy("log", "incarnation")
     since_s = F.min(F.when(F.col("type") == "started", F.col("time"))).over(of_life)
     return lived.withColumn("until_s", F.max("time").over(of_life)).withColumn("since_s", since_s)
 
 
-def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_lives: Sequence[Life]) -> DataFrame:
+def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_incarnations: Sequence[Incarnation]) -> DataFrame:
     """Returns the events of groups, each once, a `started` where a group began to serve, and an `alive` where it ended.
 
     All replicas write down the same with the same time. One that was down has it later, or not at all, and may write
@@ -149,8 +151,8 @@ def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_
     events = once.select(
         place, group, *columns, F.col("time").alias("at_s"), F.col("first.log").alias("copy"), F.col("first.offset")
     )
-    rows = [(life.broker, life.up_from_s, "started") for life in group_lives]
-    rows += [(life.broker, life.up_to_s, "alive") for life in group_lives]
+    rows = [(incarnation.broker, incarnation.up_from_s, "started") for incarnation in group_incarnations]
+    rows += [(incarnation.broker, incarnation.up_to_s, "alive") for incarnation in group_incarnations]
     marks = spark.createDataFrame(rows, "of_group STRING, time DOUBLE, type STRING")
     columns_of_marks = {"time": F.col("time"), "type": F.col("type")}
     kinds = {each.name: each.dataType for each in events.schema.fields}
@@ -168,16 +170,16 @@ def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_
 
 def _alive(named: DataFrame) -> dict[str, float]:
     of_log = Window.partitionBy("log").orderBy("offset")
-    life = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
-    signs = named.where("type IN ('alive', 'started')").withColumn("life", life).where("type = 'alive'")
-    by_life = Window.partitionBy("log", "life").orderBy("offset")
+    incarnation = F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(of_log)
+    signs = named.where("type IN ('alive', 'started')").withColumn("incarnation", incarnation).where("type = 'alive'")
+    by_life = Window.partitionBy("log", "incarnation").orderBy("offset")
     signs = signs.withColumn("gap_s", F.col("time") - F.lag("time").over(by_life))
     gaps = signs.groupBy("broker").agg(F.percentile_approx("gap_s", 0.5).alias("gap_s"))
     return {row["broker"]: row["gap_s"] for row in gaps.collect() if row["gap_s"] is not None}
 
 
 def _connections(events: DataFrame) -> dict[str, Any]:
-    """Returns connected and disconnected periods of subscribers; the end of a broker's life cuts them off.
+    """Returns connected and disconnected periods of subscribers; the end of a broker's incarnation cuts them off.
 
     Who moves to another replica stays connected. Who loses its replica did not leave, and when it is back is another
     matter than when it would have come back.
@@ -190,7 +192,7 @@ def _connections(events: DataFrame) -> dict[str, Any]:
         .withColumn("kind", F.when(ends, F.lit("gone")).otherwise(F.col("type")))
         .where(~F.coalesce(F.col("reason") == _TAKEN_OVER, F.lit(False)))
     )
-    of_client = Window.partitionBy("log", "life", "client").orderBy(*_ORDER)
+    of_client = Window.partitionBy("log", "incarnation", "client").orderBy(*_ORDER)
     before = F.lag("kind").over(of_client)
     turns = marks.withColumn("before", before).where(
         F.when(F.col("kind") == "gone", F.col("before") == "disconnected").otherwise(
@@ -309,7 +311,7 @@ def _service(events: DataFrame) -> dict[Client, Times]:
     """Returns times between two deliveries to a client with more messages waiting after the first; the end of a
     connection cuts them off."""
     marks = events.where(F.col("type").isin("connected", "disconnected", *_FATES))
-    of_client = Window.partitionBy("log", "life", "client").orderBy(*_ORDER)
+    of_client = Window.partitionBy("log", "incarnation", "client").orderBy(*_ORDER)
     waited = (F.lag("type").over(of_client) == "delivered") & (F.lag("queue_length").over(of_client) > 0)
     gaps = (
         marks.withColumn("waited", waited)

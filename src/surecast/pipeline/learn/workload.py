@@ -50,15 +50,19 @@ def exposures(statistics: Statistics, broker: str, client: str | None = None) ->
     That is while the broker's log was written; and also while the broker was down, as long as the publisher's messages
     from then came later. A publisher that kept nothing for the broker was out of sight.
 
-    >>> from surecast.pipeline.learn.statistics import Life
-    >>> lives = (Life("b", 0.0, 10.0, "crash", True), Life("b", 30.0, 40.0, "open", True))
-    >>> statistics = Statistics(lives=lives, window_s=20.0, held={("b", "p"): ((25.0, 30.0),)})
+    >>> from surecast.pipeline.learn.statistics import Incarnation
+    >>> incarnations = (Incarnation("b", 0.0, 10.0, "crash", True), Incarnation("b", 30.0, 40.0, "open", True))
+    >>> statistics = Statistics(incarnations=incarnations, window_s=20.0, held={("b", "p"): ((25.0, 30.0),)})
     >>> exposures(statistics, "b").tolist(), exposures(statistics, "b", "p").tolist()
     ([10.0, 10.0], [10.0, 15.0])
     """
-    spans = [(life.up_from_s, life.up_to_s) for life in statistics.lives if life.broker == broker]
+    spans = [
+        (incarnation.up_from_s, incarnation.up_to_s)
+        for incarnation in statistics.incarnations
+        if incarnation.broker == broker
+    ]
     spans += statistics.held.get((broker, client), ()) if client is not None else ()
-    last = max(life.up_to_s for life in statistics.lives)
+    last = max(incarnation.up_to_s for incarnation in statistics.incarnations)
     count = max(1, int(np.ceil((last - statistics.start_s) / statistics.window_s)))
     edges = statistics.start_s + np.arange(count + 1) * statistics.window_s
     covered = np.zeros(count)
@@ -249,7 +253,7 @@ def _traced(
     """Returns subscribers that only traces of connections contain: when they are connected is known, their topics are
     not."""
     workload.setdefault("topics", ["events"])
-    home = min((life.broker for life in statistics.lives), default="broker")
+    home = min((incarnation.broker for incarnation in statistics.incarnations), default="broker")
     entries: list[dict[str, Any]] = []
     for component in connections:
         pair = fit_pair(component.times.up, component.times.down)

@@ -1,7 +1,7 @@
 """The commands of a replicated broker: what its replicas saw happen at their connections, in one order for all.
 
-A command says which replica it comes from, in which of its lives, and its place in the sequence of that life; then
-follow items, each of a kind, a number, which is mostly that of a connection, and data.
+A command says which replica it comes from, in which of its incarnations, and its place in the sequence of that
+incarnation; then follow items, each of a kind, a number, which is mostly that of a connection, and data.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Item(IntEnum):
     END = 5
     """The replica ends a connection, for a reason."""
     DOWN = 6
-    """A life of a replica is over, and with it its connections."""
+    """An incarnation of a replica is over, and with it its connections."""
     KICK = 7
     """An administrator ends a connection, or a session, which is named by its key."""
     UNSUBSCRIBE = 8
@@ -145,7 +145,7 @@ def read_entry(data: bytes) -> Entry:
     return Entry(listener.decode(), peer.decode(), user.decode(), connect, b"".join(client).decode())
 
 
-def pack(replica: int, life: int, sequence: int, items: Sequence[Happening]) -> tuple[list[bytes], Decoded]:
+def pack(replica: int, incarnation: int, sequence: int, items: Sequence[Happening]) -> tuple[list[bytes], Decoded]:
     """A command of items, in pieces, and as the home replica will carry it out. Like runs behind each other are one.
 
     >>> pieces, _ = pack(2, 1, 7, [(Item.LOST, 5, b"gone", None)])
@@ -153,7 +153,7 @@ def pack(replica: int, life: int, sequence: int, items: Sequence[Happening]) -> 
     >>> HEAD.unpack_from(command), list(items_of(command))
     ((2, 1, 7), [(3, 5, b'gone')])
     """
-    parts = [HEAD.pack(replica, life, sequence)]
+    parts = [HEAD.pack(replica, incarnation, sequence)]
     decoded: Decoded = []
     for pattern, alike in groupby(items, _pattern_of):
         if pattern is not None:

@@ -52,10 +52,10 @@ _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the ti
 
 @dataclass(slots=True)
 class _Source:
-    """One replica as a source of commands: its life, the next sequence number, and what came too early."""
+    """One replica as a source of commands: its incarnation, the next sequence number, and what came too early."""
 
     replica: int
-    life: int = 0
+    incarnation: int = 0
     next: int = 1
     early: dict[int, bytes] = field(default_factory=dict)
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -64,25 +64,25 @@ class _Source:
 class Port:
     """What the machine asks of the replica it runs on; this one stands for a replica without any connections."""
 
-    def connection(self, life: int, number: int, origin: Origin, now: float) -> Connection | None:
-        """The connection of this replica that enters; None if it is gone or belongs to an earlier life."""
+    def connection(self, incarnation: int, number: int, origin: Origin, now: float) -> Connection | None:
+        """The connection of this replica that enters; None if it is gone or belongs to an earlier incarnation."""
         return None
 
-    def decoded(self, life: int, sequence: int) -> Decoded | None:
+    def decoded(self, incarnation: int, sequence: int) -> Decoded | None:
         """The items of an own command with their packets decoded, so that they need not be decoded again."""
         return None
 
-    def leaves(self, life: int, number: int, newcomer: Home) -> None:
+    def leaves(self, incarnation: int, number: int, newcomer: Home) -> None:
         """The client of a connection of this replica wants to enter by another one, and waits there.
 
         Once all that it sent by this one is in the log, RELEASE lets it in.
         """
 
-    def waits(self, life: int, number: int, home: int) -> None:
+    def waits(self, incarnation: int, number: int, home: int) -> None:
         """A connection of this replica cannot enter before the replica `home` has let its client go."""
 
-    def declared_down(self, life: int) -> None:
-        """The others have given this life of the replica up."""
+    def declared_down(self, incarnation: int) -> None:
+        """The others have given this incarnation of the replica up."""
 
     def restored(self) -> None:
         """The state was replaced: what was to be sent in between is unknown."""
@@ -169,14 +169,14 @@ class GroupMachine:
         if context.time_us - self._swept_us >= _SWEEP_US:
             self._swept_us = context.time_us
             broker.sweep(now)
-        replica, life, sequence = HEAD.unpack_from(data, begin)
+        replica, incarnation, sequence = HEAD.unpack_from(data, begin)
         source = self.sources.get(replica)
         if source is None:
             source = self.sources[replica] = _Source(replica)
-        if life != source.life:
-            if life < source.life:
+        if incarnation != source.incarnation:
+            if incarnation < source.incarnation:
                 return b""
-            self._begin(source, life, now)
+            self._begin(source, incarnation, now)
         if sequence > source.next:
             source.early[sequence] = data[begin:end]
         elif sequence == source.next:
@@ -195,7 +195,7 @@ class GroupMachine:
         """The whole state."""
         sources = []
         for replica, source in sorted(self.sources.items()):
-            head = b"".join(n.to_bytes(8, "big") for n in (replica, source.life, source.next))
+            head = b"".join(n.to_bytes(8, "big") for n in (replica, source.incarnation, source.next))
             early = pack_texts(*(source.early[n] for n in sorted(source.early)))
             numbers = b"".join(
                 n.to_bytes(8, "big") + connection.number.to_bytes(8, "big")
@@ -230,8 +230,8 @@ class GroupMachine:
         self.broker.routes.check_deliveries(self.broker.may_receive if self.rules.checks_deliveries else None)
         for packed in read_texts(sources):
             head, early, numbers = read_texts(packed)
-            replica, life, following = (int.from_bytes(head[at : at + 8], "big") for at in (0, 8, 16))
-            source = self.sources[replica] = _Source(replica, life, following)
+            replica, incarnation, following = (int.from_bytes(head[at : at + 8], "big") for at in (0, 8, 16))
+            source = self.sources[replica] = _Source(replica, incarnation, following)
             for command in read_texts(early):
                 source.early[HEAD.unpack_from(command)[2]] = command
             for at in range(0, len(numbers), 16):
@@ -257,7 +257,7 @@ class GroupMachine:
     def release(self, newcomer: Home) -> bytes:
         """Returns the data of the RELEASE item that lets a newcomer in."""
         replica, _ = newcomer
-        return _HOME.pack(replica, self.sources[replica].life)
+        return _HOME.pack(replica, self.sources[replica].incarnation)
 
     def allows(self, user: str, client: str, action: str, topic: str) -> bool:
         """Whether a client may publish or subscribe to a topic, by the rules that hold for all replicas."""
@@ -265,21 +265,21 @@ class GroupMachine:
 
     # What commands do.
 
-    def _begin(self, source: _Source, life: int, now: float) -> None:
+    def _begin(self, source: _Source, incarnation: int, now: float) -> None:
         """A replica has started again: all its connections are gone."""
         for connection in list(source.connections.values()):
             self._homes.pop(connection.number, None)
             self.broker.lost(connection, now, "the replica of the connection is down")
         source.connections.clear()
         source.early.clear()
-        source.life, source.next = life, 1
+        source.incarnation, source.next = incarnation, 1
         self.moves.down(source.replica, now)
 
     def _run(self, replica: int, source: _Source, data: bytes, begin: int, end: int, now: float) -> None:
         sequence = source.next
         source.next = sequence + 1
         if replica == self.replica:
-            decoded = self.port.decoded(source.life, sequence)
+            decoded = self.port.decoded(source.incarnation, sequence)
             if decoded is not None:
                 self._run_decoded(source, decoded, now)
                 return
@@ -335,7 +335,7 @@ class GroupMachine:
         replica, number = newcomer.home
         source = self.sources[replica]
         origin = Origin(entry.listener, entry.peer, entry.user)
-        home = self.port.connection(source.life, number, origin, now) if self._is_own(source) else None
+        home = self.port.connection(source.incarnation, number, origin, now) if self._is_own(source) else None
         connection = self.broker.open(origin, now, home)
         connection.is_elsewhere = home is None
         source.connections[number] = connection
@@ -352,13 +352,13 @@ class GroupMachine:
     def _ask(self, newcomer: Newcomer, old: Home) -> None:
         """Tells this replica, where it is concerned, that a client waits to leave one connection for another."""
         if old[0] == self.replica:
-            self.port.leaves(self.sources[old[0]].life, old[1], newcomer.home)
+            self.port.leaves(self.sources[old[0]].incarnation, old[1], newcomer.home)
         if newcomer.home[0] == self.replica:
-            self.port.waits(self.sources[self.replica].life, newcomer.home[1], old[0])
+            self.port.waits(self.sources[self.replica].incarnation, newcomer.home[1], old[0])
 
     def _release(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        replica, life = _HOME.unpack(data)
-        if replica in self.sources and self.sources[replica].life == life:
+        replica, incarnation = _HOME.unpack(data)
+        if replica in self.sources and self.sources[replica].incarnation == incarnation:
             self.moves.release((replica, number), now)
 
     def _is_own(self, source: _Source) -> bool:
@@ -388,12 +388,12 @@ class GroupMachine:
             self.broker.disconnect(connection, ReasonCode(data[0]), now, data[1:].decode())
 
     def _down(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        life = int.from_bytes(data, "big")
+        incarnation = int.from_bytes(data, "big")
         gone = self.sources.get(number)
-        if gone is not None and gone.life == life:
-            self._begin(gone, life + 1, now)
+        if gone is not None and gone.incarnation == incarnation:
+            self._begin(gone, incarnation + 1, now)
             if number == self.replica:
-                self.port.declared_down(life)
+                self.port.declared_down(incarnation)
 
     def _kick(self, source: _Source, number: int, data: bytes, now: float) -> None:
         key = data.decode()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from surecast.protocol.paxos.lives import HistoryError, Life, Objection, Reason, Seen, objection_to
+from surecast.protocol.paxos.incarnations import HistoryError, Incarnation, Objection, Reason, Seen, objection_to
 from surecast.protocol.paxos.messages import Admit, Refuse, Rejoin
 from surecast.protocol.paxos.node import Node
 
@@ -31,19 +31,19 @@ class Admission:
     own start number is 0 nobody is checked: for simulations of load and tests in which no disk is lost.
     """
 
-    def __init__(self, node: Node, life: Life, seen: Mapping[int, Seen]):
+    def __init__(self, node: Node, incarnation: Incarnation, seen: Mapping[int, Seen]):
         self._node = node
-        self._life = life
+        self._incarnation = incarnation
         self._seen = dict(seen)
         self.starts = {replica: each.start for replica, each in self._seen.items()}
-        self.is_admitted = not life.start
+        self.is_admitted = not incarnation.start
         self._admitted_by: set[int] = set()
         self.notices: list[str] = []
         self._guests: set[int] = set()  # replicas that are no members, and introduced themselves
         self._began_s = self._asked_s = self._stored_s = node.now
         self._unstored: set[int] = set()
         self._objected: dict[int, int] = {}  # the last start of each replica that was told something against
-        if life.start:
+        if incarnation.start:
             self._ask()
 
     def seen(self, replica: int) -> Seen:
@@ -68,7 +68,7 @@ class Admission:
         What was seen is stored every `suspect_s`: with records that are stored anyway while the group works.
         """
         node = self._node
-        if not self._life.start:
+        if not self._incarnation.start:
             return
         if node.now - self._asked_s >= node.settings.resend_s:
             self._ask()
@@ -95,13 +95,13 @@ class Admission:
 
     def on_rejoin(self, sender: int, message: Rejoin) -> None:
         """Admits another replica, once that is durable, or objects to it."""
-        node, told = self._node, Life(message.incarnation, message.starts, message.promised, message.voted)
+        node, told = self._node, Incarnation(message.incarnation, message.starts, message.promised, message.voted)
         objection = objection_to(told, self.seen(sender)) or self._other_log(message.slot, message.hash)
         if objection is not None:
             self._object(sender, told.start, objection)
             return
         if self.seen(sender).start != told.start:
-            self._seen[sender] = Seen(told.incarnation, told.start, told.promised, told.voted)
+            self._seen[sender] = Seen(told.number, told.start, told.promised, told.voted)
             self.starts[sender] = told.start
             self._store(sender)
             self._admitted_by.discard(sender)  # what it remembers of this replica may be another thing now
@@ -120,7 +120,7 @@ class Admission:
 
     def on_admit(self, sender: int, message: Admit) -> None:
         """Counts who admitted this start. HistoryError where the other one has another log."""
-        if message.start != self._life.start:
+        if message.start != self._incarnation.start:
             return
         objection = self._other_log(message.slot, message.hash)
         if objection is not None:
@@ -130,7 +130,7 @@ class Admission:
 
     def on_refuse(self, sender: int, message: Refuse) -> None:
         """Stops this replica by HistoryError, unless an earlier start is meant."""
-        if message.start == self._life.start:
+        if message.start == self._incarnation.start:
             raise self._error(sender, Objection(Reason(message.reason), message.seen, message.told))
 
     def _last_hash(self) -> tuple[int, bytes]:
@@ -152,8 +152,10 @@ class Admission:
         )
 
     def _rejoin(self) -> Rejoin:
-        life = self._life
-        return Rejoin(life.incarnation, life.promised, life.voted, *self._last_hash(), life.starts)
+        incarnation = self._incarnation
+        return Rejoin(
+            incarnation.number, incarnation.promised, incarnation.voted, *self._last_hash(), incarnation.starts
+        )
 
     def _ask(self) -> None:
         self._asked_s = self._node.now

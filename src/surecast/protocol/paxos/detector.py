@@ -39,7 +39,7 @@ class Detector:
         self._longest_s = _PATIENCE * suspect_s
 
     def hear(self, replica: int, now: float) -> None:
-        """Any message is a sign of life."""
+        """Any message is a sign that it is up."""
         silence_s = now - self.heard_s.get(replica, now)
         if self._notable_s < silence_s <= self._longest_s and _STEPS * silence_s > self.patience_s(replica, now):
             self._silences[replica] = (silence_s, now)  # after a longer one it was away, not slow

@@ -1,7 +1,7 @@
 """The durable state of a replica as keys and values, the shape that every store of the broker keeps.
 
     Pi              who it is: number, token, and the founding members
-    Pl              its lives: how often it started, and the numbers drawn at the last starts, the newest first
+    Pl              its incarnations: how often it started, and the numbers drawn at the last starts, the newest first
     Pm REPLICA      what it remembers of another replica: its last start, and the highest that it said it has stored
     Px              why it must not start again
     Pp              the ballot it promised
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.paxos.lives import HistoryError, Seen
+from surecast.protocol.paxos.incarnations import HistoryError, Seen
 
 __all__ = ["Journal", "Record", "Restored", "read_records", "refusal"]
 
@@ -66,7 +66,7 @@ class Journal:
         head = _IDENTITY.pack(replica, token)
         self.records.append((b"Pi", head + b"".join(member.to_bytes(2, "big") for member in members)))
 
-    def lives(self, incarnation: int, starts: Sequence[int]) -> None:
+    def incarnations(self, incarnation: int, starts: Sequence[int]) -> None:
         """Writes how often this replica started, and the numbers drawn at the last starts."""
         self.records.append((b"Pl", b"".join(map(_NUMBER.pack, (incarnation, *starts)))))
 

@@ -22,10 +22,10 @@ from surecast.protocol.paxos.election import Election
 from surecast.protocol.paxos.fast_coordinator import FastCoordinator
 from surecast.protocol.paxos.fast_track import FastTrack
 from surecast.protocol.paxos.handler import Handler
+from surecast.protocol.paxos.incarnations import STARTS_KEPT, Incarnation
 from surecast.protocol.paxos.journal import Restored, read_records
 from surecast.protocol.paxos.leader import Leader, Stage
 from surecast.protocol.paxos.learner import Learner
-from surecast.protocol.paxos.lives import STARTS_KEPT, Life
 from surecast.protocol.paxos.log_values import Request, Segment, check_requests
 from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
@@ -109,11 +109,13 @@ class Replica:
         self._want_more = False
         self._unsettled = True
         self._strangers: set[int] = set()
-        life = Life(found.incarnation + 1, (start, *found.starts)[:STARTS_KEPT], found.promised, found.voted)
+        incarnation = Incarnation(
+            found.incarnation + 1, (start, *found.starts)[:STARTS_KEPT], found.promised, found.voted
+        )
         node.journal.identity(replica, token, members)
-        node.journal.lives(life.incarnation, life.starts)
+        node.journal.incarnations(incarnation.number, incarnation.starts)
         self._restore(found)
-        self.admission = Admission(node, life, found.seen)
+        self.admission = Admission(node, incarnation, found.seen)
         self._starts = self.admission.starts  # local alias: it is looked up for every message
         self._check_voting()
         self.election.rest()

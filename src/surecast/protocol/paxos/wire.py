@@ -15,7 +15,7 @@ from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
 from surecast.protocol.paxos import messages as m
-from surecast.protocol.paxos.lives import STARTS_KEPT, Reason
+from surecast.protocol.paxos.incarnations import STARTS_KEPT, Reason
 from surecast.protocol.paxos.log_values import check_segment, check_value
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]

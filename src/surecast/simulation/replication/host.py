@@ -79,7 +79,7 @@ class Host:
         self.rng = rng
         self.disk: dict[bytes, bytes] = {}
         self.replica: Replica | None = None
-        self.life = 0
+        self.incarnation = 0
         self.cpu_s = 0.0
         self.instances = 0
         self._settings = settings_of(group)
@@ -93,7 +93,7 @@ class Host:
 
     def start(self, now_s: float) -> None:
         """Starts from what is on the disk."""
-        self.life += 1
+        self.incarnation += 1
         self._reset()
         members = range(1, self.group.replicas + 1)
         self.replica = Replica(
@@ -104,7 +104,7 @@ class Host:
 
     def crash(self) -> None:
         """Everything but the disk is gone."""
-        self.life += 1
+        self.incarnation += 1
         self._reset()
         self.replica = None
 

@@ -75,7 +75,9 @@ class GroupWorld:
                 # As when its link comes up: it was down, which says nothing about how slow it is.
                 other.replica.node.detector.meet(host.id, self.clock.now)
         tick_s = self.group.heartbeat_s / TICKS_PER_HEARTBEAT
-        self.clock.at(self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, host.life, tick_s)
+        self.clock.at(
+            self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, host.incarnation, tick_s
+        )
         self._wake(host)
         for one in [one for one in self._open.values() if not one.host]:
             self._send(one)
@@ -93,20 +95,20 @@ class GroupWorld:
         leading = [host for host in self.hosts.values() if host.replica is not None and host.replica.leads]
         return max(leading, key=lambda host: host.replica.leader.ballot if host.replica else 0, default=None)
 
-    def _tick(self, host: Host, life: int, tick_s: float) -> None:
-        if host.life == life:
+    def _tick(self, host: Host, incarnation: int, tick_s: float) -> None:
+        if host.incarnation == incarnation:
             host.inbox.is_tick = True
             self._wake(host)
-            self.clock.at(self.clock.now + tick_s, TIMERS, self._tick, host, life, tick_s)
+            self.clock.at(self.clock.now + tick_s, TIMERS, self._tick, host, incarnation, tick_s)
 
     def _wake(self, host: Host) -> None:
         if not host.is_busy and host.replica is not None:
             host.is_busy = True
             # after all else that happens at this moment: what arrives together is done together
-            self.clock.at(self.clock.now, CLIENTS, self._begin, host, host.life)
+            self.clock.at(self.clock.now, CLIENTS, self._begin, host, host.incarnation)
 
-    def _begin(self, host: Host, life: int) -> None:
-        if host.life != life or host.replica is None:
+    def _begin(self, host: Host, incarnation: int) -> None:
+        if host.incarnation != incarnation or host.replica is None:
             return
         inbox, applied = host.inbox, host.replica.applied
         host.inbox = type(inbox)()
@@ -116,28 +118,28 @@ class GroupWorld:
             if sent_s is not None:
                 self.commits.append((sent_s, self.clock.now))
         for output in outputs:
-            self.clock.at(self.clock.now + output.after_s, NETWORK, self._leave, host, life, output)
-        self.clock.at(self.clock.now + spent_s, NETWORK, self._finish, host, life)
+            self.clock.at(self.clock.now + output.after_s, NETWORK, self._leave, host, incarnation, output)
+        self.clock.at(self.clock.now + spent_s, NETWORK, self._finish, host, incarnation)
 
-    def _leave(self, host: Host, life: int, output: Output) -> None:
-        if host.life != life:
+    def _leave(self, host: Host, incarnation: int, output: Output) -> None:
+        if host.incarnation != incarnation:
             return
         host.store(output.records)
         self._post(host, output.messages)
         self._answer(output.replies)
 
-    def _finish(self, host: Host, life: int) -> None:
-        if host.life != life or host.replica is None:
+    def _finish(self, host: Host, incarnation: int) -> None:
+        if host.incarnation != incarnation or host.replica is None:
             return
         host.is_busy = False
         if host.inbox:
             self._wake(host)
         elif (wake_s := host.replica.wake_s) is not None:
-            self.clock.at(max(self.clock.now, wake_s) + self.group.timer_s, TIMERS, self._rouse, host, life)
+            self.clock.at(max(self.clock.now, wake_s) + self.group.timer_s, TIMERS, self._rouse, host, incarnation)
 
-    def _rouse(self, host: Host, life: int) -> None:
+    def _rouse(self, host: Host, incarnation: int) -> None:
         """The replica asked for a turn at this time."""
-        if host.life == life:
+        if host.incarnation == incarnation:
             self._wake(host)
 
     def _post(self, host: Host, messages: list[tuple[int, Message]]) -> None:

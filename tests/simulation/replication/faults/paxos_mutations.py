@@ -13,8 +13,8 @@ from surecast.protocol.paxos import Replica, Variant, admission, fast_coordinato
 from surecast.protocol.paxos.acceptor import Acceptor
 from surecast.protocol.paxos.admission import Admission
 from surecast.protocol.paxos.clocks import Clocks
+from surecast.protocol.paxos.incarnations import Incarnation, Objection, Reason, Seen, objection_to
 from surecast.protocol.paxos.journal import Journal, Restored
-from surecast.protocol.paxos.lives import Life, Objection, Reason, Seen, objection_to
 from surecast.protocol.paxos.membership import Configuration
 from surecast.protocol.paxos.messages import Message
 from surecast.protocol.paxos.node import Node
@@ -28,7 +28,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def unless(*ignored: Reason) -> Patch:
     """Some reasons to refuse a replica that comes back are ignored."""
 
-    def objection(told: Life, seen: Seen) -> Objection | None:
+    def objection(told: Incarnation, seen: Seen) -> Objection | None:
         found = objection_to(told, seen)
         return None if found is None or found.reason in ignored else found
 

@@ -44,7 +44,7 @@ class Host:
         self.unsynced: deque[Turn] = deque()
         self.replica: Replica | None = None
         self.handler = ExampleStore()
-        self.life = 0
+        self.incarnation = 0
         self.rate = 1.0
         self.offset_s = 0.0
         self.epoch_s = 0.0
@@ -73,7 +73,7 @@ class Host:
 
     def start(self, now_s: float, number: int) -> Replica:
         """Starts from what is on the disk. ConfigurationError where the replica must not."""
-        self.life += 1
+        self.incarnation += 1
         self.stalled_until_s = 0.0
         self.handler = ExampleStore()
         self.number = number
@@ -114,4 +114,4 @@ class Host:
             self.store(turn)
         self.unsynced.clear()
         self.replica = None
-        self.life += 1
+        self.incarnation += 1

@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, get_args
 
 from surecast.protocol.paxos import Message
+from surecast.protocol.paxos.incarnations import Incarnation, Seen, objection_to
 from surecast.protocol.paxos.journal import read_records
-from surecast.protocol.paxos.lives import Life, Seen, objection_to
 from surecast.protocol.paxos.messages import Admit, Refuse, Rejoin
 from surecast.simulation.replication.faults.host import Host
 
@@ -240,11 +240,14 @@ class Nemesis:
             host = rng.choice(hosts)
             assert host.replica is not None
             host.replica.replace(old, new, token, host.clock(world.now))
-            world.turn(host, host.life)
+            world.turn(host, host.incarnation)
         world.at(_REPLACE_RETRY_S, self._ask)
 
 
 def _contradicts(copy: dict[bytes, bytes], seen: Seen) -> bool:
     """Returns whether a replica that starts with this disk contradicts what another one remembers of it."""
     found = read_records(copy.items())
-    return objection_to(Life(found.incarnation + 1, (0, *found.starts), found.promised, found.voted), seen) is not None
+    return (
+        objection_to(Incarnation(found.incarnation + 1, (0, *found.starts), found.promised, found.voted), seen)
+        is not None
+    )

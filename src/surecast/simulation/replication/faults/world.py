@@ -13,7 +13,7 @@ from math import inf
 
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import Message, Turn, decode, encode
-from surecast.protocol.paxos.lives import HistoryError
+from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.log_values import stamp_of
 from surecast.simulation.replication.faults.checks import Ledger, Violation, check_histories, check_time
 from surecast.simulation.replication.faults.clients import Clients
@@ -95,18 +95,22 @@ class World:
         except ConfigurationError:
             self._refused(host)
             return
-        life = host.life
-        self.at(0.0, lambda: self.turn(host, life))
-        self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, life))
+        incarnation = host.incarnation
+        self.at(0.0, lambda: self.turn(host, incarnation))
+        self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, incarnation))
 
-    def _tick(self, host: Host, life: int) -> None:
-        if host.life != life or host.replica is None or self._stalls(host, lambda: self._tick(host, life)):
+    def _tick(self, host: Host, incarnation: int) -> None:
+        if (
+            host.incarnation != incarnation
+            or host.replica is None
+            or self._stalls(host, lambda: self._tick(host, incarnation))
+        ):
             return
         host.replica.tick(host.clock(self.now))
         if host.replica.leads and self.now > STEADY_S:
             self.led.add(host.replica.leader.ballot)
-        self.turn(host, life)
-        self.at(_TICK_S / host.rate, lambda: self._tick(host, life))
+        self.turn(host, incarnation)
+        self.at(_TICK_S / host.rate, lambda: self._tick(host, incarnation))
 
     def _stalls(self, host: Host, action: Callable[[], None]) -> bool:
         """Returns whether a machine does not run; then it does this when it runs again."""
@@ -143,9 +147,9 @@ class World:
         self.crash(host)
         return True
 
-    def turn(self, host: Host, life: int) -> None:
+    def turn(self, host: Host, incarnation: int) -> None:
         """Takes what a replica has to say and to store."""
-        if host.life != life or host.replica is None:
+        if host.incarnation != incarnation or host.replica is None:
             return
         turn = host.replica.take()
         if self._crashes_here(host):
@@ -161,52 +165,52 @@ class World:
             if self._crashes_here(host):
                 return  # carried out and answered, but not stored
         if not host.is_writing:
-            self._write(host, life)
-        self._set_timer(host, life)
+            self._write(host, incarnation)
+        self._set_timer(host, incarnation)
 
-    def _set_timer(self, host: Host, life: int) -> None:
+    def _set_timer(self, host: Host, incarnation: int) -> None:
         """Gives a replica a turn at the time that it asks for."""
-        if host.life != life or host.replica is None or (clock_s := host.replica.wake_s) is None:
+        if host.incarnation != incarnation or host.replica is None or (clock_s := host.replica.wake_s) is None:
             return
         wakes_s = max(self.now, host.time_s(clock_s)) + _TIMER_S
         if host.wakes_s is None or wakes_s < host.wakes_s:
             host.wakes_s = wakes_s
-            self.at(wakes_s - self.now, lambda: self._wake(host, life, wakes_s))
+            self.at(wakes_s - self.now, lambda: self._wake(host, incarnation, wakes_s))
 
-    def _wake(self, host: Host, life: int, wakes_s: float) -> None:
-        if host.life != life or host.replica is None or host.wakes_s != wakes_s:
+    def _wake(self, host: Host, incarnation: int, wakes_s: float) -> None:
+        if host.incarnation != incarnation or host.replica is None or host.wakes_s != wakes_s:
             return  # an earlier timer took the place of this one
-        if self._stalls(host, lambda: self._wake(host, life, wakes_s)):
+        if self._stalls(host, lambda: self._wake(host, incarnation, wakes_s)):
             return
         host.wakes_s = None
         host.replica.node.now = host.clock(self.now)
-        self.turn(host, life)
+        self.turn(host, incarnation)
 
-    def _write(self, host: Host, life: int) -> None:
+    def _write(self, host: Host, incarnation: int) -> None:
         """Writes all turns that wait, in one go: group commit."""
         turns = list(host.unsynced)
         host.is_writing = True
         if not host.disk_s or not any(turn.records for turn in turns):
-            self._written(host, life, turns)
+            self._written(host, incarnation, turns)
             return
-        self.at(self.rng.expovariate(1 / host.disk_s), lambda: self._written(host, life, turns))
+        self.at(self.rng.expovariate(1 / host.disk_s), lambda: self._written(host, incarnation, turns))
 
-    def _written(self, host: Host, life: int, turns: list[Turn]) -> None:
-        if host.life != life or self._stalls(host, lambda: self._written(host, life, turns)):
+    def _written(self, host: Host, incarnation: int, turns: list[Turn]) -> None:
+        if host.incarnation != incarnation or self._stalls(host, lambda: self._written(host, incarnation, turns)):
             return
         self.counts["commits"] += 1
         for turn in turns:
             host.store(turn)
             host.unsynced.popleft()
         for turn in turns:
-            self._stored(host, life, turn)
-        if host.life == life:
+            self._stored(host, incarnation, turn)
+        if host.incarnation == incarnation:
             host.is_writing = False
             if host.unsynced:
-                self._write(host, life)
+                self._write(host, incarnation)
 
-    def _stored(self, host: Host, life: int, turn: Turn) -> None:
-        if host.life != life or host.replica is None:
+    def _stored(self, host: Host, incarnation: int, turn: Turn) -> None:
+        if host.incarnation != incarnation or host.replica is None:
             return
         if self._crashes_here(host):
             return  # stored, but the votes not told
@@ -217,7 +221,7 @@ class World:
         before = host.replica.applied
         host.replica.synced(turn.number, host.clock(self.now))
         if host.replica.applied != before or not turn.is_empty:
-            self.turn(host, life)
+            self.turn(host, incarnation)
 
     def send(self, source: int, to: int, message: Message) -> None:
         """Puts a message on the network, which may lose, double, delay and reorder it."""
@@ -248,7 +252,7 @@ class World:
             except HistoryError:
                 self._refused(host)
                 return
-            self.turn(host, host.life)
+            self.turn(host, host.incarnation)
 
     def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
         """A client's requests reach a machine."""
@@ -259,7 +263,7 @@ class World:
                 host.replica.submit(requests, host.clock(self.now))
             except OverloadError:
                 return
-            self.turn(host, host.life)
+            self.turn(host, host.incarnation)
 
     def _run(self, until_s: float, done: Callable[[], bool]) -> bool:
         events = self._events

@@ -1,4 +1,4 @@
-"""The lives of a replica: what it tells of itself at a start, what others remember, and whether the two agree."""
+"""Incarnations: what a replica says of itself at a start, what others remember of it, and whether the two agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["STARTS_KEPT", "HistoryError", "Life", "Objection", "Reason", "Seen", "objection_to"]
+__all__ = ["STARTS_KEPT", "HistoryError", "Incarnation", "Objection", "Reason", "Seen", "objection_to"]
 
 STARTS_KEPT: Final = 32
 """The number of its last start numbers that a replica remembers and tells."""
@@ -19,14 +19,14 @@ class HistoryError(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """A replica's word of itself at a start.
+class Incarnation:
+    """A start of a replica, and what its store holds then.
 
-    `incarnation` counts its starts, and `starts` are the numbers drawn at the last of them, the newest first.
+    `number` counts its starts, and `starts` are the numbers drawn at the last of them, the newest first.
     `promised` is the highest ballot in its store, `voted` the last instance that it voted on or carried out.
     """
 
-    incarnation: int
+    number: int
     starts: tuple[int, ...]
     promised: int
     voted: int
@@ -79,29 +79,29 @@ class Objection(NamedTuple):
         return _WORDS[self.reason].format(seen=self.seen, told=self.told)
 
 
-def objection_to(told: Life, seen: Seen) -> Objection | None:
+def objection_to(told: Incarnation, seen: Seen) -> Objection | None:
     r"""Returns why a replica that tells this must not take part, or None where nothing speaks against it.
 
     >>> seen = Seen(incarnation=4, start=77, promised=6, voted=50)
-    >>> print(objection_to(Life(5, (78, 77), 6, 50), seen))  # an ordinary restart
+    >>> print(objection_to(Incarnation(5, (78, 77), 6, 50), seen))  # an ordinary restart
     None
-    >>> print(objection_to(Life(3, (79,), 6, 50), seen))
+    >>> print(objection_to(Incarnation(3, (79,), 6, 50), seen))
     this is its start 3, and its start 4 was seen before
-    >>> print(objection_to(Life(4, (79, 70), 6, 50), seen))
+    >>> print(objection_to(Incarnation(4, (79, 70), 6, 50), seen))
     its start 4 was seen before, and was another one
-    >>> print(objection_to(Life(5, (79, 71), 6, 50), seen))
+    >>> print(objection_to(Incarnation(5, (79, 71), 6, 50), seen))
     its start 4 was another one than the start 4 that was seen
-    >>> print(objection_to(Life(5, (79, 77), 6, 40), seen))
+    >>> print(objection_to(Incarnation(5, (79, 77), 6, 40), seen))
     its votes end at instance 40, and its vote on 50 was seen
     """
-    if told.incarnation < seen.incarnation:
-        return Objection(Reason.EARLIER_START, seen.incarnation, told.incarnation)
-    behind = told.incarnation - seen.incarnation
+    if told.number < seen.incarnation:
+        return Objection(Reason.EARLIER_START, seen.incarnation, told.number)
+    behind = told.number - seen.incarnation
     if behind == 0:
         same = told.start == seen.start
-        return None if same else Objection(Reason.OTHER_START, seen.incarnation, told.incarnation)
+        return None if same else Objection(Reason.OTHER_START, seen.incarnation, told.number)
     if behind < len(told.starts) and told.starts[behind] != seen.start:
-        return Objection(Reason.OTHER_PAST, seen.incarnation, told.incarnation)
+        return Objection(Reason.OTHER_PAST, seen.incarnation, told.number)
     if told.promised < seen.promised:
         return Objection(Reason.LOST_PROMISE, seen.promised, told.promised)
     if told.voted < seen.voted:

@@ -16,7 +16,7 @@ from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, Pa
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
-from surecast.protocol.group.straight import Straight
+from surecast.protocol.group.unordered_forwarding import UnorderedForwarding
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -32,7 +32,7 @@ from surecast.protocol.mqtt import (
 from surecast.protocol.mqtt.runs import Pattern, run_of_one
 from surecast.protocol.mqtt.unfinished import Holder, Unfinished
 
-__all__ = ["Edge", "Member"]
+__all__ = ["FrontEnd", "Member"]
 
 _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
@@ -42,21 +42,21 @@ _RUNS: Final = int(Item.RUNS)
 _CLOSED: Final = Phase.CLOSED
 
 
-class Edge(Port):
+class FrontEnd(Port):
     """The connections of a replica, and the commands that come of them.
 
-    `life` tells this life of the replica from its earlier ones and must be larger. `elsewhere` says where else a client
-    may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way, each of about
-    `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then this replica
-    has lost the majority. `order` are the topics that need no total order, as `Straight` takes them; what goes straight
-    to the other replicas is in `outbox`. `reaches` says whether another replica can be reached.
-    Packets that are not whole yet are counted in `unfinished`.
+    `incarnation` tells this incarnation of the replica from its earlier ones and must be larger. `elsewhere` says where
+    else a client may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way,
+    each of about `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then
+    this replica has lost the majority. `order` are the topics that need no total order, as `UnorderedForwarding` takes
+    them; what is forwarded unordered to the other replicas is in `outbox`. `reaches` says whether another replica can
+    be reached. Packets that are not whole yet are counted in `unfinished`.
     """
 
     def __init__(
         self,
         machine: GroupMachine,
-        life: int,
+        incarnation: int,
         settings: BrokerSettings,
         *,
         authenticates: bool = False,
@@ -71,10 +71,10 @@ class Edge(Port):
         self.machine = machine
         self._reaches = reaches
         self._unfinished = unfinished
-        self.straight = Straight(machine, order)
-        self._goes_straight = self.straight.is_used
+        self.unordered = UnorderedForwarding(machine, order)
+        self._goes_straight = self.unordered.is_used
         self.outbox: list[bytes] = []
-        self.life = life
+        self.incarnation = incarnation
         self.elsewhere = elsewhere
         self.window = window
         self.bytes_max = bytes_max
@@ -205,7 +205,7 @@ class Edge(Port):
             packet
             for packet in packets
             if isinstance(packet, (Publish, PublishRun))
-            and self.straight.takes(packet)
+            and self.unordered.takes(packet)
             and self._may_publish(connection, session.client, packet.topic)
         ]
         if not taken:
@@ -217,8 +217,8 @@ class Edge(Port):
             raw = b"".join(raw_packet(packet, version) for packet in taken)
         else:
             packets, raw = [], data
-        self.straight.deliver(session.key, connection.version_5, taken, now)
-        self.outbox.append(self.straight.pack(session.key, version, raw))
+        self.unordered.deliver(session.key, connection.version_5, taken, now)
+        self.outbox.append(self.unordered.pack(session.key, version, raw))
         return packets, data
 
     def _may_publish(self, member: Member, client: str, topic: str) -> bool:
@@ -312,7 +312,7 @@ class Edge(Port):
             else:
                 self._items, self._bytes = [], 0
             self._sequence += 1
-            pieces, decoded = pack(self.machine.replica, self.life, self._sequence, items)
+            pieces, decoded = pack(self.machine.replica, self.incarnation, self._sequence, items)
             self._under_way[self._sequence] = (now, decoded)
             taken.append((self._sequence, pieces))
         return taken
@@ -388,9 +388,9 @@ class Edge(Port):
 
     # What the machine asks.
 
-    def connection(self, life: int, number: int, origin: Origin, now: float) -> Connection | None:
+    def connection(self, incarnation: int, number: int, origin: Origin, now: float) -> Connection | None:
         """The connection of this replica that enters; what it has sent meanwhile follows."""
-        if life != self.life:
+        if incarnation != self.incarnation:
             return None
         self._waiting.pop(number, None)
         if self._early and (early := self._early.pop(number, None)) is not None:
@@ -398,48 +398,48 @@ class Edge(Port):
                 self._add(kind, number, data, packets)
         return self.members.get(number)
 
-    def decoded(self, life: int, sequence: int) -> Decoded | None:
+    def decoded(self, incarnation: int, sequence: int) -> Decoded | None:
         """The packets of an own command; it is under way no longer."""
-        if life != self.life:
+        if incarnation != self.incarnation:
             return None
         found = self._under_way.pop(sequence, None)
         return found[1] if found is not None else None
 
-    def leaves(self, life: int, number: int, newcomer: Home) -> None:
+    def leaves(self, incarnation: int, number: int, newcomer: Home) -> None:
         """A client of this replica wants to enter by another connection: all that was read of this one goes first.
 
         What is still on its way is waited for, unless the other connection came to this replica too, and so later.
         """
-        if life == self.life:
+        if incarnation == self.incarnation:
             self._leaving[number] = (newcomer, 0)
             if number not in self.members or newcomer[0] == self.machine.replica:
                 self._let_go(number)
 
-    def waits(self, life: int, number: int, home: int) -> None:
+    def waits(self, incarnation: int, number: int, home: int) -> None:
         """A connection of this replica cannot enter before `home` has let its client go."""
-        if life != self.life or home == self.machine.replica:
+        if incarnation != self.incarnation or home == self.machine.replica:
             return
         if self._reaches(home):
             self._waiting[number] = home
         else:
             self._release((self.machine.replica, number))
 
-    def declared_down(self, life: int) -> None:
-        """The group has given this replica up, and its connections with it; it begins a new life."""
-        if life == self.life:
-            self._new_life(life + 1)
+    def declared_down(self, incarnation: int) -> None:
+        """The group has given this replica up, and its connections with it; it begins a new incarnation."""
+        if incarnation == self.incarnation:
+            self._new_incarnation(incarnation + 1)
 
     def restored(self) -> None:
         """The state came as a snapshot, so what was sent to these clients and what was not is unknown.
 
         They have to come again: their sessions know what they are owed.
         """
-        self._new_life(self.life + 1)
+        self._new_incarnation(self.incarnation + 1)
 
-    def _new_life(self, life: int) -> None:
-        """All connections of the life before are over, here as in the group."""
+    def _new_incarnation(self, incarnation: int) -> None:
+        """All connections of the incarnation before are over, here as in the group."""
         known = self.machine.sources.get(self.machine.replica)
-        self.life = max(life, known.life + 1 if known is not None else life)
+        self.incarnation = max(incarnation, known.incarnation + 1 if known is not None else incarnation)
         self._sequence = 0
         self._items, self._bytes = [], 0
         self._under_way.clear()

@@ -1,4 +1,4 @@
-"""Messages that need no total order: straight from the replica of their publisher to those of their subscribers.
+"""Unordered forwarding: messages that need no total order go past the log, from replica to replica.
 
 P2S calls total order on everything overkill. Where a topic is to keep the order of each publisher only, messages of
 QoS 0 that are not retained change nothing that replicas must agree on. They go past the log: to the own subscribers at
@@ -28,12 +28,12 @@ from surecast.protocol.mqtt import (
     passed_on_properties,
 )
 
-__all__ = ["Straight"]
+__all__ = ["UnorderedForwarding"]
 
 _TOPICS_MAX: Final = 10_000
 
 
-class Straight:
+class UnorderedForwarding:
     """Delivers such messages to the subscribers of this replica.
 
     `rules` are topic filters, each with whether its topics need no more than the order of each publisher; the first
@@ -44,7 +44,7 @@ class Straight:
     def __init__(self, machine: GroupMachine, rules: Sequence[tuple[str, bool]]):
         self._machine = machine
         self._rules = tuple(rules)
-        self._is_straight: dict[str, bool] = {}
+        self._is_unordered: dict[str, bool] = {}
         settings = machine.broker.settings
         self._decoders = {
             version: Decoder(
@@ -60,10 +60,10 @@ class Straight:
     @property
     def is_used(self) -> bool:
         """Whether there are such topics at all."""
-        return any(straight for _, straight in self._rules)
+        return any(unordered for _, unordered in self._rules)
 
     def takes(self, packet: object) -> bool:
-        """Whether a packet is a message that goes straight."""
+        """Whether a packet is a message that is forwarded unordered."""
         if isinstance(packet, PublishRun):
             return packet.flags == (0, False, False) and self._needs_no_order(packet.topic)
         return (
@@ -75,14 +75,14 @@ class Straight:
         )
 
     def _needs_no_order(self, topic: str) -> bool:
-        known = self._is_straight.get(topic)
+        known = self._is_unordered.get(topic)
         if known is None:
-            if len(self._is_straight) >= _TOPICS_MAX:
-                self._is_straight.clear()
-            known = next((straight for topics, straight in self._rules if match(topics, topic)), False)
+            if len(self._is_unordered) >= _TOPICS_MAX:
+                self._is_unordered.clear()
+            known = next((unordered for topics, unordered in self._rules if match(topics, topic)), False)
             # An application must hear the same everywhere, so its topics keep the total order.
             known = known and not self._machine.broker.routes.find(topic).taps
-            self._is_straight[topic] = known
+            self._is_unordered[topic] = known
         return known
 
     def pack(self, publisher: str, version: int, data: bytes) -> bytes:
@@ -94,12 +94,12 @@ class Straight:
         version, size = data[0], int.from_bytes(data[1:3], "big")
         decoder = self._decoders.get(version)
         if decoder is None:
-            raise PeerError(f"straight messages of the unknown version {version}")
+            raise PeerError(f"unordered messages of the unknown version {version}")
         try:
             publisher = data[3 : 3 + size].decode()
             packets = decoder.feed_runs(data[3 + size :])
         except (PacketError, UnicodeDecodeError) as error:
-            raise PeerError(f"straight messages: {error}") from error
+            raise PeerError(f"unordered messages: {error}") from error
         self.deliver(publisher, version == V5, [p for p in packets if isinstance(p, (Publish, PublishRun))], now)
 
     def deliver(self, publisher: str, version_5: bool, packets: Iterable[Publish | PublishRun], now: float) -> None:

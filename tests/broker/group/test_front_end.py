@@ -1,4 +1,4 @@
-"""What once went wrong at a group's edge, and backups, without processes: commands are carried out by hand."""
+"""What once went wrong at a group's front end, and backups, without processes: commands are carried out by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Hands:
             self.carry_out(self.taken(site))
 
     def taken(self, site: Site) -> list[bytes]:
-        return [b"".join(pieces) for _, pieces in site.edge.take(self.world.now)]
+        return [b"".join(pieces) for _, pieces in site.front_end.take(self.world.now)]
 
     def carry_out(self, commands: list[bytes]) -> None:
         for command in commands:
@@ -57,12 +57,12 @@ class Hands:
 
     def open(self, site: Site, *packets: Packet) -> Connection:
         """A client connects to a site and says all this at once."""
-        connection = site.edge.open(Origin(peer="test"), self.world.now)
-        site.edge.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
+        connection = site.front_end.open(Origin(peer="test"), self.world.now)
+        site.front_end.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
         return connection
 
     def send(self, site: Site, connection: Connection, *packets: Packet) -> None:
-        site.edge.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
+        site.front_end.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
 
     def published(self) -> int:
         [count] = {site.machine.broker.tally.published for site in self.sites}
@@ -83,7 +83,7 @@ def test_packets_behind_an_entry_that_comes_late_are_not_carried_out_again() -> 
     message = Publish("t", b"once", 2, packet_id=1)
     first = hands.open(late, connect, message)
     stuck = hands.taken(late)
-    late.edge.lost(first, hands.world.now)
+    late.front_end.lost(first, hands.world.now)
     second = hands.open(soon, connect)
     hands.settle(soon)
     hands.send(soon, second, replace(message, dup=True))
@@ -113,11 +113,11 @@ def test_nothing_that_arrives_while_a_client_enters_is_lost(checks: bool) -> Non
     """Before its CONNECT is looked at, between that and the end of the turn, and before the group has let it in."""
     hands = Hands()
     site = hands.sites[0]
-    site.edge.authenticates = checks
+    site.front_end.authenticates = checks
     client = hands.open(site, Connect("eager"))
     hands.send(site, client, Subscribe(1, (Subscription("t", 0),)), Publish("t", b"0"))
-    for waiting in site.edge.take_checking():
-        site.edge.admit(waiting, "ann", hands.world.now)
+    for waiting in site.front_end.take_checking():
+        site.front_end.admit(waiting, "ann", hands.world.now)
     hands.send(site, client, Publish("t", b"1"))
     [entry] = hands.taken(site)
     hands.send(site, client, Publish("t", b"2"))
@@ -130,15 +130,15 @@ def test_nothing_that_arrives_while_a_client_enters_is_lost(checks: bool) -> Non
 def test_a_client_that_leaves_while_its_password_is_checked_is_heard() -> None:
     hands = Hands()
     site = hands.sites[0]
-    site.edge.authenticates = True
+    site.front_end.authenticates = True
     client = hands.open(site, Connect("hasty"), Publish("t", b"hello"), Disconnect())
-    site.edge.lost(client, hands.world.now)
-    for waiting in site.edge.take_checking():
-        site.edge.admit(waiting, "ann", hands.world.now)
+    site.front_end.lost(client, hands.world.now)
+    for waiting in site.front_end.take_checking():
+        site.front_end.admit(waiting, "ann", hands.world.now)
     hands.settle(site)
     assert hands.published() == 1
-    assert not site.edge.gate.connections
-    assert not site.edge.members
+    assert not site.front_end.gate.connections
+    assert not site.front_end.members
     assert not any(site.machine.broker.connections for site in hands.sites)
 
 
@@ -146,7 +146,7 @@ def test_a_client_that_does_not_wait_for_any_answer_is_heard() -> None:
     hands = Hands()
     site = hands.sites[0]
     client = hands.open(site, Connect("hasty"), Publish("t", b"hello"), Disconnect())
-    site.edge.lost(client, hands.world.now)
+    site.front_end.lost(client, hands.world.now)
     hands.settle(site)
     assert hands.published() == 1
     assert not any(site.machine.broker.connections for site in hands.sites)
@@ -158,14 +158,14 @@ def test_without_a_majority_clients_are_turned_away_at_the_gate_and_nothing_pile
     hands.open(site, Connect("first"))
     assert hands.taken(site)  # and never carried out
     hands.world.now += 4.0
-    site.edge.tick(hands.world.now)
-    waiting = site.edge.bytes_waiting
+    site.front_end.tick(hands.world.now)
+    waiting = site.front_end.bytes_waiting
     for n in range(100):
         turned_away = hands.open(site, Connect(f"c{n}"))
         [answer] = heard(turned_away)
         assert isinstance(answer, Connack)
         assert answer.reason is ReasonCode.SERVER_UNAVAILABLE
-    assert site.edge.bytes_waiting == waiting
+    assert site.front_end.bytes_waiting == waiting
 
 
 def filled() -> bytes:
@@ -174,7 +174,7 @@ def filled() -> bytes:
     site = hands.sites[0]
     client = hands.open(site, Connect("lasting", properties=LASTING), Subscribe(1, (Subscription("t", 1),)))
     hands.settle(site)
-    site.edge.lost(client, hands.world.now)
+    site.front_end.lost(client, hands.world.now)
     payload = bytes(PART_BYTES)
     hands.open(site, Connect("other"), *(Publish("t", payload, 1, True, packet_id=n) for n in range(1, 4)))
     hands.settle(site)
@@ -184,7 +184,7 @@ def filled() -> bytes:
 def restore(hands: Hands, state: bytes) -> bytes:
     site = hands.sites[1]
     for part in parts_of(state):
-        site.edge.control(Item.RESTORE, 0, part)
+        site.front_end.control(Item.RESTORE, 0, part)
         hands.settle(site)
         # A replica that takes the state half-way goes on with it.
         other = hands.sites[2]
@@ -223,6 +223,6 @@ def test_parts_out_of_order_are_not_put_together() -> None:
     site = hands.sites[0]
     first, *rest = parts_of(filled())
     for part in [*rest, first, *rest[1:]]:
-        site.edge.control(Item.RESTORE, 0, part)
+        site.front_end.control(Item.RESTORE, 0, part)
     hands.settle(site)
     assert hands.sites[1].machine.backup.outcome == b""

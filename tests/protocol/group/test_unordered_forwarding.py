@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.protocol.group.world import Client, World
 
 from surecast.protocol.broker import Origin
-from surecast.protocol.group import Edge
+from surecast.protocol.group import FrontEnd
 from surecast.protocol.mqtt import Connect, Decoder, Publish, Subscribe, Subscription, encode
 
 
@@ -25,18 +25,20 @@ class Reader:
 def straight_world() -> World:
     world = World(1)
     for site in world.sites:
-        site.edge = Edge(site.machine, 99 << 20, world.settings, order=(("log/secret", False), ("log/#", True)))
+        site.front_end = FrontEnd(
+            site.machine, 99 << 20, world.settings, order=(("log/secret", False), ("log/#", True))
+        )
     return world
 
 
 def carry(world: World) -> None:
-    """Hands what goes straight to the other replicas."""
+    """Hands what is forwarded unordered to the other replicas."""
     for site in world.sites:
-        for data in site.edge.outbox:
+        for data in site.front_end.outbox:
             for other in world.sites:
                 if other is not site:
-                    other.edge.straight.receive(data, world.now)
-        site.edge.outbox.clear()
+                    other.front_end.unordered.receive(data, world.now)
+        site.front_end.outbox.clear()
     for site in world.sites:
         site.deliver()
 
@@ -118,7 +120,7 @@ def test_nobody_gets_what_they_may_not_publish() -> None:
 def test_packets_of_another_version_are_made_anew() -> None:
     world = straight_world()
     site = world.sites[0]
-    old = site.edge.open(Origin(), world.now)
+    old = site.front_end.open(Origin(), world.now)
     heard = Decoder(version=4, side="client")
     got: list[bytes] = []
 
