@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
-from surecast.protocol.broker.accounts import Accounts, shape_of
+from surecast.protocol.broker.quotas import Quotas, shape_of
 from surecast.protocol.mqtt import (
     NO_PROPERTIES,
     V5,
@@ -286,7 +286,7 @@ class World:
         self.now += after_s
         self.broker = Broker(self.settings, **self.options)
         self.broker.restore(list(self.disk.items()), self.now)
-        self.check_accounts()
+        self.check_quotas()
         self.turn()
         self.broker.tick(self.now)
         self.turn()
@@ -318,18 +318,18 @@ class World:
             for delivery in (*session.inflight.values(), *session.waiting):
                 assert delivery.message.references == references.get(id(delivery.message), 0)
 
-        self.check_accounts()
+        self.check_quotas()
 
-    def check_accounts(self) -> None:
+    def check_quotas(self) -> None:
         """Checks that what is counted for users, addresses and clients is what they have."""
-        broker, counted = self.broker, Accounts(self.broker.settings)
+        broker, counted = self.broker, Quotas(self.broker.settings)
         for session in broker.sessions.by_key.values():
-            account = session.account
+            quota = session.quota
             counted.open(session)
-            session.account = account
+            session.quota = quota
             shapes = Counter(shape_of(each.filter, each.share) for each in session.subscriptions.values())
             assert session.shapes == {shape: count for shape, count in shapes.items() if shape}
-        assert vars(broker.routes.accounts) == vars(counted)
+        assert vars(broker.routes.quotas) == vars(counted)
         messages = broker.retained.state()[0]
         assert broker.retained.bytes == sum(message.size for message in messages)
         assert broker.retained._counts == Counter(message.publisher for message in messages if message.publisher)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from surecast.protocol.broker import Broker, BrokerSettings
-from surecast.protocol.broker.accounts import shape_of
 from surecast.protocol.broker.limits import Limits, LimitTable
+from surecast.protocol.broker.quotas import shape_of
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.mqtt import V5, V311, Connack, Puback, Publish, ReasonCode, match
 
@@ -86,7 +86,7 @@ def test_sessions_are_limited_by_user_and_by_address(make_world: Any, limit: str
 
     copy = Broker(world.settings)
     decode_state(copy, encode_state(world.broker))
-    assert vars(copy.routes.accounts) == vars(world.broker.routes.accounts)
+    assert vars(copy.routes.quotas) == vars(world.broker.routes.quotas)
     world.broker.end_session(next(key for key in world.broker.sessions.by_key if "c2" in key), world.now)
     assert connect(world, "c3", **whose).one(Connack).reason == 0
 
@@ -179,15 +179,15 @@ def test_queued_bytes_are_limited_by_user_or_by_address(make_world: Any, limit: 
         publisher.publish("t", b"x" * 4_000, 1)
     held = {name: session_of(world, name) for name in ("c1", "c2", "c3", "other")}
     assert sum(held[name].bytes_queued for name in ("c1", "c2", "c3")) == 20 * SIZE
-    assert [held[name].books.dropped.get("account-full", 0) for name in held] == [3, 3, 4, 0]
+    assert [held[name].books.dropped.get("quota-full", 0) for name in held] == [3, 3, 4, 0]
     assert world.broker.tally.limited == {f"{limit}_size": 10}
     assert held["other"].queued == 10  # nobody else is concerned
 
     copy = Broker(world.settings)
     decode_state(copy, encode_state(world.broker))
-    assert vars(copy.routes.accounts) == vars(world.broker.routes.accounts)
+    assert vars(copy.routes.quotas) == vars(world.broker.routes.quotas)
     world.restart()  # what was in flight is recomputed, and still there
-    assert session_of(world, "c1").account.bytes_queued == 20 * SIZE
+    assert session_of(world, "c1").quota.bytes_queued == 20 * SIZE
     publisher.online().publish("t", b"x" * 4_000, 1)
     assert world.broker.tally.limited == {f"{limit}_size": 3}
     world.broker.end_session(session_of(world, "c2").key, world.now)
@@ -210,7 +210,7 @@ def test_a_session_with_a_short_queue_has_room_in_a_full_account(make_world: Any
         assert len(fast.messages()) == 1
     assert (session_of(world, "fast").books.delivered, session_of(world, "fast").books.dropped_total) == (100, 0)
     publisher.publish("t/fast", b"x" * 40_000, 1)  # more than its share
-    assert session_of(world, "fast").books.dropped == {"account-full": 1}
+    assert session_of(world, "fast").books.dropped == {"quota-full": 1}
 
 
 @pytest.mark.parametrize("overflow", ["drop-old", "expire-first", "reject", "drop-new"])
@@ -226,7 +226,7 @@ def test_beyond_the_budget_the_overflow_rule_of_the_session_applies(make_world: 
         reasons.append(publisher.ask(packet, Puback).reason)
     kept = [delivery.message.payload[0] for delivery in session_of(world, "away").waiting]
     assert kept == ([2, 3, 4, 5, 6, 7] if overflow == "drop-old" else [0, 1, 2, 3, 4, 5])
-    assert session_of(world, "away").books.dropped == {"account-full": 2}
+    assert session_of(world, "away").books.dropped == {"quota-full": 2}
     assert reasons[-1] == (QUOTA if overflow == "reject" else 0)
 
 

@@ -71,7 +71,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
         *("subscriptions", "received", "inflight", "waiting", "resend"),
         *(
-            "account",
+            "quota",
             "key",
             "key_field",
             "bytes_max",

@@ -56,7 +56,7 @@ def matches_by_pattern(filter: str, topic: str) -> bool:
         ("+/monitor/Clients", "$SYS/monitor/Clients", False),
         ("$SYS/#", "$SYS/monitor/Clients", True),
         ("$SYS/monitor/+", "$SYS/monitor/Clients", True),
-        ("ACCOUNTS", "Accounts", False),
+        ("ACCOUNTS", "Quotas", False),
         ("a/#", "ab", False),
     ],
 )

@@ -9,7 +9,7 @@ __all__ = ["REASONS", "Books"]
 
 REASONS: Final[tuple[str, ...]] = (
     "queue-full",
-    "account-full",
+    "quota-full",
     "not-joined",
     "offline-qos0",
     "slow-qos0",

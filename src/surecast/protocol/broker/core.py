@@ -338,7 +338,7 @@ class Broker:
         self.settings = replace(settings, **{name: getattr(self.settings, name) for name in FIXED})
         self.sessions.settings = self._subscribing.settings = self.settings
         self.retained.settings = self.settings
-        self.routes.accounts.limit(self.settings)
+        self.routes.quotas.limit(self.settings)
         self.requests.tokens_max = settings.request_tokens_max
         self.incoming.rejects = limits.rejects
         self.sessions.limit_anew(limits, now)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
-from surecast.protocol.broker.accounts import SESSION_SHARE
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_expiry import remove_expired
 from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.quotas import SESSION_SHARE
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
@@ -68,7 +68,7 @@ class Outgoing:
         That is possible if the session ends with its connection, so that nothing of them need be kept, and the client
         has room for all of them. False if it is not: then they must be delivered one by one.
         """
-        connection, inflight, count, account = session.connection, session.inflight, run.count, session.account
+        connection, inflight, count, quota = session.connection, session.inflight, run.count, session.quota
         first = session.next_identifier + 1
         # Nothing of them is ever sent again, so one entry stands for all of them.
         sent = Delivery(Message(0, run.topic, topic_field, run.data[run.payload_at : run.length]), 1, False, (), 0)
@@ -82,7 +82,7 @@ class Outgoing:
             or run.length > connection.packet_bytes_max
             or len(inflight) + count > session.short_max
             or session.bytes_queued + size > session.bytes_max
-            or account.bytes_queued + size > account.bytes_max
+            or quota.bytes_queued + size > quota.bytes_max
             or first + count > 65_535
             or not inflight.keys().isdisjoint(range(first, first + count))
         ):
@@ -91,7 +91,7 @@ class Outgoing:
         inflight.update(dict.fromkeys(range(first, last), sent))
         session.next_identifier = last - 1
         session.bytes_queued += size
-        account.bytes_queued += size
+        quota.bytes_queued += size
         session.books.matched += count
         if not connection.is_elsewhere:
             data = bytearray(run.data)
@@ -122,7 +122,7 @@ class Outgoing:
                 if lasting:
                     self._journal.forget_queued(session, delivery)
         session.bytes_queued -= size
-        session.account.bytes_queued -= size
+        session.quota.bytes_queued -= size
         session.books.delivered += done
         if session.waiting or session.warned:
             self.fill(session, now)
@@ -267,7 +267,7 @@ class Outgoing:
         delivery.share = share
         session.next_sequence += 1
         session.bytes_queued += message.size
-        session.account.bytes_queued += message.size
+        session.quota.bytes_queued += message.size
         connection = session.connection
         if session.lifetime_s:
             self._journal.keep(message)
@@ -322,7 +322,7 @@ class Outgoing:
     @staticmethod
     def _is_hopeless(session: Session, size: int) -> bool:
         """Whether a message does not fit, even if nothing waits: then nothing must be dropped for it."""
-        limit = min(session.bytes_max, _account_room(session))
+        limit = min(session.bytes_max, _quota_room(session))
         if size > limit:
             return bool(session.inflight or session.waiting or limit < session.bytes_max)
         if session.bytes_queued + size <= limit or not session.inflight:
@@ -331,26 +331,26 @@ class Outgoing:
 
     @staticmethod
     def _is_full(session: Session, size: int) -> bool:
-        account = session.account
+        quota = session.quota
         return _is_queue_full(session, size) or (
-            account.bytes_queued + size > account.bytes_max and session.bytes_queued + size > _account_room(session)
+            quota.bytes_queued + size > quota.bytes_max and session.bytes_queued + size > _quota_room(session)
         )
 
     def _full_reason(self, session: Session, size: int) -> str:
-        """Returns why a message is dropped where there is no room, and counts it if its account is full."""
+        """Returns why a message is dropped where there is no room, and counts it if its quota is full."""
         if _is_queue_full(session, size):
             return "queue-full"
-        account = session.account
-        self._tally.limited[account.limit] += 1
-        account.dropped += 1
-        if account.dropped == account.notice_at:
-            account.notice_at *= 10
+        quota = session.quota
+        self._tally.limited[quota.limit] += 1
+        quota.dropped += 1
+        if quota.dropped == quota.notice_at:
+            quota.notice_at *= 10
             whose = session.user if session.user else session.address
             self._tally.notice(
-                f"the queues of all sessions of {whose} hold {account.bytes_queued} bytes; {account.limit} is "
-                f"{account.bytes_max}, and {account.dropped} of their messages found no room"
+                f"the queues of all sessions of {whose} hold {quota.bytes_queued} bytes; {quota.limit} is "
+                f"{quota.bytes_max}, and {quota.dropped} of their messages found no room"
             )
-        return "account-full"
+        return "quota-full"
 
     def _start(self, session: Session, connection: Connection, delivery: Delivery, now: float) -> None:
         """Sends a message for the first time: it gets its packet identifier and is in flight."""
@@ -415,7 +415,7 @@ class Outgoing:
             return
         size = delivery.message.size
         session.bytes_queued -= size
-        session.account.bytes_queued -= size
+        session.quota.bytes_queued -= size
         session.books.delivered += 1
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
@@ -426,7 +426,7 @@ class Outgoing:
         """A delivery that was in the queue and will never arrive."""
         size = delivery.message.size
         session.bytes_queued -= size
-        session.account.bytes_queued -= size
+        session.quota.bytes_queued -= size
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
         self._drop(session, delivery.message, reason, now)
@@ -453,10 +453,10 @@ def _is_queue_full(session: Session, size: int) -> bool:
     )
 
 
-def _account_room(session: Session) -> int:
-    """Returns how many bytes a session may have in its queue, after what the others of its account have."""
-    account = session.account
-    return max(SESSION_SHARE, account.bytes_max - account.bytes_queued + session.bytes_queued)
+def _quota_room(session: Session) -> int:
+    """Returns how many bytes a session may have in its queue, after what the others of its quota have."""
+    quota = session.quota
+    return max(SESSION_SHARE, quota.bytes_max - quota.bytes_queued + session.bytes_queued)
 
 
 def _joins(session: Session, message: Message) -> bool:

@@ -135,7 +135,7 @@ class Restorer:
         delivery = Delivery(message, qos, retain, stored.identifiers, stored.sequence)
         delivery.identifier, delivery.released, delivery.share = stored.identifier, released, stored.share
         session.bytes_queued += message.size
-        session.account.bytes_queued += message.size
+        session.quota.bytes_queued += message.size
         session.next_sequence = max(session.next_sequence, stored.sequence + 1)
         session.books.matched += 1
         if delivery.identifier:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from surecast.protocol.broker.accounts import Accounts, shape_of
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
+from surecast.protocol.broker.quotas import Quotas, shape_of
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.filters import Filter
@@ -319,7 +319,7 @@ class Routes:
         self._permitted: dict[tuple[str, str], bool] = {}
         self.contents = Contents()
         self.count = 0
-        self.accounts = Accounts(settings)
+        self.quotas = Quotas(settings)
 
     def tap(self, filter: str, tap: Tap) -> None:
         """From now on somebody is told of the messages to some topics; it costs them the short ways."""
@@ -364,7 +364,7 @@ class Routes:
         session.subscriptions[subscription.key] = subscription
         if before is None:
             self.count += 1
-            self.accounts.subscribed(session, 1)
+            self.quotas.subscribed(session, 1)
             if shape := shape_of(subscription.filter, subscription.share):
                 session.shapes[shape] += 1
         if subscription.content is not None:
@@ -431,7 +431,7 @@ class Routes:
 
     def _take(self, session: Session, subscription: Subscription) -> None:
         self.count -= 1
-        self.accounts.subscribed(session, -1)
+        self.quotas.subscribed(session, -1)
         if shape := shape_of(subscription.filter, subscription.share):
             session.shapes[shape] -= 1
             if not session.shapes[shape]:

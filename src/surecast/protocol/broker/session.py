@@ -7,10 +7,10 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surecast.protocol.broker.accounts import Account
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.broker.quotas import Quota
 from surecast.protocol.filters import Filter
 
 if TYPE_CHECKING:
@@ -84,13 +84,12 @@ class Session:
     ever); `ends_at` is when, once nobody is connected. `received` holds the identifiers of QoS 2 messages that the
     client sent and did not release yet. `resend` holds what is in flight and must be sent again to this connection, as
     soon as its window allows. Nothing that waits expires before `expiry_check_at`. `filter_constraints` counts
-    those of its content filters. `account` is that of its user or address, which counts its queue too. `limits` were
+    those of its content filters. `quota` is that of its user or address, which counts its queue too. `limits` were
     found when the client connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than
     `short_max` messages are in flight, no limit of their number is near.
     """
 
     __slots__ = (
-        "account",
         "address",
         "books",
         "bytes_max",
@@ -109,6 +108,7 @@ class Session:
         "listener",
         "next_identifier",
         "next_sequence",
+        "quota",
         "received",
         "resend",
         "routes",
@@ -132,7 +132,7 @@ class Session:
         self.lifetime_s = lifetime_s
         self.listener = ""
         self.address = ""
-        self.account = Account()
+        self.quota = Quota()
         self.limits = _DEFAULTS
         self.bytes_max = _DEFAULTS.queue_bytes_max
         self.ends_at = math.inf

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from surecast.protocol.broker.accounts import network_of
 from surecast.protocol.broker.books import Books
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.limits import Limits, LimitTable, Pace
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.quotas import network_of
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, session_key
 from surecast.protocol.broker.settings import BrokerSettings
@@ -103,7 +103,7 @@ class Sessions:
     def _check_room(self, user: str, address: str) -> None:
         """Refuses another session where there are too many, of all, of a user or of an address."""
         full = "sessions" if len(self.by_key) >= self.settings.sessions_max else ""
-        full = full or self._routes.accounts.full_for_session(user, address)
+        full = full or self._routes.quotas.full_for_session(user, address)
         if full:
             self._tally.limited[full] += 1
             count = getattr(self.settings, f"{full}_max")
@@ -131,7 +131,7 @@ class Sessions:
         session = Session(client, self.serial, user=user)
         session.address = address
         self.by_key[session.key] = session
-        self._routes.accounts.open(session)
+        self._routes.quotas.open(session)
         return session
 
     def adopt(self, session: Session) -> None:
@@ -140,7 +140,7 @@ class Sessions:
         session.serial = self.serial
         session.limit(self._limits_of(session))
         self.by_key[session.key] = session
-        self._routes.accounts.open(session)
+        self._routes.quotas.open(session)
 
     def _attach(self, session: Session, connection: Connection, connect: Connect, present: bool, now: float) -> None:
         lifetime_s = self._lifetime_s(connect)
@@ -151,9 +151,9 @@ class Sessions:
         session.connection = connection
         session.listener = connection.origin.listener
         if (address := network_of(connection.origin.peer)) != session.address:
-            self._routes.accounts.close(session)
+            self._routes.quotas.close(session)
             session.address = address
-            self._routes.accounts.open(session)
+            self._routes.quotas.open(session)
         session.limit(self._limits_of(session), connect.properties.receive_maximum)
         session.will = None
         if connect.will is not None:
@@ -236,7 +236,7 @@ class Sessions:
         self.past.add(session.books)
         if self.by_key.get(session.key) is session:
             del self.by_key[session.key]
-            self._routes.accounts.close(session)
+            self._routes.quotas.close(session)
 
     def expire(self, key: str, now: float) -> None:
         """Ends a session whose time is up; nothing happens if its client came back."""

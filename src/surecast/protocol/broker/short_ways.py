@@ -232,13 +232,13 @@ class ShortWays(ABC):
         entry = self._entries.get(size) or self._entry(size)
         kept, late = 0, []
         for target, subscriber, to in route.direct:
-            inflight, account = subscriber.inflight, subscriber.account
+            inflight, quota = subscriber.inflight, subscriber.quota
             if (
                 to.version_5 is not version_5
                 or subscriber.waiting
                 or len(inflight) >= subscriber.short_max
                 or subscriber.bytes_queued + size > subscriber.bytes_max
-                or account.bytes_queued + size > account.bytes_max
+                or quota.bytes_queued + size > quota.bytes_max
                 or length > to.packet_bytes_max
             ):
                 late.append(target)
@@ -249,7 +249,7 @@ class ShortWays(ABC):
             subscriber.next_identifier = identifier
             inflight[identifier] = entry
             subscriber.bytes_queued += size
-            account.bytes_queued += size
+            quota.bytes_queued += size
             subscriber.books.matched += 1
             if not to.is_elsewhere:
                 to.out.append(head + identifier.to_bytes(2, "big") + tail)

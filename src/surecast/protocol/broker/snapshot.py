@@ -141,7 +141,7 @@ def _read(of: Reader, broker: Broker, version: int) -> None:
     sessions = [session for session, _, _ in read]
     broker.sessions.by_key.update({session.key: session for session in sessions})
     for session in sessions:
-        broker.routes.accounts.open(session)
+        broker.routes.quotas.open(session)
     _read_filters(of, broker, sessions, [subscriptions for _, _, subscriptions in read])
     for _ in range(of.count()):
         connection = read_connection(of, broker, limits)

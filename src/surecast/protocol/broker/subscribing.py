@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.broker.accounts import shape_of
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
 from surecast.protocol.broker.incoming import Authorise, ViolationError
 from surecast.protocol.broker.observer import Observer, Tally
 from surecast.protocol.broker.outgoing import Outgoing
+from surecast.protocol.broker.quotas import shape_of
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes, Target
 from surecast.protocol.broker.session import Session, Subscription
@@ -175,7 +175,7 @@ class Subscribing:
         shape = shape_of(topic_filter, share)
         if shape and shape not in session.shapes and len(session.shapes) >= self.settings.filter_shapes_max:
             return "filter_shapes"
-        return self._routes.accounts.full_for_subscription(session)
+        return self._routes.quotas.full_for_subscription(session)
 
     @staticmethod
     def _answer(connection: Connection, packet: Suback | Unsuback, text: str = "") -> None:

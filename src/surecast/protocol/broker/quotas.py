@@ -1,4 +1,4 @@
-"""The accounts of users and addresses: their sessions, and the subscriptions and queues of these.
+"""Quotas of users and addresses: their sessions, and the subscriptions and queues of these.
 
 A limit of one client is no limit for somebody with many identifiers. Everything here follows from the sessions, so a
 snapshot need not have it.
@@ -15,10 +15,10 @@ from surecast.protocol.broker.settings import BrokerSettings
 if TYPE_CHECKING:
     from surecast.protocol.broker.session import Session
 
-__all__ = ["SESSION_SHARE", "Account", "Accounts", "network_of", "shape_of"]
+__all__ = ["SESSION_SHARE", "Quota", "Quotas", "network_of", "shape_of"]
 
 SESSION_SHARE: Final = 16 << 10
-"""Bytes that each session may have in its queue, however full its account is: who reads what it gets loses nothing."""
+"""Bytes that each session may have in its queue, however full its quota is: who reads what it gets loses nothing."""
 
 _UNLIMITED: Final = 1 << 62
 
@@ -60,7 +60,7 @@ def shape_of(filter: str, share: str) -> str:
 
 
 @dataclass(slots=True)
-class Account:
+class Quota:
     """Counts of one user or one address. Queued bytes are counted for the user, or the address where there is none.
 
     `limit` is the name of the limit of queued bytes in the configuration. `dropped` messages met it, and the log is
@@ -76,18 +76,18 @@ class Account:
     notice_at: int = field(default=1, compare=False)
 
 
-class Accounts:
+class Quotas:
     """Counts sessions, subscriptions and queued bytes for every user and every address."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
-        self._accounts: dict[tuple[str, str], Account] = {}
+        self._quotas: dict[tuple[str, str], Quota] = {}
 
     def limit(self, settings: BrokerSettings) -> None:
         """Takes other limits."""
         self._settings = settings
-        for owner, account in self._accounts.items():
-            account.bytes_max = self._bytes_max(owner)
+        for owner, quota in self._quotas.items():
+            quota.bytes_max = self._bytes_max(owner)
 
     def _bytes_max(self, owner: tuple[str, str]) -> int:
         settings = self._settings
@@ -95,40 +95,38 @@ class Accounts:
 
     def open(self, session: Session) -> None:
         """A session is there, with the subscriptions and the queue it has."""
-        session.account = Account()
+        session.quota = Quota()
         for owner in reversed(_owners(session.user, session.address)):
-            account = self._accounts.get(owner)
-            if account is None:
-                account = self._accounts[owner] = Account(
-                    bytes_max=self._bytes_max(owner), limit=f"{owner[0]}_queue_size"
-                )
-            account.sessions += 1
-            session.account = account
-        session.account.bytes_queued += session.bytes_queued
+            quota = self._quotas.get(owner)
+            if quota is None:
+                quota = self._quotas[owner] = Quota(bytes_max=self._bytes_max(owner), limit=f"{owner[0]}_queue_size")
+            quota.sessions += 1
+            session.quota = quota
+        session.quota.bytes_queued += session.bytes_queued
         self.subscribed(session, len(session.subscriptions))
 
     def close(self, session: Session) -> None:
         """A session is gone, with the subscriptions and the queue it has."""
         self.subscribed(session, -len(session.subscriptions))
-        session.account.bytes_queued -= session.bytes_queued
+        session.quota.bytes_queued -= session.bytes_queued
         for owner in _owners(session.user, session.address):
-            account = self._accounts[owner]
-            account.sessions -= 1
-            if not account.sessions:
-                del self._accounts[owner]
+            quota = self._quotas[owner]
+            quota.sessions -= 1
+            if not quota.sessions:
+                del self._quotas[owner]
 
     def subscribed(self, session: Session, count: int) -> None:
         """A session has so many subscriptions more, or fewer."""
         for owner in _owners(session.user, session.address):
-            self._accounts[owner].subscriptions += count
+            self._quotas[owner].subscriptions += count
 
     def full_for_session(self, user: str, address: str) -> str:
         """Returns the limit that another session would break, empty if there is room."""
         settings = self._settings
         limits = {"user": settings.user_sessions_max, "address": settings.address_sessions_max}
         for owner in _owners(user, address):
-            account = self._accounts.get(owner)
-            if account is not None and account.sessions >= limits[owner[0]]:
+            quota = self._quotas.get(owner)
+            if quota is not None and quota.sessions >= limits[owner[0]]:
                 return f"{owner[0]}_sessions"
         return ""
 
@@ -137,7 +135,7 @@ class Accounts:
         settings = self._settings
         limits = {"user": settings.user_subscriptions_max, "address": settings.address_subscriptions_max}
         for owner in _owners(session.user, session.address):
-            if self._accounts[owner].subscriptions >= limits[owner[0]]:
+            if self._quotas[owner].subscriptions >= limits[owner[0]]:
                 return f"{owner[0]}_subscriptions"
         return ""
 
