@@ -11,7 +11,7 @@ sessions, some in shared subscriptions. What must hold:
 - at QoS 2 none arrives twice; at QoS 0 none twice, unless its publisher sent it twice;
 - the messages of one publisher, topic and QoS come in order, repetitions aside;
 - a lasting session is there when its client comes back, and a retained message is the last one that was acknowledged;
-- the books balance: for each session, what they say is queued is what is in flight and waiting.
+- the accounts balance: for each session, what they say is queued is what is in flight and waiting.
 
 All choices come from the seed, but not the timing of real processes: the same seed makes the same plan. A failure
 prints the command that repeats it.
@@ -100,7 +100,7 @@ async def storm(soak: Soak, broker: Process) -> None:
             owed -= count
         if now >= kill_at:
             with contextlib.suppress(AdminError):
-                await check_books(soak, broker)
+                await check_accounts(soak, broker)
             broker.end()
             await asyncio.sleep(rng.uniform(0, 0.5))
             took_s = await broker.start()
@@ -111,15 +111,15 @@ async def storm(soak: Soak, broker: Process) -> None:
         await asyncio.sleep(0.02)
 
 
-async def check_books(soak: Soak, broker: Process) -> tuple[int, dict[str, int]]:
-    """Compares the books of every session with its queue; what is queued in all, and what was dropped."""
+async def check_accounts(soak: Soak, broker: Process) -> tuple[int, dict[str, int]]:
+    """Compares the accounts of every session with its queue; what is queued in all, and what was dropped."""
     queued, dropped = 0, Counter[str]()
     for session in (await broker.ask("/sessions"))["sessions"]:
         there = session["inflight"] + session["waiting"]
-        if session["books"]["queued"] != there:
-            soak.violation(f"the books of {session['client']} do not balance: {json.dumps(session)}")
+        if session["accounts"]["queued"] != there:
+            soak.violation(f"the accounts of {session['client']} do not balance: {json.dumps(session)}")
         queued += there
-    for reason, count in (await broker.ask("/status"))["books"]["dropped"].items():
+    for reason, count in (await broker.ask("/status"))["accounts"]["dropped"].items():
         dropped[reason] += count
         if reason not in HARMLESS:
             soak.violation(f"{count} messages were dropped: {reason}")
@@ -133,7 +133,7 @@ async def settle(soak: Soak, broker: Process) -> None:
     while True:
         open_count = sum(len(publisher.open) for publisher in soak.publishers)
         missing = sum(len(subscriber.missing()) for subscriber in soak.subscribers)
-        queued, dropped = await check_books(soak, broker)
+        queued, dropped = await check_accounts(soak, broker)
         if not open_count and not missing and not queued:
             break
         if (state := (open_count, missing)) != seen:

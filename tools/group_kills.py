@@ -10,7 +10,7 @@ and let go on; now and then so many at once that there is no majority. What must
 - no acknowledged publication is lost, and none is delivered twice where publisher and subscriber use QoS 2;
 - all subscribers get the messages in one order, which keeps that of each publisher;
 - the viewer figures of ZapViewers are those computed anew from the events in the order of the log;
-- at the end all replicas have the same running hashes, of inputs and of effects, and the same books, which balance;
+- at the end all replicas have the same running hashes, of inputs and of effects, and the same accounts, which balance;
 - no replica ever differed from the others in its effects;
 - the service comes back each time.
 
@@ -155,27 +155,31 @@ class Trial:
             if len(hashes) > len(applied):
                 return [f"replicas that applied equally much have different hashes: {sorted(hashes)}"]
             if len(found) == len(self.group.numbers) and len(applied) == 1:
-                books = [self.books(number) for number in self.group.numbers]
+                accounts = [self.accounts(number) for number in self.group.numbers]
                 if {one["applied"] for one in (await self.statuses()).values()} == applied:
                     break
             if time.monotonic() > until:
                 return [f"the replicas did not become equal: {sorted(hashes)}"]
             await asyncio.sleep(0.1)
-        problems = [] if all(each == books[0] for each in books) else [f"the replicas have different books: {books}"]
+        problems = (
+            []
+            if all(each == accounts[0] for each in accounts)
+            else [f"the replicas have different accounts: {accounts}"]
+        )
         for number in self.group.numbers:
             lines = (self.group.path.parent / f"{number}.log").read_text(errors="replace").splitlines()
             problems += [f"replica {number}: {line}" for line in lines if " agreement " in line]
-        for client, (queued, waiting) in books[0].items():
+        for client, (queued, waiting) in accounts[0].items():
             if queued != waiting:
-                problems.append(f"books of {client}: {queued} are left, but {waiting} wait")
+                problems.append(f"accounts of {client}: {queued} are left, but {waiting} wait")
         return problems
 
-    def books(self, number: int) -> dict[str, tuple[int, int]]:
-        """Of every session, by a replica: what the books say is queued, and what is."""
+    def accounts(self, number: int) -> dict[str, tuple[int, int]]:
+        """Of every session, by a replica: what the accounts say is queued, and what is."""
         socket = admin_socket_path(config_of(self.group.spec, number))
         sessions = ask(socket, "/sessions", {"limit": 10_000})["sessions"]
         return {
-            one["client"]: (one["books"]["queued"], one["inflight"] + one["waiting"])
+            one["client"]: (one["accounts"]["queued"], one["inflight"] + one["waiting"])
             for one in sorted(sessions, key=lambda s: str(s["client"]))
         }
 

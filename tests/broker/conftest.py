@@ -194,16 +194,16 @@ class LiveBroker:
         sessions = ask(self._socket, "/sessions", {"limit": 10_000})["sessions"]
         return any(each["client"] == client and each["subscriptions"] for each in sessions)
 
-    def books_balance(self) -> bool:
+    def accounts_balance(self) -> bool:
         sessions = ask(self._socket, "/sessions")["sessions"]
-        return all(each["books"]["queued"] == each["inflight"] + each["waiting"] for each in sessions)
+        return all(each["accounts"]["queued"] == each["inflight"] + each["waiting"] for each in sessions)
 
 
 @pytest.fixture(scope="session")
 def live_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LiveBroker]:
     made = LiveBroker(tmp_path_factory.mktemp("real"), certificates)
     yield made
-    assert made.books_balance()
+    assert made.accounts_balance()
     assert made.process.end() == 0
 
 

@@ -43,7 +43,7 @@ def basic(name: str, password: str) -> str:
     return f"Authorization: Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}\r\n"
 
 
-def test_an_administrator_sees_the_books_and_kicks_clients(running: Running, tmp_path: Path) -> None:
+def test_an_administrator_sees_the_accounts_and_kicks_clients(running: Running, tmp_path: Path) -> None:
     async def main() -> None:
         socket = tmp_path / "admin.sock"
         async with running() as service:
@@ -62,7 +62,7 @@ def test_an_administrator_sees_the_books_and_kicks_clients(running: Running, tmp
             status = await asyncio.to_thread(ask, socket, "/status")
             assert status["ready"]
             assert (status["sessions"], status["connected"], status["durability"]) == (3, 1, "memory")
-            assert status["books"] == {"matched": 4, "delivered": 0, "expired": 0, "dropped": {}, "queued": 4}
+            assert status["accounts"] == {"matched": 4, "delivered": 0, "expired": 0, "dropped": {}, "queued": 4}
             sessions = await asyncio.to_thread(ask, socket, "/sessions", {"limit": 2})
             assert sessions["total"] == 3
             assert [(s["client"], s["waiting"]) for s in sessions["sessions"]] == [("long", 3), ("short", 1)]
@@ -75,9 +75,9 @@ def test_an_administrator_sees_the_books_and_kicks_clients(running: Running, tmp
             assert caught.value.reason is ReasonCode.ADMINISTRATIVE_ACTION
             await ann.disconnect()
             await asyncio.to_thread(ask, socket, "/kick", {"client": "long", "end_session": "true"}, "POST")
-            books = (await asyncio.to_thread(ask, socket, "/status"))["books"]
-            assert books["dropped"] == {"session-ended": 3}
-            assert books["queued"] == 1
+            accounts = (await asyncio.to_thread(ask, socket, "/status"))["accounts"]
+            assert accounts["dropped"] == {"session-ended": 3}
+            assert accounts["queued"] == 1
             for client, words in (("nobody", "there is no client nobody"), ("short", "short is not connected")):
                 with pytest.raises(AdminError, match=words):
                     await asyncio.to_thread(ask, socket, "/kick", {"client": client}, "POST")

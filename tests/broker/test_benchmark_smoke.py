@@ -1,4 +1,4 @@
-"""The load generator of benchmarks/broker counts right: what it says was delivered is what the broker's books say."""
+"""The load generator of benchmarks/broker counts right: what it says was delivered is what the broker counts."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def measured(cell: Cell) -> tuple[Outcome, int, int]:
         listener = await loop.create_server(lambda: TcpChannel(server, "default"), "127.0.0.1", 0)
         address = listener.sockets[0].getsockname()
         dialect = Mqtt(cell.qos, TOPIC_BYTES, PAYLOAD_BYTES)
-        books = server.broker.books
+        accounts = server.broker.accounts
         with ThreadPoolExecutor(1) as threads:
             outcome = await loop.run_in_executor(
                 threads, lambda: run_cell(cell, dialect, address, 0.1, lambda: 0.0, warm_up_s=0.05)
             )
         while server.transports:
             await asyncio.sleep(0.01)
-        found = books()
-        published = server.broker.tally.published
+        found = accounts()
+        published = server.broker.counters.published
         listener.close()
         server.stop()
         return outcome, published, found.delivered

@@ -70,7 +70,7 @@ def test_limits_are_checked_before_anything_is_made(running: Running, raw: Raw) 
             answers = [await raw(first.port, CONNECT) for _ in range(3)]
             assert [bool(data) for data, _ in answers] == [True, True, False]
             assert first.gate.turned_away == {"too-many-from-address": 1}
-            assert service.server.broker.tally.connections == 2
+            assert service.server.broker.counters.connections == 2
             kept, _ = await raw(second.port, CONNECT)
             assert kept
             assert (await raw(second.port, CONNECT))[0] == b""
@@ -226,7 +226,7 @@ def test_websocket_asks_for_path_protocol_and_origin(running: Running, raw: Raw)
                 pass
             data, _ = await raw(service.listeners[0].port, b"GET /mqtt HTTP/1.1\r\nHost: x\r\n\r\n")
             assert data.startswith(b"HTTP/1.1 4")
-            assert service.server.broker.tally.connections == 1
+            assert service.server.broker.counters.connections == 1
 
     asyncio.run(main())
 

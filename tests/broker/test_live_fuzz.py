@@ -30,9 +30,9 @@ def test_damaged_traffic_hurts_nobody_else(running: Any) -> None:
             found = await fuzz.attack("127.0.0.1", service.listeners[0].port, cases)
             assert found.cases == 400
             assert found.good_messages >= 10
-            assert service.server.broker.tally.protocol_errors > 50
+            assert service.server.broker.counters.protocol_errors > 50
             service.server.broker.routes.settle()
             for session in service.server.broker.sessions.by_key.values():
-                assert session.books.queued == session.queued
+                assert session.accounts.queued == session.queued
 
     asyncio.run(main())

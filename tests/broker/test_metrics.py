@@ -1,4 +1,4 @@
-"""The figures for Prometheus: they can be read by its own parser, and the books balance in them."""
+"""The figures for Prometheus: they can be read by its own parser, and the accounts balance in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from surecast.protocol.mqtt import Properties
 Running = Callable[..., AbstractAsyncContextManager[Any]]
 
 
-def test_the_books_balance_in_the_metrics(running: Running) -> None:
+def test_the_accounts_balance_in_the_metrics(running: Running) -> None:
     async def main() -> str:
         async with running({"limits.queue_messages": 2}) as service:
             port = service.listeners[0].port

@@ -155,11 +155,11 @@ def test_what_one_client_sends_at_once_is_handled_in_many_turns_and_others_go_be
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert other.sent == b"\xd0\0"
-        assert server.broker.tally.packets_in < many
+        assert server.broker.counters.packets_in < many
         while "resume" not in history:
             await asyncio.sleep(0)
         await asyncio.sleep(0.01)
-        assert server.broker.tally.packets_in == 4 + many
+        assert server.broker.counters.packets_in == 4 + many
         assert channel.sent.endswith(b"\xd0\0")
         assert history.count("pause") == history.count("resume") == 1
         server.stop()

@@ -52,7 +52,7 @@ def contents(store: Store) -> dict[bytes, bytes]:
 
 
 def check_size(store: SegmentStore, model: dict[bytes, bytes]) -> None:
-    """The books of the store against a count of what is there."""
+    """The accounts of the store against a count of what is there."""
     found = store.statistics()
     assert found.live_keys == len(model)
     assert found.live_bytes == sum(len(k) + len(v) + 8 for k, v in model.items())

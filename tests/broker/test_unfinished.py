@@ -128,7 +128,7 @@ def test_a_flood_of_tiny_frames_leaves_turns_to_others(running: Running) -> None
             channel._parse = note
             publish = b"".join(frame(bytes((byte,))) for byte in encode(Publish("t", b"x", 1, packet_id=1), V5))
             writer.write(publish * 500 + frame(b"\xc0\0"))
-            await until(lambda: service.server.broker.tally.published == 500)
+            await until(lambda: service.server.broker.counters.published == 500)
             await until(lambda: sum(sizes) == len(publish) * 500 + 16)
             assert max(sizes) <= 8 * 1024
             writer.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surecast.report import check_books, load
+from surecast.report import check_accounts, load
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SCENARIO = """
@@ -38,7 +38,7 @@ def test_predict(surecast: Run, tmp_path: Path) -> None:
     assert "bypass-buffering" in done.stdout
     report = load(tmp_path / "p.parquet")
     assert report.info.source == "predicted"
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     only = json.loads(surecast("predict", "s.yaml", "--scheme", "bypass", "--json").stdout)
     assert {figure["variant"] for figure in only["figures"]} == {"bypass"}
 
@@ -52,7 +52,7 @@ def test_simulate_is_reproducible(surecast: Run, tmp_path: Path, method: str) ->
     assert first.stdout != surecast(*arguments, "--json", "--seed", "77").stdout
     done = surecast(*arguments, "--out", "r.json")
     assert "the same seed gives the same result" in done.stdout
-    assert check_books(load(tmp_path / "r.json")) == []
+    assert check_accounts(load(tmp_path / "r.json")) == []
 
 
 def test_workers_change_nothing(surecast: Run) -> None:

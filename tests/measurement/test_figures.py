@@ -11,11 +11,11 @@ import pytest
 from surecast.measurement import make_plan
 from surecast.measurement.clients import Receiver
 from surecast.measurement.drive import Measured
+from surecast.measurement.event_fates import EventFates, Fate
 from surecast.measurement.faults import Crash
 from surecast.measurement.figures import build_report
-from surecast.measurement.ledger import Fate, Ledger
 from surecast.measurement.outcomes import LOST, count_out_of_order
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import build, parse_text
 
 BEGAN = 1_700_000_000.0
@@ -62,7 +62,7 @@ def made_up(steady: bool, lost: bool = False) -> Measured:
     receiver.first.update(arrived)
     receiver.first[99] = BEGAN + 60.0  # when the queues were emptied
     changes = {"subscriber s": [(BEGAN, True), (BEGAN + 5.0, False)]}
-    ledger = Ledger(taken, {"subscriber s": dropped}, changes)
+    event_fates = EventFates(taken, {"subscriber s": dropped}, changes)
     answers = [BEGAN + 0.05 * i for i in range(201) if not 60 <= i < 80]
     return Measured(
         plan,
@@ -73,7 +73,7 @@ def made_up(steady: bool, lost: bool = False) -> Measured:
         due.copy(),
         np.array([due[n] + 0.002 if n in taken else 0.0 for n in numbers]),
         [receiver],
-        ledger,
+        event_fates,
         [Crash(1, BEGAN + 3.0, False, BEGAN + 4.0)],
         0.5,
         answers,
@@ -89,7 +89,7 @@ def value(report: QoSReport, metric: str, detail: str = "", scope: str = "subscr
 
 def test_a_steady_subscriber() -> None:
     report = build_report(made_up(steady=True))
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     counts = {
         ("count_published", ""): 100,
         ("count_on_time", ""): 79,
@@ -122,7 +122,7 @@ def test_the_broker() -> None:
 
 def test_a_subscriber_that_comes_and_goes() -> None:
     report = build_report(made_up(steady=False))
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     assert report.variants == ("probabilistic",)
     assert value(report, "success_share") == pytest.approx(0.79)
     assert value(report, "count_dropped", "rejected while disconnected") == 10
@@ -138,11 +138,11 @@ def test_the_loss_of_an_acknowledged_event_is_counted_and_warned_of() -> None:
     assert "1 acknowledged events were lost: neither delivered, dropped, expired nor queued" in report.info.warnings
 
 
-def test_books_of_the_broker_that_do_not_balance_are_warned_of() -> None:
+def test_accounts_of_the_broker_that_do_not_balance_are_warned_of() -> None:
     measured = made_up(steady=True)
-    books = {"matched": 5, "delivered": 2, "dropped": {}, "expired": 0, "queued": 3}
-    measured.books.append({"client": "c", "inflight": 1, "waiting": 1, "books": books})
-    assert any("books of c do not balance" in warning for warning in build_report(measured).info.warnings)
+    accounts = {"matched": 5, "delivered": 2, "dropped": {}, "expired": 0, "queued": 3}
+    measured.accounts.append({"client": "c", "inflight": 1, "waiting": 1, "accounts": accounts})
+    assert any("accounts of c do not balance" in warning for warning in build_report(measured).info.warnings)
 
 
 def test_what_comes_before_its_turn_is_out_of_order() -> None:

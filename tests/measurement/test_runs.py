@@ -11,7 +11,7 @@ from surecast.measurement import RunPlan
 from surecast.measurement.outcomes import LOST
 from surecast.prediction import find_mechanisms, predict_capacity
 from surecast.prediction.dropping import predict_dropping
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 
 Runs = Callable[[str], tuple[RunPlan, QoSReport]]
 
@@ -19,11 +19,11 @@ NAMES = ("crash", "group", "buffer", "expiring", "joining")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_books_balance_and_nothing_acknowledged_is_lost(runs: Runs, name: str) -> None:
+def test_the_accounts_balance_and_nothing_acknowledged_is_lost(runs: Runs, name: str) -> None:
     plan, report = runs(name)
     assert report.info.source == "measured"
-    assert check_books(report) == []
-    assert not [warning for warning in report.info.warnings if "books" in warning or "lost" in warning]
+    assert check_accounts(report) == []
+    assert not [warning for warning in report.info.warnings if "accounts" in warning or "lost" in warning]
     for subscriber in plan.system.subscribers:
         assert report.value("count_dropped", name=subscriber.name, detail=LOST) == 0
         assert report.value("count_out_of_order", name=subscriber.name) == 0

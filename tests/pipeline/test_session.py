@@ -85,7 +85,7 @@ def test_a_remote_that_is_none() -> None:
         (["run", "--input", ".", "--output", "o", "--storage", "state"], "--storage state: write a URL that all"),
         (["run", "--input", "http://b", "--output", "o", "--token-file", "t"], "--token-file t: the token cannot be"),
         (["run", "--input", "http://me:x@b", "--output", "o"], "url b: leave user and password out of the address"),
-        (["show", "broker_books", "--output", "o"], "--output o: there are no tables"),
+        (["show", "broker_accounts", "--output", "o"], "--output o: there are no tables"),
     ],
 )
 def test_mistakes_are_refused_before_spark_starts(

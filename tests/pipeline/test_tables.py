@@ -200,8 +200,8 @@ def test_a_log_over_the_network(pieces: Pieces, live: LiveBroker) -> None:
     (read,) = pieces.table("input_files").where("log = 'live'").collect()
     assert (read["file"], read["records"], read["read_bytes"]) == (live.url, len(rows), len(rows))
     assert pieces.first.tables["broker_events"] < pieces.second.tables["broker_events"]
-    (books,) = pieces.table("broker_books").where("broker = 'live'").collect()
-    assert (books["messages"], books["delivered"], books["balanced"]) == (12, 12, True)
+    (accounts,) = pieces.table("broker_accounts").where("broker = 'live'").collect()
+    assert (accounts["messages"], accounts["delivered"], accounts["balanced"]) == (12, 12, True)
 
 
 def test_zap_events_are_what_the_line_parser_reads(pieces: Pieces) -> None:
@@ -243,13 +243,13 @@ def test_subscriber_qos_is_the_message_by_message_count(pieces: Pieces) -> None:
                 assert found[client][name] == pytest.approx(value, abs=1e-6), (client, name)
 
 
-def test_losses_and_books(pieces: Pieces) -> None:
+def test_losses_and_accounts(pieces: Pieces) -> None:
     rows = rows_of(pieces.whole / "b1")
     kinds = Counter(row["type"] for row in rows)
     losses = pieces.table("subscriber_losses").where("broker = 'broker-1'").collect()
     assert {row["reason"] for row in losses} == {"queue full", "expired"}
     assert sum(row["messages"] for row in losses) == kinds["dropped"] + kinds["expired"]
-    books = {row["broker"]: row.asDict() for row in pieces.table("broker_books").collect()}
+    accounts = {row["broker"]: row.asDict() for row in pieces.table("broker_accounts").collect()}
     fates = {name: kinds[name] for name in ("delivered", "dropped", "expired")}
     expected = {
         "broker": "broker-1",
@@ -262,8 +262,8 @@ def test_losses_and_books(pieces: Pieces) -> None:
         "lost_records": 0,
         "balanced": True,
     }
-    assert books["broker-1"] == expected
-    assert (books["broker-2"]["lost_records"], books["broker-2"]["balanced"]) == (4, False)
+    assert accounts["broker-1"] == expected
+    assert (accounts["broker-2"]["lost_records"], accounts["broker-2"]["balanced"]) == (4, False)
 
 
 def test_load_over_time(pieces: Pieces) -> None:
@@ -340,9 +340,9 @@ def test_replicas_of_a_group_are_one_broker(pieces: Pieces) -> None:
         for name, value in expected[row["client"]].items():
             assert row[name] == pytest.approx(value, abs=1e-6), (row["client"], name)
     kinds = Counter(row["type"] for row in rows)
-    (books,) = pieces.table("broker_books").where("broker LIKE 'till%'").collect()
-    assert (books["broker"], books["messages"], books["balanced"]) == ("till", 20, True)
-    assert [books[name] for name in ("delivered", "dropped", "expired")] == [
+    (accounts,) = pieces.table("broker_accounts").where("broker LIKE 'till%'").collect()
+    assert (accounts["broker"], accounts["messages"], accounts["balanced"]) == ("till", 20, True)
+    assert [accounts[name] for name in ("delivered", "dropped", "expired")] == [
         kinds[name] for name in ("delivered", "dropped", "expired")
     ]
     load = pieces.table("broker_load").where("broker LIKE 'till%'").orderBy("start_s").collect()
@@ -381,7 +381,7 @@ def test_a_lost_row_is_no_duplicate(spark: SparkSession, pieces: Pieces) -> None
 
 def test_show_prints_rows(server: Server, pieces: Pieces) -> None:
     place = ["--output", str(pieces.output), "--remote", server.remote, "--database", "logs"]
-    shown = CliRunner().invoke(app, ["show", "broker_books", "--limit", "1", "--json", *place])
+    shown = CliRunner().invoke(app, ["show", "broker_accounts", "--limit", "1", "--json", *place])
     assert shown.exit_code == 0, shown.output
     (row,) = json.loads(shown.stdout)
     assert (row["broker"], row["balanced"]) == ("broker-1", True)
@@ -403,7 +403,7 @@ def test_a_scenario_is_learned_on_a_server_that_runs_already(server: Server, pie
 def test_show_reads_rows_as_json_has_them(spark: SparkSession, pieces: Pieces) -> None:
     from surecast.pipeline import read_table
 
-    rows: list[dict[str, Any]] = read_table(spark, "broker_books", 1, "logs")
+    rows: list[dict[str, Any]] = read_table(spark, "broker_accounts", 1, "logs")
     assert json.loads(json.dumps(rows))[0]["broker"] == "broker-1"
     with pytest.raises(ConfigurationError, match="there is no table 'nothing'; there are: raw_records"):
         read_table(spark, "nothing", 1, "logs")

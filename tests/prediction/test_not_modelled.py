@@ -10,7 +10,7 @@ import pytest
 from surecast.cli.answers import SimulationPlan, predict_system, simulate_system
 from surecast.planning import admit
 from surecast.prediction import SCHEMES, predict_capacity, predict_reliability
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, parse_text
 from surecast.simulation import simulate_protocol, simulate_reliability
 
@@ -69,7 +69,7 @@ def test_a_queue_at_91_percent_misses_a_deadline_of_a_second() -> None:
             assert report.value("reliability", name="s", variant=variant) == pytest.approx(truth, rel=1e-9)
             assert report.value("delay_mean_s", name="s", variant=variant) == pytest.approx(2.0, rel=1e-9)
             assert report.figure("reliability", name="s", variant=variant).how == "approximation"
-        assert check_books(report) == []
+        assert check_accounts(report) == []
 
 
 def test_the_simulation_does_not_confirm_a_wrong_answer() -> None:
@@ -110,7 +110,7 @@ def test_latency_above_the_deadline_leaves_nothing_for_who_is_behind_it() -> Non
         for variant in report.variants:
             assert report.value("reliability", name="s", variant=variant) == 0.0
             assert report.value("reliability", name="near", variant=variant) == pytest.approx(1.0, abs=1e-9)
-        assert check_books(report) == []
+        assert check_accounts(report) == []
 
 
 def test_constant_latency_is_exact_where_nothing_waits() -> None:

@@ -1,4 +1,4 @@
-"""The report over all schemes: what it says, what it refuses, and that its books balance."""
+"""The report over all schemes: what it says, what it refuses, and that its accounts balance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surecast.planning import improvements
 from surecast.prediction import SCHEMES, predict_reliability, route_delay
 from surecast.prediction.reliability.components import components_of
 from surecast.prediction.reliability.floods import link_state_rate
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, load_system, parse_text
 from surecast.scenario.flows import flows_of
 
@@ -57,11 +57,11 @@ def reliability(report: QoSReport, name: str, scheme: str) -> float:
 
 @pytest.mark.parametrize("ideal", [True, False])
 @pytest.mark.parametrize("clients", ["", "clients: {availability: 0.95, period: 100s}"])
-def test_the_books_balance(ideal: bool, clients: str) -> None:
+def test_the_accounts_balance(ideal: bool, clients: str) -> None:
     for system in (star(clients), graph_example()):
         report = predict_reliability(system, ideal=ideal)
         assert report.variants == SCHEMES
-        assert check_books(report, 1e-9) == []
+        assert check_accounts(report, 1e-9) == []
 
 
 def test_publishers_are_weighted_by_their_rates() -> None:
@@ -95,7 +95,7 @@ def test_without_refreshes_nothing_arrives_unless_brokers_never_fail() -> None:
     text = STAR.replace("CLIENTS", "").replace("  brokers: {mtbf: 900s, mttr: 100s}\n", "")
     safe = predict_reliability(build(parse_text(text)), ["none"])
     assert reliability(safe, "far", "none") == pytest.approx(0.8**2)
-    assert check_books(safe, 1e-9) == []
+    assert check_accounts(safe, 1e-9) == []
 
 
 def test_delays_of_events_that_arrive_and_of_all() -> None:
@@ -179,7 +179,7 @@ def test_exact_bounded_and_sampled_connections() -> None:
     assert {f.how for f in exact.figures(metric="reliability", variant="bypass")} == {"exact"}
     assert {f.how for f in bound.figures(metric="reliability", variant="bypass")} == {"lower_bound"}
     assert "bypass (bound)" in sampled.variants
-    assert check_books(bound, 1e-9) == check_books(sampled, 1e-9) == []
+    assert check_accounts(bound, 1e-9) == check_accounts(sampled, 1e-9) == []
 
 
 @pytest.mark.parametrize("ideal", [True, False])
@@ -207,7 +207,7 @@ def test_last_brokers_with_other_times_are_named() -> None:
     report = predict_reliability(system, SCHEMES[2:], ideal=True, connection="exact")
     assert any("home broker are not exponential" in note for note in report.info.notes)
     assert not any("home broker are not" in n for n in predict_reliability(graph_example(), SCHEMES[2:]).info.notes)
-    assert check_books(report, 1e-9) == []
+    assert check_accounts(report, 1e-9) == []
     for name in (s.name for s in system.subscribers[:50]):
         buffering, bypass, both = (reliability(report, name, scheme) for scheme in SCHEMES[2:])
         assert max(buffering, bypass) <= both + 1e-9

@@ -12,7 +12,7 @@ from surecast.tour.drive import Arrival, Live
 from surecast.tour.learn import verdicts_of
 
 END = datetime(2024, 1, 1, 20, 30, tzinfo=UTC)
-BOOKS = ("messages", "receivers", "delivered", "dropped", "expired", "waiting", "overdrawn", "unpublished")
+ACCOUNTS = ("messages", "receivers", "delivered", "dropped", "expired", "waiting", "overdrawn", "unpublished")
 REPORT = RunReport(6, 100, 97, 2, {"no event": 1}, 100, {}, {}, 1.0)
 
 
@@ -24,7 +24,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
             {"start": END, "channel": "A", "viewers": 2},
             {"start": END, "channel": "B+", "viewers": 1},
         ],
-        "broker_books": [{"broker": "zap", "balanced": True} | dict.fromkeys(BOOKS, 1)],
+        "broker_accounts": [{"broker": "zap", "balanced": True} | dict.fromkeys(ACCOUNTS, 1)],
         "broker_uptime": [{"broker": "zap-2", "ended_by": "crash"}, {"broker": "zap-1", "ended_by": "stopped"}],
     }
 
@@ -46,7 +46,7 @@ def test_a_fault_in_the_tables_is_found(broken: int) -> None:
     elif broken == 1:
         rows["channel_viewers"][1]["viewers"] = 3
     elif broken == 2:
-        rows["broker_books"][0]["balanced"] = False
+        rows["broker_accounts"][0]["balanced"] = False
     else:
         rows["broker_uptime"].append({"broker": "zap-3", "ended_by": "crash"})
     assert [one.holds for one in verdicts_of(report, rows, live()).all] == [n != broken for n in range(4)]

@@ -5,8 +5,8 @@
 | `GET /healthz` | 200 as long as the broker runs |
 | `GET /readyz` | 200 if clients can connect, 503 otherwise |
 | `GET /metrics` | figures for Prometheus |
-| `GET /status` | the books, sizes and listeners |
-| `GET /clients`, `GET /sessions` | connections; sessions with their books, the longest queue first (`limit`) |
+| `GET /status` | the accounts, sizes and listeners |
+| `GET /clients`, `GET /sessions` | connections; sessions with their accounts, the longest queue first (`limit`) |
 | `POST /kick?client=ID` | closes a client's connection; with `end_session=true` its session ends too |
 | `POST /kick?client=ID&user=NAME` | the same, where several users have a client of that identifier |
 | `GET /log?offset=N&limit=M` | records of the event log |
@@ -149,7 +149,7 @@ class Admin:
 
     def _status(self, request: Request) -> Response:
         broker, now = self._server.broker, self._server.time_s()
-        tally, books, store = broker.tally, broker.books(), self._server.store
+        counters, accounts, store = broker.counters, broker.accounts(), self._server.store
         statistics = store.statistics()
         sessions = broker.sessions.by_key
         return json_response(
@@ -174,14 +174,14 @@ class Admin:
                 "connected": sum(1 for session in sessions.values() if session.connection is not None),
                 "subscriptions": broker.routes.count,
                 "retained": len(broker.retained),
-                "books": books.as_dict(),
-                "published": tally.published,
-                "bytes_received": tally.bytes_in,
-                "bytes_sent": tally.bytes_out,
-                "refused": tally.refused,
-                "unauthorised": tally.unauthorised,
-                "protocol_errors": tally.protocol_errors,
-                "limited": dict(tally.limited + self._server.limited),
+                "accounts": accounts.as_dict(),
+                "published": counters.published,
+                "bytes_received": counters.bytes_in,
+                "bytes_sent": counters.bytes_out,
+                "refused": counters.refused,
+                "unauthorised": counters.unauthorised,
+                "protocol_errors": counters.protocol_errors,
+                "limited": dict(counters.limited + self._server.limited),
                 "alarms": self._server.alarms,
                 "store": {
                     "keys": statistics.live_keys,
@@ -290,5 +290,5 @@ def _session(session: Session, now: float) -> dict[str, Any]:
         "inflight": len(session.inflight),
         "waiting": len(session.waiting),
         "bytes_queued": session.bytes_queued,
-        "books": session.books.as_dict(),
+        "accounts": session.accounts.as_dict(),
     }

@@ -87,7 +87,7 @@ class BrokerCollector(Collector):
         """All families."""
         yield from self._traffic()
         yield from self._passwords()
-        yield from self._books()
+        yield from self._accounts()
         yield from self._sizes()
         yield from self._store_figures()
         yield from self._alarm_figures()
@@ -95,16 +95,16 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(f"surecast_{name}", text, value=value)
 
     def _traffic(self) -> Iterator[Metric]:
-        tally = self._server.broker.tally
+        counters = self._server.broker.counters
         for name, text, count in (
-            ("packets_received", "MQTT packets that clients sent.", tally.packets_in),
-            ("bytes_received", "Bytes that clients sent.", tally.bytes_in),
+            ("packets_received", "MQTT packets that clients sent.", counters.packets_in),
+            ("bytes_received", "Bytes that clients sent.", counters.bytes_in),
             ("bytes_sent", "Bytes handed to connections.", self._server.bytes_sent),
-            ("messages_published", "PUBLISH packets from clients.", tally.published),
-            ("unauthorised", "Publications and subscriptions that access rules refused.", tally.unauthorised),
-            ("protocol_errors", "Connections that broke the protocol.", tally.protocol_errors),
-            ("connections_opened", "Connections accepted by listeners.", tally.connections),
-            ("connections_refused", "CONNECT packets that were refused.", tally.refused),
+            ("messages_published", "PUBLISH packets from clients.", counters.published),
+            ("unauthorised", "Publications and subscriptions that access rules refused.", counters.unauthorised),
+            ("protocol_errors", "Connections that broke the protocol.", counters.protocol_errors),
+            ("connections_opened", "Connections accepted by listeners.", counters.connections),
+            ("connections_refused", "CONNECT packets that were refused.", counters.refused),
             ("event_log_lost", "Times the event log could not be written.", self.events_lost),
         ):
             yield CounterMetricFamily(f"surecast_{name}", text, value=count)
@@ -142,21 +142,23 @@ class BrokerCollector(Collector):
 
     def _limited(self) -> Counter[str]:
         """Returns how often each limit was reached; one that never was is left out."""
-        return self._server.broker.tally.limited + self._server.limited
+        return self._server.broker.counters.limited + self._server.limited
 
-    def _books(self) -> Iterator[Metric]:
-        books = self._server.broker.books()
+    def _accounts(self) -> Iterator[Metric]:
+        accounts = self._server.broker.accounts()
         for name, text, count in (
-            ("matched", "Messages routed to sessions, one for each.", books.matched),
-            ("delivered", "Messages delivered: sent at QoS 0, acknowledged at QoS 1 and 2.", books.delivered),
-            ("expired", "Messages that expired while they waited.", books.expired),
+            ("matched", "Messages routed to sessions, one for each.", accounts.matched),
+            ("delivered", "Messages delivered: sent at QoS 0, acknowledged at QoS 1 and 2.", accounts.delivered),
+            ("expired", "Messages that expired while they waited.", accounts.expired),
         ):
             yield CounterMetricFamily(f"surecast_messages_{name}", text, value=count)
         dropped = CounterMetricFamily("surecast_messages_dropped", "Messages dropped.", labels=["reason"])
         for reason in REASONS:
-            dropped.add_metric([reason], books.dropped.get(reason, 0))
+            dropped.add_metric([reason], accounts.dropped.get(reason, 0))
         yield dropped
-        yield GaugeMetricFamily("surecast_messages_queued", "Messages that wait or are in flight.", value=books.queued)
+        yield GaugeMetricFamily(
+            "surecast_messages_queued", "Messages that wait or are in flight.", value=accounts.queued
+        )
 
     def _sizes(self) -> Iterator[Metric]:
         broker = self._server.broker

@@ -356,7 +356,7 @@ class BrokerService:
 
     def _report_drops(self) -> None:
         """Says which messages were dropped since it last looked."""
-        dropped = dict(self.server.broker.books().dropped)
+        dropped = dict(self.server.broker.accounts().dropped)
         more = {reason: count - self._seen_drops.get(reason, 0) for reason, count in dropped.items()}
         self._seen_drops = dropped
         if any(more.values()):
@@ -368,7 +368,7 @@ class BrokerService:
             self._flush_events()
 
     def _end_turn(self) -> None:
-        notices = self.server.broker.tally.notices
+        notices = self.server.broker.counters.notices
         if notices:
             for text in notices:
                 self.log.warning("notice", text=text)

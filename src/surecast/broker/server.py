@@ -132,7 +132,7 @@ class Server(Shell):
         self.broker.set_congested(connection, congested)
 
     def _published(self) -> int:
-        return self.broker.tally.published
+        return self.broker.counters.published
 
     def _forget_unread(self, connection: Connection) -> None:
         """Nothing is held twice."""
@@ -191,7 +191,7 @@ class Server(Shell):
                 return
         if broker.dirty:
             self._send(broker.dirty)
-            broker.tally.bytes_out = self.bytes_sent
+            broker.counters.bytes_out = self.bytes_sent
         if broker.checking:
             waiting, broker.checking = broker.checking, []
             self._check_credentials(waiting)

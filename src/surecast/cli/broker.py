@@ -203,15 +203,15 @@ def status(
     token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show how a broker does: its books, sizes and listeners."""
+    """Show how a broker does: its accounts, sizes and listeners."""
     from surecast.cli.output import console, print_json
 
     data = _ask(port, folder, socket, url, token_file, "/status")
     if json:
         print_json(data)
         return
-    books = data["books"]
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in books["dropped"].items()) or "none"
+    accounts = data["accounts"]
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in accounts["dropped"].items()) or "none"
     lines = [
         ("broker", f"{data['name']}, version {data['version']}, up {data['uptime_s']:,.0f} s"),
         ("state", f"{data['durability']}{', ' + data['folder'] if data['folder'] else ''}"),
@@ -219,8 +219,9 @@ def status(
         ("sessions", f"{data['sessions']:,}, {data['connected']:,} of them connected"),
         ("topics", f"{data['subscriptions']:,} subscriptions, {data['retained']:,} retained messages"),
         ("published", f"{data['published']:,} messages"),
-        ("matched", f"{books['matched']:,} = {books['delivered']:,} delivered + {sum(books['dropped'].values()):,} "
-                    f"dropped + {books['expired']:,} expired + {books['queued']:,} queued"),
+        ("matched", f"{accounts['matched']:,} = {accounts['delivered']:,} delivered + "
+                    f"{sum(accounts['dropped'].values()):,} dropped + {accounts['expired']:,} expired + "
+                    f"{accounts['queued']:,} queued"),
         ("dropped", dropped),
         ("refused", f"{data['refused']:,} connections, {data['unauthorised']:,} by access rules, "
                     f"{data['protocol_errors']:,} protocol errors"),
@@ -255,7 +256,7 @@ def sessions(
     limit: Limit = 100,
     json: AsJson = False,
 ) -> None:
-    """List sessions with their books, the longest queue first."""
+    """List sessions with their accounts, the longest queue first."""
     data = _ask(port, folder, socket, url, token_file, "/sessions", {"limit": limit})
     columns = (
         "client",
@@ -271,8 +272,8 @@ def sessions(
     )
     rows = []
     for each in data["sessions"]:
-        books = {**each["books"], "dropped": sum(each["books"]["dropped"].values())}
-        figures = [str(books.get(column, each.get(column))).lower() for column in columns[2:]]
+        accounts = {**each["accounts"], "dropped": sum(each["accounts"]["dropped"].values())}
+        figures = [str(accounts.get(column, each.get(column))).lower() for column in columns[2:]]
         rows.append([each["client"], each["user"] or "", *figures])
     _show(data, "sessions", rows, columns, json)
 

@@ -18,8 +18,8 @@ import numpy as np
 from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
 from surecast.errors import OverloadError, SurecastError
 from surecast.measurement.clients import DirectLink, KeenLink, Link, Receiver, pack_event
+from surecast.measurement.event_fates import EventFates, read_fates, stamp
 from surecast.measurement.faults import Crash, Probe, fail_and_repair, kill_leader
-from surecast.measurement.ledger import Ledger, read_ledger, stamp
 from surecast.measurement.plan import LINKS_MAX, RunPlan, client_of, topic_of
 from surecast.measurement.processes import Processes, start_processes
 from surecast.protocol.mqtt import Properties
@@ -53,11 +53,11 @@ class Measured:
     sent_at: np.ndarray[tuple[int], np.dtype[np.float64]]
     acknowledged_at: np.ndarray[tuple[int], np.dtype[np.float64]]
     receivers: list[Receiver]
-    ledger: Ledger
+    event_fates: EventFates
     crashes: list[Crash]
     start_up_s: float
     acknowledgements: list[float]
-    books: list[dict[str, Any]]
+    accounts: list[dict[str, Any]]
     logs: Path
     is_interrupted: bool = False
     problems: list[str] = field(default_factory=list)
@@ -320,21 +320,21 @@ class _Drive:
             await self.processes.wait_ready(number)
 
     async def _collect(self, began: float, ended: float, cut: float, is_interrupted: bool) -> Measured:
-        """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the books."""
+        """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the accounts."""
         await asyncio.gather(*(receiver.hurry() for receiver in self.receivers))
         until = time.time() + _DRAIN_S
         while True:
             begun = time.time()
             while time.time() < until and max([begun, *(r.last_at for r in self.receivers)]) > time.time() - _IDLE_S:
                 await asyncio.sleep(_IDLE_S / 3)
-            ledger = await asyncio.to_thread(read_ledger, self.processes.log_folders, self.stamps)
-            if time.time() >= until or not self._is_missing(ledger):
+            event_fates = await asyncio.to_thread(read_fates, self.processes.log_folders, self.stamps)
+            if time.time() >= until or not self._is_missing(event_fates):
                 break
         problems: list[str] = []
-        books: list[dict[str, Any]] = []
+        accounts: list[dict[str, Any]] = []
         for number in self.processes.numbers:
             try:
-                books = await asyncio.to_thread(self.processes.books, number)
+                accounts = await asyncio.to_thread(self.processes.accounts, number)
                 break
             except SurecastError as error:
                 problems.append(str(error))
@@ -347,24 +347,24 @@ class _Drive:
             self.sent_at,
             self.acknowledged_at,
             self.receivers,
-            ledger,
+            event_fates,
             self.crashes,
             self.start_up_s,
             sorted(acknowledged_at for probe in self.probes for acknowledged_at in probe.acknowledged),
-            books,
+            accounts,
             self.processes.logs,
             is_interrupted,
             problems,
         )
 
-    def _is_missing(self, ledger: Ledger) -> bool:
+    def _is_missing(self, event_fates: EventFates) -> bool:
         """Returns whether an acknowledged event has neither arrived nor been accounted for."""
         topics = self.plan.events.topic
         index = {topic.name: i for i, topic in enumerate(self.plan.system.topics)}
         acknowledged = np.flatnonzero(self.acknowledged_at > _UNTAKEN)
         for receiver, who in zip(self.receivers, self.plan.system.subscribers, strict=True):
             wanted = np.isin(topics[acknowledged], [index[topic] for topic in who.topics])
-            fates = ledger.of(receiver.client_id)
+            fates = event_fates.of(receiver.client_id)
             for number in acknowledged[wanted].tolist():
                 if number in receiver.first or number in receiver.expired:
                     continue

@@ -14,7 +14,7 @@ from surecast.errors import OverloadError
 from surecast.measurement.drive import Measured
 from surecast.measurement.faults import OUTAGE_LEAST_S, find_outages
 from surecast.measurement.outcomes import LOST, NOT_TAKEN, Outcomes, count_out_of_order, outcomes_of, window_of
-from surecast.report import QoSReport, ReportBuilder, check_books
+from surecast.report import QoSReport, ReportBuilder, check_accounts
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.confidence import ratio_estimate
 
@@ -57,9 +57,9 @@ def build_report(measured: Measured) -> QoSReport:
     figures.broker()
     _add_remarks(builder, measured, figures.outcomes)
     report = builder.build()
-    wrong = check_books(report)
+    wrong = check_accounts(report)
     if wrong:
-        raise AssertionError(f"the books of the run do not balance: {wrong[0]}")
+        raise AssertionError(f"the accounts of the run do not balance: {wrong[0]}")
     return report
 
 
@@ -210,7 +210,7 @@ class _Figures:
     def _connected(self, index: int) -> Floats:
         """Returns how long a subscriber was connected in each batch, by the broker's log."""
         measured = self.measured
-        changes = measured.ledger.changes.get(measured.receivers[index].client_id, [])
+        changes = measured.event_fates.changes.get(measured.receivers[index].client_id, [])
         points = [((moment - measured.began) * self.plan.scale, is_on) for moment, is_on in changes]
         ends = [moment for moment, _ in points[1:]] + [math.inf]
         total = np.zeros(BATCHES)
@@ -325,7 +325,7 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
     builder.note(f"intervals come from {BATCHES} parts of the run, taken as independent")
     builder.note(
         f"{len(measured.crashes)} crashes, {int((measured.acknowledged_at > 0).sum())} events acknowledged; the "
-        f"broker's books of {len(measured.books)} sessions were checked"
+        f"broker's accounts of {len(measured.accounts)} sessions were checked"
     )
     _warn(builder, measured, outcomes)
     if measured.is_interrupted:
@@ -344,14 +344,14 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcome
     lost = sum(int(each.dropped_for(LOST).sum()) for each in outcomes)
     if lost:
         builder.warn(f"{lost} acknowledged events were lost: neither delivered, dropped, expired nor queued")
-    for session in measured.books:
-        books = session["books"]
-        if books["queued"] != session["inflight"] + session["waiting"]:
-            builder.warn(f"the broker's books of {session['client']} do not balance: {books}")
+    for session in measured.accounts:
+        accounts = session["accounts"]
+        if accounts["queued"] != session["inflight"] + session["waiting"]:
+            builder.warn(f"the broker's accounts of {session['client']} do not balance: {accounts}")
     for problem in measured.problems:
-        builder.warn(f"the broker's books could not be read: {problem}")
-    if measured.ledger.missing_records:
-        builder.warn(f"{measured.ledger.missing_records} records of the event log could not be written")
+        builder.warn(f"the broker's accounts could not be read: {problem}")
+    if measured.event_fates.missing_records:
+        builder.warn(f"{measured.event_fates.missing_records} records of the event log could not be written")
     sent = measured.sent_at > 0
     behind_s = (measured.sent_at - measured.published_at)[sent]
     if len(behind_s) and (worst := float(np.quantile(behind_s, 0.99)) * plan.scale) > _allowed_s(measured):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.measurement.drive import Measured
-from surecast.measurement.ledger import Fate
+from surecast.measurement.event_fates import Fate
 
 __all__ = ["DROPS", "LOST", "Outcomes", "count_out_of_order", "outcomes_of", "window_of"]
 
@@ -78,26 +78,26 @@ def outcomes_of(measured: Measured, index: int) -> Outcomes:
     topics = [i for i, topic in enumerate(plan.system.topics) if topic.name in who.topics]
     inside = (plan.events.time_s >= begin_s) & (plan.events.time_s < end_s) & (measured.published_at > 0)
     chosen = np.flatnonzero(inside & np.isin(plan.events.topic, topics))
-    ledger, fates = measured.ledger, measured.ledger.of(receiver.client_id)
+    event_fates, fates = measured.event_fates, measured.event_fates.of(receiver.client_id)
     comes_and_goes = who.name in plan.mechanisms
     size = len(chosen)
     delay, response, sojourn = np.full(size, math.nan), np.full(size, math.nan), np.zeros(size)
     met_on, reasons = np.ones(size, dtype=np.bool_), []
     for row, number in enumerate(chosen.tolist()):
         published = float(measured.published_at[number])
-        accepted_at = ledger.taken.get(number, published)
+        accepted_at = event_fates.taken.get(number, published)
         arrived = receiver.first.get(number)
         fate = fates.get(number)
         over = published + float(plan.events.lifetime_s[number]) / plan.scale
         if number in receiver.expired or (fate is not None and fate.what == "expired"):
             fate = Fate("expired", min(over, measured.cut))  # it is found a little later that it has
-        met_on[row] = ledger.was_connected(receiver.client_id, accepted_at)
+        met_on[row] = event_fates.was_connected(receiver.client_id, accepted_at)
         left, reason = measured.cut, ""
         if arrived is not None and arrived <= measured.cut:
             delay[row], response[row] = arrived - published, max(0.0, arrived - accepted_at)
             left = arrived
         elif arrived is None and fate is not None and fate.what != "delivered" and fate.at <= measured.cut:
-            met = ledger.was_connected(receiver.client_id, fate.at)
+            met = event_fates.was_connected(receiver.client_id, fate.at)
             reason, left = _reason(fate.what, met, comes_and_goes), fate.at
         elif arrived is None and (fate is None or fate.what == "delivered"):
             acknowledged = measured.acknowledged_at[number] > 0

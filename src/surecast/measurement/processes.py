@@ -72,7 +72,7 @@ class Processes(ABC):
             return False
         return True
 
-    def books(self, number: int) -> list[dict[str, Any]]:
+    def accounts(self, number: int) -> list[dict[str, Any]]:
         """Returns the sessions of a broker with their accounts; OverloadError if it does not answer."""
         path = default_admin_socket(self._states[number - 1], 0)
         try:

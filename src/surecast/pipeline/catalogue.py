@@ -19,7 +19,7 @@ STATISTICS: Final[dict[str, str]] = {
     "input_files": "files read: their records, and how many of them are in the quarantine",
     "subscriber_qos": "on-time reliability and delays of every subscriber",
     "subscriber_losses": "what did not reach a subscriber, by reason",
-    "broker_books": "what a broker took for its receivers, and what became of it",
+    "broker_accounts": "what a broker took for its receivers, and what became of it",
     "broker_load": "load and number of subscriptions of a broker over time",
     "broker_uptime": "intervals in which a broker was up, and how each ended",
     "publisher_rates": "rate of every publisher, and how its gaps vary",

@@ -17,7 +17,7 @@ from surecast.pipeline.records import EVENT_COLUMNS
 __all__ = [
     "ACCURACY",
     "QUANTILES",
-    "broker_books",
+    "broker_accounts",
     "broker_load",
     "broker_uptime",
     "input_files",
@@ -85,11 +85,11 @@ def subscriber_losses(spark: SparkSession) -> DataFrame:
     )
 
 
-def broker_books(spark: SparkSession) -> DataFrame:
+def broker_accounts(spark: SparkSession) -> DataFrame:
     """Returns, for each broker, receivers = delivered + dropped + expired + waiting, summed over messages.
 
     `overdrawn` counts messages of which more became than had receivers, `unpublished` fates whose `published` record
-    is not in the tables, `lost_records` what the log says it could not write. The books balance where all are 0.
+    is not in the tables, `lost_records` what the log says it could not write. The accounts balance where all are 0.
     """
     events = _events(spark)
     of_message = events.where(F.col("type").isin("published", *_FATES)).groupBy("broker", "log", "message")
@@ -98,7 +98,7 @@ def broker_books(spark: SparkSession) -> DataFrame:
     fates = sum((F.col(k) for k in _FATES), F.lit(0)).alias("fates")
     messages = of_message.agg(receivers, *counts).select("*", fates)
     is_published = F.col("receivers").isNotNull()
-    books = messages.groupBy("broker").agg(
+    accounts = messages.groupBy("broker").agg(
         _count(is_published).alias("messages"),
         F.coalesce(F.sum("receivers"), F.lit(0)).alias("receivers"),
         *[F.coalesce(F.sum(F.when(is_published, F.col(kind))), F.lit(0)).alias(kind) for kind in _FATES],
@@ -112,7 +112,7 @@ def broker_books(spark: SparkSession) -> DataFrame:
     lost_records = F.coalesce("lost_records", F.lit(0))
     faults = F.col("overdrawn") + F.col("unpublished") + lost_records
     columns = ("broker", "messages", "receivers", *_FATES, "waiting", "overdrawn", "unpublished")
-    return books.join(lost, "broker", "left").select(
+    return accounts.join(lost, "broker", "left").select(
         *columns, lost_records.alias("lost_records"), (faults == 0).alias("balanced")
     )
 

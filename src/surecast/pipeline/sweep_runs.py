@@ -17,7 +17,7 @@ from surecast.report import QoSReport
 from surecast.scenario import System
 from surecast.simulation.reliability.compiled.engine import _builder, _prepare
 from surecast.simulation.reliability.compiled.figures import build_report
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
 from surecast.simulation.reliability.compiled.plan import Plan
 from surecast.simulation.reliability.compiled.run import simulate_run
 from surecast.simulation.reliability.compiled.up_intervals import Intervals
@@ -59,11 +59,11 @@ class _Task:
                     "run": run,
                     "scheme": scheme,
                     "published": result.published,
-                    "outcomes": books.outcomes.ravel().tolist(),
-                    "delay_s": books.delay_s.tolist(),
-                    "messages": books.messages.tolist(),
+                    "outcomes": accounts.outcomes.ravel().tolist(),
+                    "delay_s": accounts.delay_s.tolist(),
+                    "messages": accounts.messages.tolist(),
                 }
-                for scheme, books in result.books.items()
+                for scheme, accounts in result.accounts.items()
             ]
         return pa.Table.from_pylist(rows, schema=SCHEMA)
 
@@ -88,15 +88,17 @@ def simulate_on_spark(
     plan, settings, intervals = _prepare(system, schemes, duration_s, seed, warm_up_s, (None, None, None), None)
     sweep = Sweep(storage, _fingerprint(system, settings), runs, block, SCHEMA)
     rows = run_blocks(spark, sweep, _Task(plan, settings, intervals), resume=resume, progress=progress)
-    books: dict[int, dict[str, Books]] = {}
+    accounts: dict[int, dict[str, Accounts]] = {}
     published: dict[int, int] = {}
     for row in rows.to_table().to_pylist():
         outcomes = np.array(row["outcomes"], np.int64).reshape(-1, len(OUTCOMES))
         messages = np.array(row["messages"], np.int64).reshape(len(KINDS))
-        books.setdefault(row["run"], {})[row["scheme"]] = Books(outcomes, np.array(row["delay_s"], float), messages)
+        accounts.setdefault(row["run"], {})[row["scheme"]] = Accounts(
+            outcomes, np.array(row["delay_s"], float), messages
+        )
         published[row["run"]] = row["published"]
     results = [
-        RunResult(published[run], {scheme: books[run][scheme] for scheme in settings.schemes}) for run in range(runs)
+        RunResult(published[run], {scheme: accounts[run][scheme] for scheme in settings.schemes}) for run in range(runs)
     ]
     return build_report(plan, settings, results, _builder(plan, settings, runs, []))
 

@@ -45,7 +45,7 @@ VIEWS: Final[dict[str, Callable[..., DataFrame]]] = {
     "input_files": qos.input_files,
     "subscriber_qos": qos.subscriber_qos,
     "subscriber_losses": qos.subscriber_losses,
-    "broker_books": qos.broker_books,
+    "broker_accounts": qos.broker_accounts,
     "broker_load": qos.broker_load,
     "broker_uptime": qos.broker_uptime,
     "publisher_rates": qos.publisher_rates,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import surecast.report.catalogue as _catalogue  # registers the metrics
+from surecast.report.accounts import Imbalance, check_accounts
 from surecast.report.agreement import Agreement, Unmatched
-from surecast.report.books import Imbalance, check_books
 from surecast.report.builder import ReportBuilder
 from surecast.report.compare import Comparison, Difference, Points, compare
 from surecast.report.compare_tables import render_comparison
@@ -51,7 +51,7 @@ __all__ = [
     "Summary",
     "Unmatched",
     "as_dict",
-    "check_books",
+    "check_accounts",
     "compare",
     "find_metric",
     "format_figure",

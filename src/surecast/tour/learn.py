@@ -108,7 +108,7 @@ def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str
         report = run_tables(spark, [str(logs)], output, window_s=60.0, configuration=_SMALL, progress=told)
         context.show("estimating", 0, 0)
         statistics = read_statistics(spark)
-        wanted = ("channel_top", "channel_viewers", "subscriber_qos", "broker_books", "broker_uptime")
+        wanted = ("channel_top", "channel_viewers", "subscriber_qos", "broker_accounts", "broker_uptime")
         rows = {name: read_table(spark, name, _ROWS_MAX) for name in wanted}
     return report, statistics, rows
 
@@ -201,7 +201,7 @@ def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verd
     wrong = sum(published.get(channel, 0) != counted.get(channel, 0) for channel in channels)
     crashed = [row["broker"] for row in rows["broker_uptime"] if row["ended_by"] == "crash"]
     killed = f"{GROUP}-{live.killed}"
-    books = [row for row in rows["broker_books"] if row["broker"] == GROUP]
+    accounts = [row for row in rows["broker_accounts"] if row["broker"] == GROUP]
     return Verdicts(
         "Checked on the tables",
         (
@@ -217,9 +217,9 @@ def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verd
                 f"{len(channels)} channels at the end of the evening; {wrong} differ.",
             ),
             Verdict(
-                len(books) == 1 and books[0]["balanced"],
-                "The books of the group balance, whatever its replicas wrote down how often.",
-                "; ".join(_balance(row) for row in books) or "There are none.",
+                len(accounts) == 1 and accounts[0]["balanced"],
+                "The accounts of the group balance, whatever its replicas wrote down how often.",
+                "; ".join(_balance(row) for row in accounts) or "There are none.",
             ),
             Verdict(
                 crashed == [killed],

@@ -65,7 +65,7 @@ class Hands:
         site.front_end.receive(connection, b"".join(encode(packet, V5) for packet in packets), self.world.now)
 
     def published(self) -> int:
-        [count] = {site.machine.broker.tally.published for site in self.sites}
+        [count] = {site.machine.broker.counters.published for site in self.sites}
         return count
 
 

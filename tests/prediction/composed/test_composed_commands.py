@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from surecast.cli import main
-from surecast.report import check_books, load
+from surecast.report import check_accounts, load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "composed.yaml"
 BRIEF = ("--runs", "3", "--duration", "3000s")
@@ -43,7 +43,7 @@ def test_both_answers_and_their_comparison(monkeypatch: pytest.MonkeyPatch, tmp_
         "multi, 3 replicas",
     )
     assert simulated.variants == ("composed",)
-    assert check_books(predicted) == check_books(simulated) == []
+    assert check_accounts(predicted) == check_accounts(simulated) == []
     assert sum("independent" in warning for warning in predicted.info.warnings) >= 6
     found = json.loads(surecast(monkeypatch, "compare", "p.json", "s.json", "--json"))
     metrics = {row["metric"] for row in found["summary"] if row["variant"] == "composed"}

@@ -1,4 +1,4 @@
-"""The composed prediction: each part switched off leaves the model of the rest, and the books balance."""
+"""The composed prediction: each part switched off leaves the model of the rest, and the accounts balance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from surecast.prediction.dropping import evaluate, find_mechanisms
 from surecast.prediction.dropping.laws import ExponentialSum, TransformLaw
 from surecast.prediction.dropping.queue import OnOffQueue
 from surecast.prediction.replication import predict_open
-from surecast.report import check_books
+from surecast.report import check_accounts
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.group import group_of
 from surecast.scenario.mechanism import Mechanism
@@ -147,10 +147,10 @@ def test_groups_alone_take_their_acknowledgement_time() -> None:
 
 @pytest.mark.parametrize("scheme", COMPOSED_SCHEMES)
 @pytest.mark.parametrize("policy", ["none", "expiry, lifetime: 20s", "finite-buffer, buffer_size: 8"])
-def test_the_books_balance_and_each_part_costs(scheme: str, policy: str) -> None:
+def test_the_accounts_balance_and_each_part_costs(scheme: str, policy: str) -> None:
     delivery = scheme_of(scheme, f", dropping: {{policy: {policy}}}, replication: {{replicas: 3}}")
     report = predict_composed(system_of(fails=FAILS, capacity="30/s", on_off=ON_OFF, delivery=delivery))
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     whole = report.value("reliability", name="s", variant="composed")
     for part in ("path failure alone", "queueing alone", "dropping alone"):
         assert whole <= report.value("reliability", name="s", variant=part) + 1e-9

@@ -9,7 +9,7 @@ import pytest
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import POLICIES, find_mechanisms, predict_dropping
 from surecast.prediction.dropping import join_probability_for, response_mean_s
-from surecast.report.books import check_books
+from surecast.report.accounts import check_accounts
 from surecast.scenario import System, build, load_system, parse_text
 from surecast.scenario.mechanism import Mechanism
 
@@ -52,7 +52,7 @@ def test_the_target_is_met_from_publication_to_delivery() -> None:
         assert report.value("response_mean_s", name=name) == pytest.approx(response)
         assert report.value("success_share", name=name) == pytest.approx((20 + 10 * join) / 30)
         assert report.value("targets_met_share", name=name) == 1.0
-    assert not check_books(report)
+    assert not check_accounts(report)
     assert any("never disconnect" in note for note in report.info.notes)
     assert all(figure.how == "exact" for figure in report)
 
@@ -67,7 +67,7 @@ def test_every_policy_is_a_variant_and_its_losses_add_up(repository: Path) -> No
         assert success + lost == pytest.approx(1.0, abs=1e-9)
         met = report.value("targets_met_share", name="subscriber", variant=policy)
         assert met == (0.0 if policy == "none" else 1.0)
-    assert not check_books(report)
+    assert not check_accounts(report)
     shares = {p: report.value("success_share", name="subscriber", variant=p) for p in POLICIES}
     # dropping Fig. 6: expiry delivers most, the buffer a little more than the join probability
     assert shares["expiry"] > shares["optimal"] > shares["finite-buffer"] > shares["probabilistic"]
@@ -84,7 +84,7 @@ def test_parameters_that_are_given_are_kept() -> None:
         report = predict_dropping(system_of(dropping=dropping))
         assert report.variants == (policy,)
         assert report.value(metric, name="s") == pytest.approx(value)
-        assert not check_books(report)
+        assert not check_accounts(report)
 
 
 def test_mechanisms_of_ones_own_and_mixtures() -> None:

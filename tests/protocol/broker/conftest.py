@@ -292,13 +292,13 @@ class World:
         self.turn()
 
     def check(self) -> None:
-        """What must hold at the end of every turn: books that balance, bytes that add up, references that are right."""
+        """Checks the end of a turn: accounts balance, bytes add up, references are right."""
         references: dict[int, int] = {}
         broker = self.broker
         for name, session in broker.sessions.by_key.items():
             assert name == session.key
             deliveries = [*session.inflight.values(), *session.waiting]
-            assert session.books.queued == session.queued == len(deliveries), f"{name}: {session.books}"
+            assert session.accounts.queued == session.queued == len(deliveries), f"{name}: {session.accounts}"
             assert session.bytes_queued == sum(d.message.size for d in deliveries), name
             assert session.persistent or session.connection is not None, name
             if session.connection is not None:

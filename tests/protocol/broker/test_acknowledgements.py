@@ -94,7 +94,7 @@ def test_what_an_acknowledgement_does(make_world: MakeWorld, version: int, state
     client, publisher = world.client("sub", version), world.client("pub", version).online()
     identifier = bring(client, publisher, state)
     outcome = RIGHT[state].get(ack, VIOLATES)
-    books = world.broker.books().queued
+    accounts = world.broker.accounts().queued
     session = client.session
     client.send(ACKS[ack](identifier))
     heard = client.take()
@@ -104,10 +104,10 @@ def test_what_an_acknowledgement_does(make_world: MakeWorld, version: int, state
         assert reasons == ([ReasonCode.PROTOCOL_ERROR] if version == V5 else [])
         if session.persistent:
             assert identifier in session.inflight, "it is still owed to the client"
-        assert world.broker.tally.protocol_errors == 1
+        assert world.broker.counters.protocol_errors == 1
         return
     assert client.ping(), outcome
-    assert world.broker.books().queued == books - (outcome == DONE)
+    assert world.broker.accounts().queued == accounts - (outcome == DONE)
     releases = [packet.reason for packet in heard if isinstance(packet, Pubrel)]
     if outcome == UNKNOWN and version == V5:
         assert releases == [ReasonCode.PACKET_IDENTIFIER_NOT_FOUND]

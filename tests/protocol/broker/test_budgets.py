@@ -29,7 +29,7 @@ def test_a_session_has_few_filters_that_match_the_same_topic(make_world: Any) ->
     for wanted in filters_of(10):
         ann.subscribe(wanted, check=False)
     assert len(ann.session.subscriptions) == 128 + 1  # the one without wildcards is free
-    assert world.broker.tally.limited["filter_shapes"] == 1024 - 129
+    assert world.broker.counters.limited["filter_shapes"] == 1024 - 129
     assert ann.subscribe("+/b/c", check=False).reasons == (QUOTA,)
     assert ann.subscribe("x/y").reasons == (0,)
     world.client("bob").online().publish("/".join("a" * 10))
@@ -78,7 +78,7 @@ def test_sessions_are_limited_by_user_and_by_address(make_world: Any, limit: str
     connect(world, "c2", **whose)
     assert connect(world, "c3", **whose).one(Connack).reason == QUOTA
     assert connect(world, "c4", version=V311, **whose).one(Connack).reason == ReasonCode.SERVER_UNAVAILABLE
-    assert world.broker.tally.limited == {limit: 2}
+    assert world.broker.counters.limited == {limit: 2}
     assert connect(world, "c5", user="other", peer="10.0.0.2:5").one(Connack).reason == 0
     assert connect(world, "c1", **whose).one(Connack).reason == 0  # it has a session
     world.restart()
@@ -110,7 +110,7 @@ def test_subscriptions_are_limited_by_user_and_by_address(make_world: Any, limit
     two.subscribe("a")
     assert two.subscribe("b", check=False).reasons == (QUOTA,)
     assert two.subscribe("a").reasons == (0,)  # it has it
-    assert world.broker.tally.limited == {limit: 1}
+    assert world.broker.counters.limited == {limit: 1}
     one.unsubscribe("a")
     two.subscribe("b")
 
@@ -133,7 +133,7 @@ def test_retained_messages_are_limited_by_count_and_size_of_all_and_of_a_client(
     assert keep(bob, "b/1") == kept
     assert keep(bob, "b/2") == kept
     assert keep(bob, "b/3") == QUOTA
-    assert world.broker.tally.limited == {
+    assert world.broker.counters.limited == {
         "client_retained": 1,
         "client_retained_size": 1,
         "retained_size": 1,

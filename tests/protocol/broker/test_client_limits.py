@@ -106,7 +106,7 @@ def test_the_queue_of_each_session_has_its_own_bound_and_rule(make_world: MakeWo
         client.connect(False, session_expiry_s=0xFFFF_FFFF)
         client.inbox.pop(0)  # the CONNACK
         assert b"".join(client.payloads()) == wanted
-    assert [client.session.books.dropped.get("queue-full", 0) for client in clients] == [0, 2, 3]
+    assert [client.session.accounts.dropped.get("queue-full", 0) for client in clients] == [0, 2, 3]
 
 
 def test_a_message_is_refused_if_all_are_full_and_one_of_them_says_so(make_world: MakeWorld) -> None:
@@ -289,8 +289,8 @@ def test_a_session_that_is_away_gets_a_share_of_its_messages(make_world: MakeWor
             pat.publish("t", str(n).encode(), 1)
         session = world.broker.sessions.by_key["sam"]
         kept.append([delivery.message.payload for delivery in session.waiting])
-        books = session.books
-        assert books.dropped == {"not-joined": 2_000 - session.queued}
-        assert books.matched == books.delivered + books.dropped_total + books.expired + books.queued
+        accounts = session.accounts
+        assert accounts.dropped == {"not-joined": 2_000 - session.queued}
+        assert accounts.matched == accounts.delivered + accounts.dropped_total + accounts.expired + accounts.queued
     assert kept[0] == kept[1]
     assert abs(len(kept[0]) / 2_000 - 0.3) < 4 * (0.3 * 0.7 / 2_000) ** 0.5

@@ -211,5 +211,5 @@ def test_a_filter_decides_alike_at_every_depth_of_the_stack(make_world: Any) -> 
         for n in range(300):
             payload = nested(900 + n % 100)
             at_depth(frames, partial(pub.publish, "stocks", payload, 1, content_type="application/json"))
-        queued.append(world.broker.books().queued)
+        queued.append(world.broker.accounts().queued)
     assert queued == [0, 0]

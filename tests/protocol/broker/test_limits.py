@@ -46,7 +46,7 @@ def test_drop_new(make_world: Any, version: int) -> None:
     client, pub = away(world, version=version), world.client("pub").online()
     for count in range(5):
         assert pub.publish("a", b"%d" % count, 1).one(Puback).reason == ReasonCode.SUCCESS
-    assert client.session.books.dropped == {"queue-full": 2}
+    assert client.session.accounts.dropped == {"queue-full": 2}
     assert [m.payload for m in back(client)] == [b"0", b"1", b"2"]
     assert world.disk_counts() == {"s": 1, "f": 1}
 
@@ -58,7 +58,7 @@ def test_drop_old(make_world: Any) -> None:
     client.subscribe("a", 1)
     for count in range(6):
         pub.publish("a", b"%d" % count, 1)
-    assert client.session.books.dropped == {"queue-full": 3}
+    assert client.session.accounts.dropped == {"queue-full": 3}
     assert client.payloads() == [b"0", b"4", b"5"]
     client.drop()
     for count in range(6):
@@ -73,7 +73,7 @@ def test_drop_old_when_everything_is_in_flight(make_world: Any) -> None:
     client.subscribe("a", 1)
     for count in range(5):
         pub.publish("a", b"%d" % count, 1)
-    assert client.session.books.dropped == {"queue-full": 2}
+    assert client.session.accounts.dropped == {"queue-full": 2}
     assert client.payloads() == [b"0", b"1", b"2"]
 
 
@@ -105,7 +105,7 @@ def test_expire_first(make_world: Any) -> None:
     client, pub = away(world), world.client("pub").online()
     for name, expiry in (("never", None), ("50", 50), ("90", 90), ("70", 70), ("60", 60), ("never2", None)):
         pub.publish("a", name.encode(), 1, **({"message_expiry_s": expiry} if expiry else {}))
-    assert client.session.books.dropped == {"queue-full": 3}
+    assert client.session.accounts.dropped == {"queue-full": 3}
     assert [m.payload for m in back(client)] == [b"never", b"90", b"never2"]
 
 
@@ -115,7 +115,7 @@ def test_expired_messages_make_room(make_world: Any) -> None:
     pub.publish("a", b"1", 1, message_expiry_s=5).publish("a", b"2", 1)
     world.now += 6
     pub.publish("a", b"3", 1)
-    assert client.session.books.expired == 1
+    assert client.session.accounts.expired == 1
     assert [m.payload for m in back(client)] == [b"2", b"3"]
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_dropped_for_a_message_that_does_not_fit_anyway(make_world: A
     assert client.session.queued == 3
     pub.publish("a", bytes(600), 1)
     assert [len(m.payload) for m in client.messages()] == [300, 600]
-    assert client.session.books.dropped == {"queue-full": 4}
+    assert client.session.accounts.dropped == {"queue-full": 4}
 
 
 @pytest.mark.parametrize("window", [2, 100])
@@ -150,7 +150,7 @@ def test_warnings_of_full_queues(make_world: Any, window: int) -> None:
     world = make_world(queue_messages_max=10)
     client, pub = world.client("slow").online(receive_maximum=window), world.client("pub").online()
     client.subscribe("a", 1)
-    notices = world.broker.tally.notices
+    notices = world.broker.counters.notices
     for _ in range(7):
         pub.publish("a", b"", 1)
     assert notices == []
@@ -168,7 +168,7 @@ def test_qos_0_for_nobody_and_for_the_slow(world: Any) -> None:
     """Reasons offline-qos0 and slow-qos0; QoS 1 still goes to a slow connection."""
     client, pub = away(world), world.client("pub").online()
     pub.publish("a", b"1")
-    assert client.session.books.dropped == {"offline-qos0": 1}
+    assert client.session.accounts.dropped == {"offline-qos0": 1}
     back(client)
     pub.publish("a", b"2")
     world.broker.set_congested(client.connection, True)
@@ -177,9 +177,9 @@ def test_qos_0_for_nobody_and_for_the_slow(world: Any) -> None:
     world.broker.set_congested(client.connection, False)
     pub.publish("a", b"6")
     assert client.payloads() == [b"2", b"4", b"6"]
-    world.broker.books()
-    assert client.session.books.dropped == {"offline-qos0": 1, "slow-qos0": 6}
-    assert client.session.books.matched == 10
+    world.broker.accounts()
+    assert client.session.accounts.dropped == {"offline-qos0": 1, "slow-qos0": 6}
+    assert client.session.accounts.matched == 10
 
 
 # Message expiry.
@@ -192,7 +192,7 @@ def test_the_expiry_interval_counts_down(world: Any) -> None:
         pub.publish("a", b"%d" % expiry, 1, message_expiry_s=expiry)
     world.now += 4.4
     assert [(m.payload, m.properties.message_expiry_s) for m in back(client)] == [(b"10", 6), (b"20", 16)]
-    assert client.session.books.expired == 1
+    assert client.session.accounts.expired == 1
     assert world.disk_counts() == {"s": 1, "f": 1}
 
 
@@ -213,7 +213,7 @@ def test_expiry_while_the_window_is_full(world: Any) -> None:
         pub.publish("a", payload, 1, message_expiry_s=3 if payload == b"2" else 90)
     world.now += 5
     assert [(m.payload, m.properties.message_expiry_s) for m in sub.messages()] == [(b"1", 90), (b"3", 85)]
-    assert sub.session.books.expired == 1
+    assert sub.session.accounts.expired == 1
 
 
 def test_what_is_in_flight_does_not_expire(world: Any) -> None:
@@ -233,7 +233,7 @@ def test_the_sweep_takes_out_what_expired(world: Any) -> None:
     for count in range(400):
         pub.publish("a", b"", 1, **({"message_expiry_s": 5} if count % 2 else {}))
     world.wait(6)
-    assert (client.session.queued, client.session.books.expired) == (200, 200)
+    assert (client.session.queued, client.session.accounts.expired) == (200, 200)
     assert world.disk_counts()["m"] == 200
 
 
@@ -241,7 +241,7 @@ def test_expiry_through_a_restart(world: Any) -> None:
     client, pub = away(world, version=V311), world.client("pub").online()
     pub.publish("a", b"1", 1, message_expiry_s=50).publish("a", b"2", 1, message_expiry_s=5)
     world.restart(after_s=10)
-    assert client.session.books.expired == 1
+    assert client.session.accounts.expired == 1
     assert [m.payload for m in back(client)] == [b"1"]
 
 
@@ -259,7 +259,7 @@ def test_deadlines_in_milliseconds(world: Any) -> None:
         (b"both", Properties(user=deadline, message_expiry_s=60)),
         (b"nonsense", Properties(user=(("deadline-ms", "soon"),))),
     ]
-    assert client.session.books.expired == 1
+    assert client.session.accounts.expired == 1
     pub.publish("a", b"now", 1, user=deadline)
     assert client.messages()[0].properties == Properties(user=deadline)
 
@@ -278,9 +278,9 @@ def test_too_large_for_a_client(world: Any, qos: int) -> None:
         pub.send(*(Publish("a", bytes(size), qos, packet_id=size + n if qos else 0) for n in (1, 2, 3)))
     assert [len(m.payload) for m in large.messages()] == [200] * 3 + [10] * 3
     assert [len(m.payload) for m in small.messages()] == [10] * 3
-    world.broker.books()
-    assert small.session.books.dropped == {"too-large": 3}
-    assert small.session.books.delivered == 3
+    world.broker.accounts()
+    assert small.session.accounts.dropped == {"too-large": 3}
+    assert small.session.accounts.delivered == 3
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -2,7 +2,7 @@
 
 Many clients of both versions publish, subscribe, acknowledge now or later, vanish, take each other over and come back;
 the broker dies between any two turns, before or after its last commit. The clients are well-behaved ones: they keep
-their own half of the QoS 2 state and repeat what was not acknowledged. At the end of every turn the books balance
+their own half of the QoS 2 state and repeat what was not acknowledged. At the end of every turn the accounts balance
 (`World.check`); at the end of a session it has got what the model says, in the model's order; and when all is
 over, nothing is left on disk.
 """
@@ -306,7 +306,7 @@ class Story:
                 self.world.disk[key] = value
 
     def died(self, after_s: float = 0.0) -> None:
-        self.dropped += self.world.broker.books().dropped_total
+        self.dropped += self.world.broker.accounts().dropped_total
         self.world.restart(after_s)
         # Who was connected counts as gone since the broker is back.
         for actor in self.actors:
@@ -378,8 +378,8 @@ class Story:
             actor.client.disconnect()
         assert self.world.disk == {}
         assert self.world.broker.sessions.by_key == {}
-        books = self.world.broker.books()
-        assert books.queued == 0
+        accounts = self.world.broker.accounts()
+        assert accounts.queued == 0
         assert self.world.broker.routes.count == 0
 
 
@@ -395,10 +395,10 @@ def test_random_histories(make_world: Any, seed: int) -> None:
 @pytest.mark.parametrize("overflow", ["drop-new", "drop-old", "reject", "expire-first"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_with_short_queues(make_world: Any, overflow: str, seed: int) -> None:
-    """With queues that overflow messages are lost, and counted: the books balance in every turn, and order is kept."""
+    """Queues that overflow lose messages, and count them: the accounts balance in every turn, and order is kept."""
     world = make_world(queue_messages_max=5, queue_bytes_max=60, inflight_max=3, overflow=overflow)
     story = Story(world, 100 + seed, lossy=True)
     for _ in range(300):
         story.step()
     story.finish()
-    assert story.dropped + world.broker.books().dropped_total > 0
+    assert story.dropped + world.broker.accounts().dropped_total > 0

@@ -1,4 +1,4 @@
-"""What a broker tells an observer adds up to its books; and the timers keep one appointment for each thing."""
+"""What a broker tells an observer adds up to its accounts; and the timers keep one appointment for each thing."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_an_observer_sees_every_step(make_world: Any, version: int) -> None:
         ("unsubscribed", "sub", "a", "client"): 1,
     }
     assert witness.receivers == 7
-    books = world.broker.books()
-    assert (books.matched, books.delivered, books.expired, books.dropped_total) == (7, 4, 1, 2)
-    assert books.as_dict()["queued"] == 0
+    accounts = world.broker.accounts()
+    assert (accounts.matched, accounts.delivered, accounts.expired, accounts.dropped_total) == (7, 4, 1, 2)
+    assert accounts.as_dict()["queued"] == 0
 
 
 def test_an_observer_is_told_how_subscriptions_end(make_world: Any) -> None:

@@ -106,7 +106,7 @@ def test_qos_2_to_a_client_step_by_step(world: Any, version: int) -> None:
     sub.send(Pubcomp(number))
     assert sub.take() == []
     assert sub.session.queued == 0
-    assert sub.session.books.delivered == 1
+    assert sub.session.accounts.delivered == 1
 
 
 def test_acknowledgements_of_unknown_identifiers(world: Any, version: int) -> None:
@@ -130,8 +130,8 @@ def test_a_client_may_refuse_a_message(world: Any, qos: int, answer: type) -> No
     sub.send(answer(number, ReasonCode.QUOTA_EXCEEDED))
     # 4.9: an error code gives the quota back: the next message comes.
     assert sub.payloads() == [b"2"]
-    assert sub.session.books.dropped == {"rejected": 1}
-    assert sub.session.books.delivered == 1
+    assert sub.session.accounts.dropped == {"rejected": 1}
+    assert sub.session.accounts.delivered == 1
     sub.drop()
     sub.connect(False, session_expiry_s=9)
     assert len(sub.take()) == 1
@@ -253,7 +253,7 @@ def test_a_message_in_flight_that_has_become_too_large(world: Any) -> None:
     sub.connect(False, session_expiry_s=9, receive_maximum=1, maximum_packet_size=50)
     sub.inbox.pop(0)
     assert sub.payloads() == [b"small"]
-    assert sub.session.books.dropped == {"too-large": 1}
+    assert sub.session.accounts.dropped == {"too-large": 1}
     assert world.disk_counts() == {"s": 1, "f": 1}
 
 
@@ -279,7 +279,7 @@ def test_the_reason_codes_of_acknowledgements(make_world: Any) -> None:
     # A refused QoS 2 message is over with its PUBREC.
     assert new.ask(Pubrel(2), Pubcomp).reason == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
     assert new.ask(Pubrel(1), Pubcomp).reason == ReasonCode.SUCCESS
-    assert world.broker.tally.unauthorised == 4
+    assert world.broker.counters.unauthorised == 4
 
 
 def test_properties_of_messages_are_passed_on_as_they_came(world: Any) -> None:

@@ -120,7 +120,7 @@ def test_a_malformed_name_is_refused(world: World, value: str) -> None:
     assert ask(ann, value, qos=0) is None
     assert bob.payloads() == []
     assert ann.ping()
-    assert PROPERTY in world.broker.tally.notices[0]
+    assert PROPERTY in world.broker.counters.notices[0]
     with pytest.raises(RequestError):
         request_of(Properties(user=((PROPERTY, value),)))
 

@@ -187,5 +187,5 @@ def test_retained_messages_do_not_fill_the_memory(make_world: Any) -> None:
             sub.send(Subscribe(number, (Subscription("#"),)))
         assert sum(map(len, sub.connection.out)) < 12_000
     got = [p for p in sub.take() if not isinstance(p, Suback)]
-    assert sub.session.books.dropped == {"slow-qos0": 1_000 - len(got)}
-    assert sub.session.books.delivered == len(got) > 5
+    assert sub.session.accounts.dropped == {"slow-qos0": 1_000 - len(got)}
+    assert sub.session.accounts.delivered == len(got) > 5

@@ -184,7 +184,7 @@ def test_what_is_not_allowed_reaches_nobody(make_world: Any, version: int) -> No
         ann.send(*(Publish("a", b"1", qos, packet_id=n if qos else 0) for n in (50, 51, 52)))
     assert boss.messages() == []
     assert ann.ping()
-    assert world.broker.tally.unauthorised == 12
+    assert world.broker.counters.unauthorised == 12
 
 
 def test_packets_wait_for_the_credentials(make_world: Any, version: int) -> None:
@@ -390,8 +390,8 @@ def test_long_topics_are_not_remembered(world: Any) -> None:
     assert len(pub.connection.allowed) == 0
     assert len(list(world.broker.routes)) == 0
     assert len(sub.session.routes) == 0
-    world.broker.books()
-    assert sub.session.books.delivered == 60
+    world.broker.accounts()
+    assert sub.session.accounts.delivered == 60
 
 
 def test_json_bombs(world: Any) -> None:

@@ -51,7 +51,7 @@ def test_a_session_expires(world: Any) -> None:
     world.wait(60)
     assert "ann" not in world.broker.sessions.by_key
     assert world.disk == {}
-    assert world.broker.books().dropped == {"session-ended": 1}
+    assert world.broker.accounts().dropped == {"session-ended": 1}
     assert not ann.connect(False).one(Connack).session_present
 
 
@@ -255,7 +255,7 @@ def test_a_limit_of_sessions(make_world: Any) -> None:
     assert bob.connect().one(Connack).reason == ReasonCode.SUCCESS
     ann.disconnect()
     assert third.connect().one(Connack).reason == ReasonCode.SUCCESS
-    assert world.broker.tally.refused == 2
+    assert world.broker.counters.refused == 2
 
 
 def test_half_received_messages_survive(world: Any, version: int) -> None:

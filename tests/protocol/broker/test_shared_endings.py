@@ -64,8 +64,8 @@ def test_what_was_not_acknowledged_goes_to_another_member(world: Any, end: Calla
     end(world, ends)
     heard = heir.messages()
     assert [(m.payload, m.dup) for m in heard] == [(b"own", False), (b"0", False), (b"1", False), (b"2", False)]
-    assert world.broker.books().dropped == {"handed-on": 3}
-    assert world.broker.books().queued == 0
+    assert world.broker.accounts().dropped == {"handed-on": 3}
+    assert world.broker.accounts().queued == 0
     assert "q" not in world.disk_counts()
     assert "m" not in world.disk_counts()
 
@@ -90,7 +90,7 @@ def test_a_qos_2_message_that_was_sent_goes_to_nobody_else(world: Any) -> None:
     heir.connect(False, session_expiry_s=100)
     heir.inbox.pop(0)
     assert [(m.payload, m.qos) for m in heir.messages()] == [(b"1", 2), (b"2", 2)]
-    assert world.broker.books().dropped == {"session-ended": 1, "handed-on": 2}
+    assert world.broker.accounts().dropped == {"session-ended": 1, "handed-on": 2}
 
 
 def test_a_qos_2_message_that_was_released_goes_to_nobody_else(world: Any) -> None:
@@ -107,7 +107,7 @@ def test_an_acknowledged_message_is_done(world: Any) -> None:
     ends.send(Puback(ends.one(Publish).packet_id))
     end_by_a_goodbye(world, ends)
     assert heir.session.queued == 0
-    assert world.broker.books().dropped == {}
+    assert world.broker.accounts().dropped == {}
 
 
 def test_where_no_member_is_left_messages_are_dropped(world: Any) -> None:
@@ -115,7 +115,7 @@ def test_where_no_member_is_left_messages_are_dropped(world: Any) -> None:
     ends.subscribe(FILTER, 1)
     world.client("pub").online().publish("t", b"0", 1)
     ends.drop()
-    assert world.broker.books().dropped == {"session-ended": 1}
+    assert world.broker.accounts().dropped == {"session-ended": 1}
 
 
 def test_messages_of_its_own_subscriptions_end_with_a_session(world: Any) -> None:
@@ -124,7 +124,7 @@ def test_messages_of_its_own_subscriptions_end_with_a_session(world: Any) -> Non
     pub.publish("t", b"0", 1)
     end_by_a_goodbye(world, ends)
     assert heir.session.queued == 1
-    assert world.broker.books().dropped == {"session-ended": 1, "handed-on": 1}
+    assert world.broker.accounts().dropped == {"session-ended": 1, "handed-on": 1}
 
 
 def test_each_goes_by_the_share_that_it_came_by(world: Any) -> None:
@@ -143,7 +143,7 @@ def test_each_goes_by_the_share_that_it_came_by(world: Any) -> None:
     ends.drop()
     assert [d.message.payload for d in heirs["a"].session.waiting] == [b'{"n": 1}', b'{"n": 9}']
     assert [d.message.payload for d in heirs["b"].session.waiting] == [b'{"n": 9}']
-    assert world.broker.books().dropped == {"handed-on": 3, "session-ended": 1}
+    assert world.broker.accounts().dropped == {"handed-on": 3, "session-ended": 1}
 
 
 def test_what_has_expired_is_not_handed_on(world: Any) -> None:
@@ -153,8 +153,8 @@ def test_what_has_expired_is_not_handed_on(world: Any) -> None:
     world.now += 20
     end_by_a_goodbye(world, ends)
     assert heir.session.queued == 0
-    books = world.broker.books()
-    assert (books.expired, books.dropped) == (1, {"session-ended": 1})
+    accounts = world.broker.accounts()
+    assert (accounts.expired, accounts.dropped) == (1, {"session-ended": 1})
 
 
 def test_a_member_at_qos_0_gets_it_at_qos_0(world: Any) -> None:
@@ -178,9 +178,9 @@ def test_the_queue_of_the_other_member_has_its_limit(make_world: Any) -> None:
         pub.publish("t", b"more %d" % n, 1)
     world.wait(100)
     assert heir.session.queued == 4
-    books = world.broker.books()
-    assert books.matched == books.delivered + books.expired + books.dropped_total + books.queued
-    assert books.dropped["handed-on"] == books.matched - 6
+    accounts = world.broker.accounts()
+    assert accounts.matched == accounts.delivered + accounts.expired + accounts.dropped_total + accounts.queued
+    assert accounts.dropped["handed-on"] == accounts.matched - 6
 
 
 def test_it_holds_after_a_restart_and_in_a_copy(world: Any) -> None:

@@ -1,7 +1,7 @@
 """The short ways equal the long way: the same traffic through brokers that may use them, and through one that may not.
 
 A broker with an observer takes the plain path for every packet; a decoder without runs gives out packets one by one.
-All clients must get the same packets in the same order, with the same packet identifiers, and the books must agree.
+All clients must get the same packets in the same order, with the same packet identifiers, and the accounts must agree.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ class Twins:
                 assert in_two(other.take()) == in_two(got[name]), name
                 assert other.closed == first.closed
         for world in self.worlds:
-            world.books = world.broker.books()
+            world.accounts = world.broker.accounts()
         one = self.worlds[0]
         for world in self.worlds[1:]:
-            assert world.books == one.books
+            assert world.accounts == one.accounts
             assert world.disk_counts() == one.disk_counts()
-            assert world.broker.tally.published == one.broker.tally.published
-            assert world.broker.tally.packets_in == one.broker.tally.packets_in or world is self.worlds[2]
-            assert world.broker.tally.unauthorised == one.broker.tally.unauthorised
+            assert world.broker.counters.published == one.broker.counters.published
+            assert world.broker.counters.packets_in == one.broker.counters.packets_in or world is self.worlds[2]
+            assert world.broker.counters.unauthorised == one.broker.counters.unauthorised
             for name, session in one.broker.sessions.by_key.items():
                 other = world.broker.sessions.by_key[name]
-                assert other.books == session.books, name
+                assert other.accounts == session.accounts, name
                 assert other.bytes_queued == session.bytes_queued, name
                 assert list(other.inflight) == list(session.inflight), name
                 assert len(other.waiting) == len(session.waiting), name
@@ -228,7 +228,7 @@ def test_the_short_ways_equal_the_long_way(  # noqa: C901 - one line for each ki
                 client.session.next_identifier = 65_530
         for other, packets_got in twins.compare().items():
             todo[other] += answers_to(rng, packets_got, versions[other])
-    assert twins.worlds[0].books.matched > 100
+    assert twins.worlds[0].accounts.matched > 100
 
 
 @pytest.mark.parametrize("qos", [0, 1])

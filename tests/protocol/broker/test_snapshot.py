@@ -11,10 +11,10 @@ import pytest
 
 from surecast.errors import PeerError
 from surecast.protocol.broker import Broker, BrokerSettings, Connection, Limits, Message, Origin, Session, Subscription
-from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.limits import Pace
 from surecast.protocol.broker.message import Delivery
-from surecast.protocol.broker.observer import Tally
+from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.requests import Entry
 from surecast.protocol.broker.session import Will
 from surecast.protocol.broker.snapshot import decode_state, encode_state
@@ -68,7 +68,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "expiry_check_at",
             "bytes_queued",
         ),
-        *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "books"),
+        *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "accounts"),
         *("subscriptions", "received", "inflight", "waiting", "resend"),
         *(
             "quota",
@@ -92,9 +92,11 @@ def test_nothing_of_the_state_is_forgotten() -> None:
     }
     assert set(Entry.__slots__) == {"highest", "outcomes", "used_at", "is_durable"}
     assert set(Pace.__slots__) == {"rate_per_s", "hold_until", "tokens", "at"}
-    named = {kind: [each.name for each in fields(kind)] for kind in (Books, Limits, Origin, Subscription, Tally, Will)}
+    named = {
+        kind: [each.name for each in fields(kind)] for kind in (Accounts, Limits, Origin, Subscription, Counters, Will)
+    }
     assert named == {
-        Books: ["matched", "delivered", "expired", "dropped"],
+        Accounts: ["matched", "delivered", "expired", "dropped"],
         Limits: [
             *("queue_messages_max", "queue_bytes_max", "overflow", "inflight_max", "receive_maximum"),
             *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "join_probability", "warn_at"),
@@ -103,14 +105,14 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         Subscription: [
             *("filter", "qos", "no_local", "retain_as_published", "identifier", "share", "content", "content_text"),
         ],
-        Tally: [
+        Counters: [
             *("packets_in", "bytes_in", "bytes_out", "published", "unauthorised", "protocol_errors", "connections"),
             *("refused", "limited", "notices"),  # the last two are counts and lines of one replica alone
         ],
         Will: ["message", "delay_s", "lifetime_s", "due_at", "interval_s"],
     }
     assert set(vars(Broker())) == {
-        *("connections", "checking", "tally", "timers", "started_at", "next_connection", "identifiers_given"),
+        *("connections", "checking", "counters", "timers", "started_at", "next_connection", "identifiers_given"),
         *("routes", "retained", "incoming", "sessions", "requests"),
         *(
             "settings",

@@ -2,7 +2,7 @@
 
 Random traffic is made against one broker and written down, input by input. Another broker gets the same inputs and is
 replaced now and then by a new one with the decoded state. All it says must be the same: what it sends to whom, what it
-wants on disk, its books, when it wants to be woken, and its state at the end.
+wants on disk, its accounts, when it wants to be woken, and its state at the end.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ class Host:
             connection.out.clear()
         broker.dirty.clear()
         lines, self.log.lines = self.log.lines, []
-        notices = list(broker.tally.notices)
-        broker.tally.notices.clear()
-        return sent, broker.take_journal(), broker.next_timer(), broker.books().as_dict(), lines, notices
+        notices = list(broker.counters.notices)
+        broker.counters.notices.clear()
+        return sent, broker.take_journal(), broker.next_timer(), broker.accounts().as_dict(), lines, notices
 
     def do_open(self, origin: Origin, now: float) -> None:
         self.broker.open(origin, now)
@@ -459,8 +459,8 @@ def test_a_copy_goes_on_as_the_original(seed: int) -> None:
     traffic.run(350)
     copy = replay(seed, traffic, 0.15)
     assert encode_state(copy.broker) == encode_state(traffic.host.broker)
-    copy.broker.tally.limited = traffic.host.broker.tally.limited  # each replica counts its own
-    assert copy.broker.tally == traffic.host.broker.tally
+    copy.broker.counters.limited = traffic.host.broker.counters.limited  # each replica counts its own
+    assert copy.broker.counters == traffic.host.broker.counters
 
 
 def test_the_traffic_is_worth_it() -> None:
@@ -490,8 +490,8 @@ def test_the_traffic_is_worth_it() -> None:
             seen["automatic"] += broker.identifiers_given > 0
             seen["turn"] += any(getattr(value, "turn", 0) for _, value, _ in broker.routes.filed())
         seen.update(traffic.seen)
-        seen.update(traffic.host.broker.books().dropped)
-        seen["expired"] += traffic.host.broker.books().expired
+        seen.update(traffic.host.broker.accounts().dropped)
+        seen["expired"] += traffic.host.broker.accounts().expired
     few = {name: seen[name] for name in (*EXPECTED, *EXPECTED_DROPS) if seen[name] < 5}
     assert few == {}
 

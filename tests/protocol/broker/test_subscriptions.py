@@ -119,7 +119,7 @@ def test_no_local(world: Any, qos: int) -> None:
     ann.subscribe("+", 0, subscription_ids=(4,))
     ann.publish("a", b"2", 0)
     assert [(m.payload, m.properties.subscription_ids) for m in ann.messages()] == [(b"2", (4,))]
-    assert ann.session.books.matched == 1
+    assert ann.session.accounts.matched == 1
 
 
 def test_no_local_answers_without_receivers(world: Any) -> None:
@@ -212,7 +212,7 @@ def test_a_refusal_is_not_passed_to_another_member(world: Any) -> None:
     members[0].send(Puback(members[0].one(Publish).packet_id, ReasonCode.UNSPECIFIED_ERROR))
     members[0].drop()
     assert members[1].payloads() == []
-    assert world.broker.books().dropped == {"rejected": 1}
+    assert world.broker.accounts().dropped == {"rejected": 1}
 
 
 def test_leaving_a_shared_subscription(world: Any, version: int) -> None:
@@ -346,7 +346,7 @@ def test_the_content_filters_of_a_session_cost_a_bounded_time(make_world: Any) -
     world = make_world(filter_constraints_max=10)
     sub, other = world.client("sub").lasting(), world.client("other").online()
     assert [sub.subscribe(f"t/{n}", 1, user=wide(4), check=False).reasons[0] for n in range(3)] == [1, 1, 0x97]
-    assert world.broker.tally.limited["filter_constraints"] == 1
+    assert world.broker.counters.limited["filter_constraints"] == 1
     assert other.subscribe("t/0", 1, user=wide(10)).reasons == (1,)  # each session has its own
     sub.subscribe("t/0", 1, user=wide(6))  # in the place of the one before
     assert sub.subscribe("t/2", 1, user=wide(1), check=False).reasons == (ReasonCode.QUOTA_EXCEEDED,)

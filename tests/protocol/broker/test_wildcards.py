@@ -202,6 +202,6 @@ def test_the_choice_is_part_of_the_log_of_a_group() -> None:
     publish()
     states = [machine.snapshot() for machine in machines]
     assert states[0] == states[1] == states[2]
-    assert machines[2].broker.sessions.by_key["ann"].books.matched == 1 + 1 + 3
+    assert machines[2].broker.sessions.by_key["ann"].accounts.matched == 1 + 1 + 3
     execute((Item.RULES, 0, "\n".join(["deny", *RULES]).encode()))
     assert machines[0].broker.sessions.by_key["ann"].subscriptions == {}

@@ -188,7 +188,7 @@ def test_the_will_of_a_user_is_authorised_when_it_is_sent_after_the_death_of_the
     seen.clear()
     world.restart()
     assert sorted(seen) == [("ann", "ann", "publish", "will/open"), ("bob", "bob", "publish", "will/secret")]
-    assert world.broker.tally.unauthorised == 1
+    assert world.broker.counters.unauthorised == 1
     assert world.disk == {}
 
 
@@ -251,7 +251,7 @@ def test_a_will_is_authorised_when_it_is_sent(make_world: Any) -> None:
     world.client("ann").online(will=Will("$SYS/broker/version", b"fake", 1, True)).drop()
     assert watch.payloads() == []
     assert len(world.broker.retained) == 0
-    assert world.broker.tally.unauthorised == 2
+    assert world.broker.counters.unauthorised == 2
 
 
 def test_a_will_to_oneself(world: Any) -> None:
@@ -261,11 +261,11 @@ def test_a_will_to_oneself(world: Any) -> None:
     ann.drop()
     ann.connect(False, session_expiry_s=1)
     assert ann.take()[1].payload == b"gone"
-    # One that ends gets nothing, and the books of the past balance.
+    # One that ends gets nothing, and the accounts of the past balance.
     bob = world.client("bob", V311).online(will=Will("b", b"gone", 1))
     bob.subscribe("b", 1)
     bob.drop()
-    assert world.broker.books().dropped == {"session-ended": 1}
+    assert world.broker.accounts().dropped == {"session-ended": 1}
 
 
 def test_a_will_for_a_311_watcher(world: Any) -> None:

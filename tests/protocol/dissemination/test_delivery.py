@@ -56,10 +56,10 @@ def test_without_losses_everybody_gets_the_event(scheme: str, size: int, wire: b
     for n in world.subscribers:
         assert world.notified[n][publication.event_id][1].data == event(size)
     assert not world.expired
-    assert not any(node.books.refused["malformed"] for node in world.nodes.values())
+    assert not any(node.accounts.refused["malformed"] for node in world.nodes.values())
     for kind in ("messages", "bytes"):  # what was sent was received, as nothing was lost
         sent, received = (
-            sum((getattr(node.books, f"{way}_{kind}") for node in world.nodes.values()), Counter[str]())
+            sum((getattr(node.accounts, f"{way}_{kind}") for node in world.nodes.values()), Counter[str]())
             for way in ("sent", "received")
         )
         assert sent == received
@@ -202,15 +202,15 @@ def test_overhead_of_push_pull_on_three_subscribers_by_hand() -> None:
     assert (world.count(Digest), world.count(Request), world.count(Reply)) == (6, 1, 2)
     totals: dict[str, tuple[int, int]] = {}
     for kind in ("Digest", "Request", "Reply"):
-        messages = sum(s.books.sent_messages[kind] for s in world.subscribers.values())
-        totals[kind] = (messages, sum(s.books.sent_bytes[kind] for s in world.subscribers.values()))
+        messages = sum(s.accounts.sent_messages[kind] for s in world.subscribers.values())
+        totals[kind] = (messages, sum(s.accounts.sent_bytes[kind] for s in world.subscribers.values()))
     # 8 bytes of header, 4 of checksum; a reply: group and deadline (12), packet header and checksum (35),
     # a vector of 8 bytes and a payload of 16.
     assert totals == {"Digest": (6, 6 * 36), "Request": (1, 12 + 8 + 8), "Reply": (2, 2 * (12 + 12 + 35 + 8 + 16))}
     for kind, (messages, size) in totals.items():
-        received = sum(s.books.received_messages[kind] for s in world.subscribers.values())
+        received = sum(s.accounts.received_messages[kind] for s in world.subscribers.values())
         assert received == messages
-        assert sum(s.books.received_bytes[kind] for s in world.subscribers.values()) == size
+        assert sum(s.accounts.received_bytes[kind] for s in world.subscribers.values()) == size
 
 
 def test_plain_packets_are_usable_before_the_event_is_complete() -> None:

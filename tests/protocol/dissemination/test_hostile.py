@@ -56,7 +56,7 @@ def test_a_relay_does_not_multiply_replayed_packets() -> None:
         for number, packet in enumerate(packets()):
             sent += node.handle(Data(0, number, 5.0, packet), 0, 1.0)
     assert len(sent) == 20
-    assert node.books.refused["duplicate"] == 40
+    assert node.accounts.refused["duplicate"] == 40
     assert node.handle_timer(node.next_timer()) == []
 
 
@@ -81,7 +81,7 @@ def test_strangers_impostors_and_nonsense_are_counted_and_ignored() -> None:
     assert node.handle(good, 7, 1.0) == []  # a peer is not its home broker
     assert node.handle(View(0, 9, ()), 7, 1.0) == []  # nor the service
     assert node.handle(Install(0, 9, 10, 10, ()), SERVICE, 1.0) == []
-    assert node.books.refused == {
+    assert node.accounts.refused == {
         "unknown sender": 1,
         "another sender": 1,
         "too long": 1,
@@ -112,7 +112,7 @@ def test_an_event_is_notified_once_however_often_its_packets_come() -> None:
         for packet in packets():
             notes += [e for e in node.handle(Push(0, 5.0, packet), 101, 1.0) if isinstance(e, Notify)]
     assert len(notes) == 1
-    assert node.books.refused["done with"] == 60 - 8
+    assert node.accounts.refused["done with"] == 60 - 8
 
 
 def test_packets_after_the_deadline_or_with_one_too_far_are_refused() -> None:
@@ -120,21 +120,21 @@ def test_packets_after_the_deadline_or_with_one_too_far_are_refused() -> None:
         sender = 1 if node.node == 100 else 0
         assert node.handle(Data(0, 0, 1.0, packets()[0]), sender, 1.0) == []
         assert node.handle(Data(0, 0, 1e5, packets()[0]), sender, 1.0) == []
-        assert node.books.refused == {"expired": 1, "deadline too far": 1}
+        assert node.accounts.refused == {"expired": 1, "deadline too far": 1}
 
 
 def test_packets_that_contradict_each_other_are_refused() -> None:
     node = subscriber()
     node.handle(Data(0, 0, 5.0, packets()[0]), 1, 1.0)
     node.handle(Data(0, 0, 5.0, packets(data=bytes(64))[0]), 1, 1.0)
-    assert node.books.refused["contradicts"] == 1
+    assert node.accounts.refused["contradicts"] == 1
     broker = relay()
     broker.handle(Data(0, 0, 5.0, packets()[0]), 0, 1.0)
     assert broker.handle(Data(0, 1, 5.0, packets(data=bytes(64))[1]), 0, 1.0) == []
     assert broker.handle(Data(0, 60, 5.0, packets()[1]), 0, 1.0) == []
     broker.install(5, 0, Forwarding(1, 10, 10, ()))
     assert broker.handle(Data(5, 2, 5.0, packets()[2]), 0, 1.0) == []
-    assert broker.books.refused == {"bad packet": 1, "no such packet": 1, "contradicts": 1}
+    assert broker.accounts.refused == {"bad packet": 1, "no such packet": 1, "contradicts": 1}
 
 
 def test_a_flood_of_announcements_fills_no_memory_and_displaces_no_packets() -> None:
@@ -147,8 +147,8 @@ def test_a_flood_of_announcements_fills_no_memory_and_displaces_no_packets() -> 
     assert node.incomplete[1] == 3
     huge = Digest((Announced(5000, 0, 2**32 - 1, 5.0), Announced(5001, 77, 10, 5.0)))
     assert node.handle(huge, 101, 1.0) == []
-    assert node.books.refused["event too large"] == 1
-    assert node.books.refused["unknown group"] == 1
+    assert node.accounts.refused["event too large"] == 1
+    assert node.accounts.refused["unknown group"] == 1
 
 
 def test_a_flood_of_events_and_groups_fills_no_memory() -> None:
@@ -157,7 +157,7 @@ def test_a_flood_of_events_and_groups_fills_no_memory() -> None:
         node.handle(Data(0, 0, 5.0, packets(i, b"x")[0]), 0, 1.0)
         node.handle(Data(1000 + i, 0, 5.0, packets(i, b"x")[0]), 0, 1.0)
         node.handle(Install(2000 + i, 0, 10, 10, (), part=0, parts=2), SERVICE, 1.0)
-    assert node.books.refused["event evicted"] == 90
+    assert node.accounts.refused["event evicted"] == 90
     assert len(node._passing) == 10
     assert len(node._parts) == 10
     for i in range(2000):

@@ -61,7 +61,7 @@ def test_a_subscription_that_is_no_filter_is_refused() -> None:
     for number, (topic, content) in enumerate([("a/#/b", ""), ("a", "price >")]):
         world.carry_out(100, world.subscribers[100].subscribe(number, topic, content, 0.0))
     world.run()
-    assert world.subscribers[100].books.refused["subscription refused"] == 2
+    assert world.subscribers[100].accounts.refused["subscription refused"] == 2
     assert len(world.service.registry) == 0
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_never_confirms_is_given_up() -> None:
     world.lose = lambda a, b, m: b == 2
     world.service._tell(2, Install(0, 5, 10, 0, ()), world.now)
     world.run()
-    assert world.service.books.refused["not confirmed"] == 1
+    assert world.service.accounts.refused["not confirmed"] == 1
 
 
 def test_when_a_link_fails_events_take_other_paths() -> None:
@@ -258,11 +258,11 @@ def test_a_publisher_gives_up_asking_at_the_deadline_and_hears_of_refusals() -> 
     world.subscribe_all()
     world.carry_out(0, world.publisher.request(Body("t"), 2.0, 0.0))
     world.run()
-    assert world.publisher.books.refused["not granted"] == 1
+    assert world.publisher.accounts.refused["not granted"] == 1
     assert world.publisher.handle(Granted(7, accepted=True), SERVICE, 3.0) == []
     world.carry_out(0, world.publisher.request(Body("t"), 9.0, 3.0))
     world.publisher.handle(Granted(1, accepted=False), SERVICE, 3.0)
-    assert world.publisher.books.refused["event refused"] == 1
+    assert world.publisher.accounts.refused["event refused"] == 1
 
 
 def test_the_application_is_called_with_what_it_is_notified_of() -> None:
@@ -300,7 +300,7 @@ def test_groups_and_subscriptions_are_bounded() -> None:
     for n in range(10):
         service.subscribe(n, 1, 1, f"t{n}", "", 0.0)
         service.publish(0, f"t{n}", 10, 2.0, 0.0)
-    assert service.books.refused["group evicted"] == 7
+    assert service.accounts.refused["group evicted"] == 7
     with pytest.raises(OverloadError, match="10 subscriptions"):
         service.subscribe(11, 1, 1, "t", "", 0.0)
     service.subscribe(9, 1, 1, "other", "", 0.0)  # in place of what it had

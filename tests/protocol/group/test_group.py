@@ -45,8 +45,8 @@ def test_replicas_behave_like_one_broker(seed: int, kills: bool) -> None:
         assert firsts(subscriber.got) == order
     twice = [p for p in subscribers[1].got if subscribers[1].got.count(p) > 1]
     assert not [p for p in twice if p.startswith((b"pub1", b"pub3"))], "QoS 2 from end to end is exactly once"
-    books = {repr(site.machine.broker.books()) for site in world.sites if site.position == len(world.log)}
-    assert len(books) == 1
+    accounts = {repr(site.machine.broker.accounts()) for site in world.sites if site.position == len(world.log)}
+    assert len(accounts) == 1
     effects: dict[int, bytes] = {}
     for site in world.sites:
         for slot, told in site.effects.items():

@@ -89,7 +89,7 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
         pair.step()
     assert Item.RUNS in pair.kinds
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
-    assert pair.told.broker.tally.published == 47
+    assert pair.told.broker.counters.published == 47
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -117,8 +117,8 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
     assert pair.told.snapshot() == pair.home.snapshot()
     for machine in (pair.home, pair.told, pair.plain):
         machine.broker.routes.settle()
-        books = machine.broker.sessions.by_key["reader"].books
-        assert (books.matched, books.delivered, machine.broker.tally.published) == (45, 45, 45)
+        accounts = machine.broker.sessions.by_key["reader"].accounts
+        assert (accounts.matched, accounts.delivered, machine.broker.counters.published) == (45, 45, 45)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -134,9 +134,9 @@ def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str,
         pair.front_end.receive(writer, b"".join(encode(Pubrel(n), V5) for n in (1, 2, 3)), 5.0)
         pair.step()
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
-    books = pair.told.broker.sessions.by_key["reader"].books
-    assert books.matched == 9
-    assert books.dropped == ({"too-large": 3} if "maximum_packet_size" in limit else {})
+    accounts = pair.told.broker.sessions.by_key["reader"].accounts
+    assert accounts.matched == 9
+    assert accounts.dropped == ({"too-large": 3} if "maximum_packet_size" in limit else {})
 
 
 def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
@@ -145,7 +145,7 @@ def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
     pair.front_end.receive(writer, messages(V311, 1, 100, size=500), 5.0)
     pair.step()
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
-    assert pair.told.broker.tally.published == 100
+    assert pair.told.broker.counters.published == 100
 
 
 def test_other_packets_among_them_are_told_as_packets() -> None:
@@ -167,7 +167,7 @@ def test_the_longest_topics_go_through(size: int, qos: int, version: int, monkey
     writer = pair.enter("writer", version)
     pair.front_end.receive(writer, encode(Publish("t" * size, b"", qos, packet_id=qos), version), 5.0)
     pair.step()
-    assert pair.told.broker.tally.published == 1
+    assert pair.told.broker.counters.published == 1
     assert pair.told.snapshot() == pair.home.snapshot()
 
 

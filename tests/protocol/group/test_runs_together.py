@@ -131,9 +131,9 @@ class Both:
             assert together.heard(name) == apart.heard(name), name
         one, *rest = (machine.broker for side in self.sides for machine in side.machines)
         for broker in rest:
-            assert broker.books() == one.books()
+            assert broker.accounts() == one.accounts()
             for each in ("published", "packets_in", "bytes_in", "unauthorised", "protocol_errors"):
-                assert getattr(broker.tally, each) == getattr(one.tally, each), each
+                assert getattr(broker.counters, each) == getattr(one.counters, each), each
 
 
 def burst(topic: str, count: int, qos: int = 1, *, mark: str = "", size: int = 20, first: int = 1) -> list[Publish]:
@@ -175,7 +175,7 @@ def test_random_traffic_is_the_same_together_and_apart(seed: int) -> None:
                 both.send(name, *packets, cut=drawn.randrange(99) if drawn.random() < 0.2 else None)
         both.step()
     both.compare()
-    assert both.sides[0].machines[0].broker.tally.published > 500
+    assert both.sides[0].machines[0].broker.counters.published > 500
 
 
 def test_what_is_alike_goes_out_in_one_piece() -> None:

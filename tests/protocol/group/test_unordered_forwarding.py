@@ -114,7 +114,7 @@ def test_nobody_gets_what_they_may_not_publish() -> None:
     carry(world)
     world.catch_up()
     assert reader.client.got == []
-    assert world.sites[0].machine.broker.tally.unauthorised == 1
+    assert world.sites[0].machine.broker.counters.unauthorised == 1
 
 
 def test_packets_of_another_version_are_made_anew() -> None:

@@ -166,8 +166,8 @@ def test_a_broker_says_which_limit_was_reached_and_counts_it() -> None:
     assert connection.is_closed()
     goodbye = Decoder(version=V5, side="client").feed(b"".join(connection.out))[0]
     assert goodbye.reason == ReasonCode.QUOTA_EXCEEDED  # type: ignore[union-attr]
-    assert broker.tally.limited == {"user_properties": 1}
-    assert broker.tally.protocol_errors == 0
+    assert broker.counters.limited == {"user_properties": 1}
+    assert broker.counters.protocol_errors == 0
 
 
 def test_a_connect_with_too_many_properties_is_refused_with_a_reason() -> None:

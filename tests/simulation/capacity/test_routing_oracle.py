@@ -1,4 +1,4 @@
-"""Deliveries against an oracle that knows all subscriptions; replay; books; what is refused."""
+"""Deliveries against an oracle that knows all subscriptions; replay; accounts; what is refused."""
 
 from __future__ import annotations
 

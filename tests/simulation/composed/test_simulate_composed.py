@@ -11,7 +11,7 @@ import pytest
 
 from surecast.errors import AssumptionError
 from surecast.prediction.composed import composed_mechanisms, predict_composed
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.group import group_of
 from surecast.scenario.saturation import broker_rates_per_s
@@ -80,7 +80,7 @@ def test_the_prediction_is_near_the_simulation(seed: int, scheme: str) -> None:
     """Within the 95 % interval, or off by no more than the independence that is assumed costs (background/composed)."""
     system = random_system(seed, scheme)
     predicted, found = predict_composed(system, factors=False), simulated(system)
-    assert check_books(found) == []
+    assert check_accounts(found) == []
     for name in ("s", "r"):
         for metric, bias in (("reliability", 0.03), ("success_share", 0.02)):
             figure = figure_of(found, metric, name)

@@ -1,4 +1,4 @@
-"""Whole scenarios: books, intervals, seeds, policies, and what is refused."""
+"""Whole scenarios: accounts, intervals, seeds, policies, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import simulate_dropping, simulate_dropping_until
@@ -53,8 +53,8 @@ def report() -> QoSReport:
     return simulate_dropping(scenario(), mechanisms=MECHANISMS, seed=1, **TIMES)
 
 
-def test_the_books_balance_exactly(report: QoSReport) -> None:
-    assert check_books(report, tolerance=1e-12) == []
+def test_the_accounts_balance_exactly(report: QoSReport) -> None:
+    assert check_accounts(report, tolerance=1e-12) == []
     assert report.variants == tuple(MECHANISMS)
     for variant in MECHANISMS:
         counts = {
@@ -194,7 +194,7 @@ def test_what_never_gets_through_is_queued() -> None:
     traces = {"s": [(0.0, 50.0)]}
     report = simulate_dropping(scenario(), ["none"], traces=traces, seed=1, runs=2, duration_s=100.0)
     assert report.figure("share_queued", name="s").value == pytest.approx(0.5, abs=0.1)
-    assert check_books(report, tolerance=1e-12) == []
+    assert check_accounts(report, tolerance=1e-12) == []
 
 
 def test_parameters_come_from_the_scenario_where_it_has_them() -> None:

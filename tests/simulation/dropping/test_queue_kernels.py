@@ -30,10 +30,10 @@ from surecast.simulation.dropping.queue_kernel import (
     STATES,
     SUMS,
     connected_time,
+    count_outcomes,
     get_through,
     input_queue,
     output_queue,
-    tally,
 )
 
 
@@ -218,7 +218,7 @@ def test_tally_counts_events_of_the_window_only() -> None:
     finish = np.array([1.0, 2.0, 2.5, 6.0, 10.0])
     counts, sums = np.zeros((STATES, OUTCOMES), np.int64), np.zeros(SUMS)
     responses, delays = np.zeros(BINS, np.int64), np.zeros(BINS, np.int64)
-    tally(
+    count_outcomes(
         published, np.full(5, 2.0), arrivals, outcome, met_on, finish, (1.0, 9.0, 99.0), counts, sums, responses, delays
     )
     assert counts[MET_ON, DELIVERED] == 1
@@ -237,7 +237,9 @@ def test_bins_give_quantiles() -> None:
     responses, delays = np.zeros(BINS, np.int64), np.zeros(BINS, np.int64)
     counts, sums = np.zeros((STATES, OUTCOMES), np.int64), np.zeros(SUMS)
     outcome, met_on = np.full(size, DELIVERED, np.int8), np.ones(size, np.bool_)
-    tally(zeros, np.full(1, math.inf), zeros, outcome, met_on, times, (0.0, 1.0, 2.0), counts, sums, responses, delays)
+    count_outcomes(
+        zeros, np.full(1, math.inf), zeros, outcome, met_on, times, (0.0, 1.0, 2.0), counts, sums, responses, delays
+    )
     assert responses.sum() == size
     assert responses[0] == 2
     assert responses[-1] == 1

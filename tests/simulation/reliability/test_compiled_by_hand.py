@@ -7,7 +7,7 @@ import math
 import pytest
 
 from surecast.errors import ConfigurationError
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import Streams, System, build, parse_text
 from surecast.simulation.reliability.compiled import simulate_reliability
 
@@ -62,7 +62,7 @@ def simulate(
         retransmission_interval_s=wait,
         traces=traces,
     )
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     return report
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from surecast.errors import ConfigurationError, OverloadError
-from surecast.report import check_books
+from surecast.report import check_accounts
 from surecast.scenario import System, load_system
 from surecast.simulation import run_until, simulate_reliability
 from surecast.simulation.confidence import ratio_estimate
@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_report(graph: System) -> None:
     first, again, other = (simulate_reliability(graph, SCHEMES, seed=seed, **options) for seed in (1, 1, 2))
     assert first == again
     assert first != other
-    assert check_books(first) == []
+    assert check_accounts(first) == []
 
 
 def test_workers_change_nothing(graph: System) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy.linalg import expm
 
 from surecast.errors import AssumptionError
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import Distribution, Streams, System, build, parse_distribution, parse_text
 from surecast.scenario.system import Failures
 from surecast.simulation.equilibrium import residual_times
@@ -107,7 +107,7 @@ def simulate(system: System, schemes: list[str], **more: Any) -> QoSReport:
     options: dict[str, Any] = {"runs": 20, "duration_s": 30 * 86400.0, "seed": 11}
     options |= {"refresh_interval_s": 0.0, "retransmission_interval_s": 0.0, **more}
     report = simulate_reliability(system, schemes, **options)
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     return report
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from surecast.protocol.overlay import LinkState, LinkStateView, OverlayMap, Send
-from surecast.report import QoSReport, check_books
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import Streams, System, build, parse_text
 from surecast.simulation.reliability.compiled import KINDS, SCHEMES, simulate_reliability
 from surecast.simulation.reliability.compiled.traces import draw_trace
@@ -361,7 +361,7 @@ def test_equal_to_the_dumb_reference(seed: int, refresh: float, retransmission: 
         retransmission_interval_s=retransmission,
         traces=traces,
     )
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     for scheme in SCHEMES:
         for subscriber in system.subscribers:
             name = subscriber.name

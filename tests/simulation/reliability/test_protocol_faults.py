@@ -20,7 +20,7 @@ from surecast.protocol.overlay import SCHEMES
 from surecast.protocol.overlay.event_store import EventStore
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.reliability.protocol import Options, SafetyError, WorldResult, simulate_world
-from surecast.simulation.reliability.protocol.ledger import Tally
+from surecast.simulation.reliability.protocol.accounts import TargetAccount
 
 
 def scenario(seed: int, deadline: str | None = None) -> System:
@@ -78,7 +78,7 @@ def balances(result: WorldResult) -> bool:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_safety_holds_in_every_scheme(seed: int) -> None:
-    """A SafetyError (an event twice, books that do not balance) names the seed and the virtual time by itself."""
+    """A SafetyError (an event twice, accounts that do not balance) names the seed and the virtual time by itself."""
     system = scenario(seed)
     for scheme in SCHEMES:
         result = simulate_world(system, scheme, duration_s=200, seed=seed, options=faults(seed))
@@ -134,9 +134,9 @@ def test_a_broken_filter_is_caught_with_its_seed_and_time(monkeypatch: pytest.Mo
     assert 0 < caught.value.time_s < 600
 
 
-def test_a_forgotten_copy_is_caught_by_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tally, "lose", lambda self, reason: None)
-    with pytest.raises(SafetyError, match=r"the books of .* are out by"):
+def test_a_forgotten_copy_is_caught_by_the_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TargetAccount, "lose", lambda self, reason: None)
+    with pytest.raises(SafetyError, match=r"the accounts of .* are out by"):
         simulate_world(scenario(4), "periodic-subscription", duration_s=300, seed=4)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.report import check_books
+from surecast.report import check_accounts
 from surecast.scenario import Streams, System, build, parse_distribution, parse_text
 from surecast.scenario.system import Failures
 from surecast.simulation.reliability.protocol import KINDS, Options, simulate_protocol, simulate_world
@@ -62,7 +62,7 @@ def test_a_report_of_all_schemes_balances_and_leaves_out_who_has_no_publisher() 
     )
     assert report.variants == ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
     assert calls == [(i + 1, 10) for i in range(10)]
-    assert check_books(report) == []
+    assert check_accounts(report) == []
     assert set(report.values("reliability", scope="subscriber", variant="bypass")) == {"far", "near"}
     for figure in report.figures(metric="messages_per_event"):
         assert figure.detail in ("", *KINDS)

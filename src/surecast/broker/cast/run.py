@@ -219,7 +219,7 @@ class _Cast:
             waiting.append(endpoint.node)
         until_s = loop.time() + _REGISTER_S
         while not all(subscriber.is_registered(1) for subscriber in waiting):
-            if loop.time() > until_s or any(subscriber.books.refused["not registered"] for subscriber in waiting):
+            if loop.time() > until_s or any(subscriber.accounts.refused["not registered"] for subscriber in waiting):
                 raise PeerError(f"not all subscribers could register within {_REGISTER_S:g} s; lower the loss")
             await asyncio.sleep(0.01)
 
@@ -280,9 +280,9 @@ class _Cast:
         sent_bytes: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         for endpoint in self.endpoints.values():
-            sent += endpoint.node.books.sent_messages
-            sent_bytes += endpoint.node.books.sent_bytes
-            refused += endpoint.node.books.refused + endpoint.counts
+            sent += endpoint.node.accounts.sent_messages
+            sent_bytes += endpoint.node.accounts.sent_bytes
+            refused += endpoint.node.accounts.refused + endpoint.counts
         pieces = len(self.pieces)
         return CastResult(
             self.options,

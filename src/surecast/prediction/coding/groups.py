@@ -170,7 +170,7 @@ def gossip_draws(
     words = np.random.SeedSequence(seed, spawn_key=(3,)).generate_state(1, np.uint64)
     ways, laws = peers.arrays(group.places()), group.laws(gossip)
     state = new_state(laws, ways, 16 * group.members + 1024)
-    books = _Books(group)
+    accounts = _Accounts(group)
     for weight, rows in parts:
         for some in np.array_split(rows, -(-len(rows) // _AT_A_TIME)):
             if story is None:
@@ -189,8 +189,8 @@ def gossip_draws(
                 done = follow_groups(words, laws, ways, arrival, state, by_place, done, done_s, helped, counts)
                 if done < len(some):
                     state = new_state(laws, ways, 2 * len(state.queue.times_s))
-            books.add(weight / len(rows), done_s, helped, counts)
-    return books.answer(gossip)
+            accounts.add(weight / len(rows), done_s, helped, counts)
+    return accounts.answer(gossip)
 
 
 def _strata(lacks: NDArray[np.bool_], wanted: int) -> list[tuple[float, Ints]]:
@@ -201,7 +201,7 @@ def _strata(lacks: NDArray[np.bool_], wanted: int) -> list[tuple[float, Ints]]:
     return [(weight, rows) for weight, rows in chosen if len(rows)]
 
 
-class _Books:
+class _Accounts:
     """Sums over draws, by place."""
 
     def __init__(self, group: Group):

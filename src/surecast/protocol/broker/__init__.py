@@ -1,12 +1,12 @@
-"""The MQTT broker without sockets, clocks and disks: sessions, queues, routing, retained messages, wills and books."""
+"""The MQTT broker without sockets, clocks and disks: sessions, queues, routing, retained messages, wills, accounts."""
 
-from surecast.protocol.broker.books import REASONS, Books
+from surecast.protocol.broker.accounts import REASONS, Accounts
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.core import Broker, everyone
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.limits import ClientRule, Limits, LimitTable, Overrides
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
+from surecast.protocol.broker.observer import ConnectionHooks, Counters, Observer
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.settings import OVERFLOWS, BrokerSettings, Overflow
 from surecast.protocol.broker.state_journal import Record
@@ -15,13 +15,14 @@ from surecast.protocol.broker.system_topics import publish_system_topics, system
 __all__ = [
     "OVERFLOWS",
     "REASONS",
+    "Accounts",
     "Authorise",
-    "Books",
     "Broker",
     "BrokerSettings",
     "ClientRule",
     "Connection",
     "ConnectionHooks",
+    "Counters",
     "LimitTable",
     "Limits",
     "Message",
@@ -33,7 +34,6 @@ __all__ = [
     "Record",
     "Session",
     "Subscription",
-    "Tally",
     "everyone",
     "publish_system_topics",
     "system_values",

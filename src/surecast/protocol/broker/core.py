@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.connecting import Connecting
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.disconnecting import Disconnecting
@@ -14,7 +14,7 @@ from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationErro
 from surecast.protocol.broker.keep_alive import KeepAlive
 from surecast.protocol.broker.limits import Limits, LimitTable
 from surecast.protocol.broker.message import text_field
-from surecast.protocol.broker.observer import ConnectionHooks, Observer, Tally
+from surecast.protocol.broker.observer import ConnectionHooks, Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import Requests
 from surecast.protocol.broker.restore import Restorer
@@ -98,7 +98,7 @@ class Broker:
         self.dirty: set[Connection] = set()
         self.checking: list[Connection] = []
         self.connections: dict[int, Connection] = {}
-        self.tally = Tally()
+        self.counters = Counters()
         self.observer = observer
         self._hooks = hooks or ConnectionHooks()
         self.timers = Timers()
@@ -107,7 +107,7 @@ class Broker:
         self.identifiers_given = 0
         self.routes = Routes(self.settings)
         self.retained = Retained(self.journal, self.settings)
-        self.outgoing = Outgoing(self.journal, self.dirty, self.tally, observer)
+        self.outgoing = Outgoing(self.journal, self.dirty, self.counters, observer)
         self.requests = Requests(self.journal, self.settings.request_tokens_max)
         self.incoming = Incoming(
             self.journal,
@@ -116,15 +116,15 @@ class Broker:
             self.retained,
             self.requests,
             self.dirty,
-            self.tally,
+            self.counters,
             observer,
             authorise,
         )
         self._subscribing = Subscribing(
-            self.settings, self.journal, self.routes, self.outgoing, self.retained, self.tally, observer, authorise
+            self.settings, self.journal, self.routes, self.outgoing, self.retained, self.counters, observer, authorise
         )
         self.incoming.rejects = limits.rejects
-        self.wills = Wills(self.journal, self.timers, self.incoming, self.tally, authorise)
+        self.wills = Wills(self.journal, self.timers, self.incoming, self.counters, authorise)
         self.sessions = Sessions(
             self.settings,
             limits,
@@ -133,11 +133,11 @@ class Broker:
             self.outgoing,
             self.wills,
             self.timers,
-            self.tally,
+            self.counters,
             observer,
             new_identifier or self._new_identifier,
         )
-        self._disconnecting = Disconnecting(self.sessions, self.dirty, self.tally, self._hooks)
+        self._disconnecting = Disconnecting(self.sessions, self.dirty, self.counters, self._hooks)
         self._keep_alive = KeepAlive(self.timers, self._disconnecting, watches)
         self._connecting = Connecting(
             self.sessions,
@@ -204,7 +204,7 @@ class Broker:
         connection.number = self.next_connection
         connection.opened_at = connection.connected_at = connection.heard_at = now
         self.connections[connection.number] = connection
-        self.tally.connections += 1
+        self.counters.connections += 1
         self._keep_alive.await_connect(connection, self.settings.connect_timeout_s, now)
         return connection
 
@@ -214,7 +214,7 @@ class Broker:
         if phase is _CLOSED:
             return
         connection.heard_at = now
-        self.tally.bytes_in += len(data)
+        self.counters.bytes_in += len(data)
         if phase is _CHECKING:
             connection.held_bytes += len(data)
             if connection.held_bytes > _HELD_MAX:
@@ -236,7 +236,7 @@ class Broker:
         """Takes what a client sent, `size` bytes that were decoded elsewhere."""
         if not connection.is_closed():
             connection.heard_at = now
-            self.tally.bytes_in += size
+            self.counters.bytes_in += size
             self._handle_paced(connection, packets, now)
 
     def handle_run(self, connection: Connection, run: PublishRun, size: int, now: float) -> None:
@@ -246,9 +246,9 @@ class Broker:
             self.handle(connection, (run,), size, now)
             return
         connection.heard_at = now
-        tally = self.tally
-        tally.bytes_in += size
-        tally.packets_in += run.count
+        counters = self.counters
+        counters.bytes_in += size
+        counters.packets_in += run.count
         try:
             self.incoming.publish_run(connection, session, run, now)
         except ViolationError as violation:
@@ -387,13 +387,13 @@ class Broker:
             if session.waiting:
                 self.outgoing.expire(session, now)
 
-    def books(self) -> Books:
-        """The books of all sessions there are and were."""
+    def accounts(self) -> Accounts:
+        """The accounts of all sessions there are and were."""
         self.routes.settle()
-        total = Books()
+        total = Accounts()
         total.add(self.sessions.past)
         for session in self.sessions.by_key.values():
-            total.add(session.books)
+            total.add(session.accounts)
         return total
 
     def take_journal(self) -> list[Record]:
@@ -405,10 +405,10 @@ class Broker:
     def _handle_paced(
         self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], now: float
     ) -> None:
-        before = self.tally.published
+        before = self.counters.published
         self._handle_all(connection, packets, now)
         if connection.pace is not None:
-            connection.pace.spend(self.tally.published - before, now)
+            connection.pace.spend(self.counters.published - before, now)
             # While it is held back, nothing of it can be heard.
             connection.heard_at = connection.pace.hold_until
 
@@ -420,9 +420,9 @@ class Broker:
         if connection.phase is _CLOSED:
             return False
         handlers = self._handlers
-        tally = self.tally
+        counters = self.counters
         for packet in packets:
-            tally.packets_in += 1
+            counters.packets_in += 1
             session = connection.session
             if session is not None:
                 try:
@@ -438,7 +438,7 @@ class Broker:
         return True
 
     def _violated(self, connection: Connection, violation: ViolationError, now: float) -> None:
-        self.tally.protocol_errors += 1
+        self.counters.protocol_errors += 1
         self.disconnect(connection, violation.reason, now, str(violation))
 
     def _connect(self, connection: Connection, connect: Connect, now: float) -> None:
@@ -460,11 +460,11 @@ class Broker:
             raise _wrong_kind("PUBACK")
 
     def _publish_run(self, connection: Connection, session: Session, packet: PublishRun, now: float) -> None:
-        self.tally.packets_in += packet.count - 1
+        self.counters.packets_in += packet.count - 1
         self.incoming.publish_run(connection, session, packet, now)
 
     def _puback_run(self, connection: Connection, session: Session, packet: AckRun, now: float) -> None:
-        self.tally.packets_in += len(packet.packet_ids) - 1
+        self.counters.packets_in += len(packet.packet_ids) - 1
         if not self.outgoing.acknowledge_run(session, packet.packet_ids, now):
             raise _wrong_kind("PUBACK")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from surecast.protocol.broker.connection import Connection, Phase
-from surecast.protocol.broker.observer import ConnectionHooks, Tally
+from surecast.protocol.broker.observer import ConnectionHooks, Counters
 from surecast.protocol.broker.sessions import Sessions
 from surecast.protocol.mqtt import (
     ALLOWED_REASONS,
@@ -27,10 +27,10 @@ _TEXT_MAX: Final = 1_000
 class Disconnecting:
     """Ends connections: by refusal, by a DISCONNECT, or without one."""
 
-    def __init__(self, sessions: Sessions, dirty: set[Connection], tally: Tally, hooks: ConnectionHooks):
+    def __init__(self, sessions: Sessions, dirty: set[Connection], counters: Counters, hooks: ConnectionHooks):
         self._sessions = sessions
         self._dirty = dirty
-        self._tally = tally
+        self._counters = counters
         self._hooks = hooks
 
     def disconnect(self, connection: Connection, reason: ReasonCode, now: float, text: str = "") -> None:
@@ -48,10 +48,10 @@ class Disconnecting:
     def malformed(self, connection: Connection, error: PacketError, now: float) -> None:
         """A client broke the protocol."""
         if error.limit:
-            self._tally.limited[error.limit] += 1
+            self._counters.limited[error.limit] += 1
         else:
-            self._tally.protocol_errors += 1
-        self._tally.notice(f"{connection.name}: {error}")
+            self._counters.protocol_errors += 1
+        self._counters.notice(f"{connection.name}: {error}")
         if connection.phase is Phase.OPEN:
             self.disconnect(connection, error.reason_code, now, str(error))
             return
@@ -66,7 +66,7 @@ class Disconnecting:
 
     def refuse(self, connection: Connection, reason: ReasonCode, text: str) -> None:
         """A CONNECT is not accepted."""
-        self._tally.refused += 1
+        self._counters.refused += 1
         version = V5 if connection.version_5 else V311
         packet = encode(Connack(False, reason), version)
         limit = connection.packet_bytes_max
@@ -79,7 +79,7 @@ class Disconnecting:
             connection.out.append(packet)
         name = connection.connect.client_id if connection.connect is not None else ""
         why = text or reason.name.lower().replace("_", " ")
-        self._tally.notice(f"{name or connection.origin.peer} refused: {why}")
+        self._counters.notice(f"{name or connection.origin.peer} refused: {why}")
         self._shut(connection)
         self._hooks.refused(connection, why)
 

@@ -8,7 +8,7 @@ from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import PROPERTY, RequestError, Requests, request_of
 from surecast.protocol.broker.retained import Retained
@@ -49,11 +49,11 @@ class Incoming(ShortWays):
         retained: Retained,
         requests: Requests,
         dirty: set[Connection],
-        tally: Tally,
+        counters: Counters,
         observer: Observer | None,
         authorise: Authorise,
     ):
-        super().__init__(routes, outgoing, dirty, tally, observer)
+        super().__init__(routes, outgoing, dirty, counters, observer)
         self._journal = journal
         self._retained = retained
         self._requests = requests
@@ -63,7 +63,7 @@ class Incoming(ShortWays):
 
     def publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
         """Takes a PUBLISH; everything that can go wrong is an acknowledgement or a violation."""
-        self._tally.published += 1
+        self._counters.published += 1
         qos = packet.qos
         if (
             qos < 2
@@ -110,7 +110,7 @@ class Incoming(ShortWays):
             request = request_of(packet.properties)
             known = self._requests.outcome(connection.user, request) if request is not None else None
         except RequestError as error:
-            self._tally.notice(f"{session.client}: {error}")
+            self._counters.notice(f"{session.client}: {error}")
             return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
         if known is not None:
             return known
@@ -183,7 +183,7 @@ class Incoming(ShortWays):
         retained = message.retain
         if retained:
             if limit := self._retained.limit_for(message):
-                self._tally.limited[limit] += 1
+                self._counters.limited[limit] += 1
                 return ReasonCode.QUOTA_EXCEEDED
             self._retained.store(message)
         if route is None:
@@ -230,5 +230,5 @@ class Incoming(ShortWays):
                     connection.allowed.clear()
                 connection.allowed[topic] = allowed
         if not allowed:
-            self._tally.unauthorised += 1
+            self._counters.unauthorised += 1
         return allowed

@@ -11,7 +11,7 @@ from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import Session, Subscription
 
-__all__ = ["ConnectionHooks", "Observer", "Tally"]
+__all__ = ["ConnectionHooks", "Counters", "Observer"]
 
 
 def _nothing(*arguments: object) -> None:
@@ -56,7 +56,7 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """Counts of a broker since its start, and lines for its log that have not been written yet."""
 
     packets_in: int = 0

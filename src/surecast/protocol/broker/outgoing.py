@@ -9,7 +9,7 @@ from hashlib import sha256
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_expiry import remove_expired
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import Observer, Counters
 from surecast.protocol.broker.quotas import SESSION_SHARE
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
@@ -31,12 +31,12 @@ class Outgoing:
         self,
         journal: Journal,
         dirty: set[Connection],
-        tally: Tally,
+        counters: Counters,
         observer: Observer | None,
     ):
         self._journal = journal
         self._dirty = dirty
-        self._tally = tally
+        self._counters = counters
         self._observer = observer
 
     def deliver(self, target: Target, message: Message, now: float) -> bool:
@@ -44,7 +44,7 @@ class Outgoing:
         session = target.session
         qos = min(message.qos, target.qos)
         retain = message.retain and target.as_published
-        session.books.matched += 1
+        session.accounts.matched += 1
         if qos == 0:
             self._send_once(session, message, retain, target.identifiers, now)
             return True
@@ -54,7 +54,7 @@ class Outgoing:
         """Gives a retained message to a new subscription; it is marked as retained."""
         session = target.session
         qos = min(message.qos, target.qos)
-        session.books.matched += 1
+        session.accounts.matched += 1
         if qos == 0 and too_much:
             self._drop(session, message, "slow-qos0", now)
         elif qos == 0:
@@ -92,7 +92,7 @@ class Outgoing:
         session.next_identifier = last - 1
         session.bytes_queued += size
         quota.bytes_queued += size
-        session.books.matched += count
+        session.accounts.matched += count
         if not connection.is_elsewhere:
             data = bytearray(run.data)
             high, low = _IDENTIFIERS[2 * first : 2 * last : 2], _IDENTIFIERS[2 * first + 1 : 2 * last : 2]
@@ -123,7 +123,7 @@ class Outgoing:
                     self._journal.forget_queued(session, delivery)
         session.bytes_queued -= size
         session.quota.bytes_queued -= size
-        session.books.delivered += done
+        session.accounts.delivered += done
         if session.waiting or session.warned:
             self.fill(session, now)
         return is_right
@@ -240,7 +240,7 @@ class Outgoing:
                 return
             connection.out.append(head + tail)
             self._dirty.add(connection)
-            session.books.delivered += 1
+            session.accounts.delivered += 1
             if self._observer is not None:
                 self._observer.delivered(session, message, 0, now)
 
@@ -291,7 +291,7 @@ class Outgoing:
         if not session.warned:
             session.warned = True
             limit, rule = session.limits.queue_messages_max, session.limits.overflow
-            self._tally.notice(
+            self._counters.notice(
                 f"the queue of {session.client} holds {queued} messages; {limit} is the limit, and then {rule} applies"
             )
 
@@ -341,12 +341,12 @@ class Outgoing:
         if _is_queue_full(session, size):
             return "queue-full"
         quota = session.quota
-        self._tally.limited[quota.limit] += 1
+        self._counters.limited[quota.limit] += 1
         quota.dropped += 1
         if quota.dropped == quota.notice_at:
             quota.notice_at *= 10
             whose = session.user if session.user else session.address
-            self._tally.notice(
+            self._counters.notice(
                 f"the queues of all sessions of {whose} hold {quota.bytes_queued} bytes; {quota.limit} is "
                 f"{quota.bytes_max}, and {quota.dropped} of their messages found no room"
             )
@@ -416,7 +416,7 @@ class Outgoing:
         size = delivery.message.size
         session.bytes_queued -= size
         session.quota.bytes_queued -= size
-        session.books.delivered += 1
+        session.accounts.delivered += 1
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
         if self._observer is not None:
@@ -433,9 +433,9 @@ class Outgoing:
 
     def _drop(self, session: Session, message: Message, reason: str, now: float) -> None:
         if reason == "expired":
-            session.books.expired += 1
+            session.accounts.expired += 1
         else:
-            session.books.drop(reason)
+            session.accounts.drop(reason)
         if self._observer is not None:
             self._observer.dropped(session, message, reason, now)
 

@@ -137,7 +137,7 @@ class Restorer:
         session.bytes_queued += message.size
         session.quota.bytes_queued += message.size
         session.next_sequence = max(session.next_sequence, stored.sequence + 1)
-        session.books.matched += 1
+        session.accounts.matched += 1
         if delivery.identifier:
             session.inflight[delivery.identifier] = delivery
         else:

@@ -156,11 +156,11 @@ class Group:
         session.groups.add(self)
 
     def settle(self) -> None:
-        """Enters what was sent into the books of the sessions."""
+        """Enters what was sent into the accounts of the sessions."""
         if self.count:
             for session in self.sessions:
-                session.books.matched += self.count
-                session.books.delivered += self.count
+                session.accounts.matched += self.count
+                session.accounts.delivered += self.count
             self.count = 0
 
 
@@ -286,7 +286,7 @@ class Route:
         self._ready = True
 
     def scatter(self) -> None:
-        """Forgets the groups, after their counts are in the books."""
+        """Forgets the groups, after their counts are in the accounts."""
         if not self._ready:
             return
         for group in (*self.groups, *self.low):
@@ -403,7 +403,7 @@ class Routes:
             self.remove(session, key)
 
     def settle(self) -> None:
-        """Brings the books of all sessions up to date."""
+        """Brings the accounts of all sessions up to date."""
         for route in self._routes.values():
             for group in (*route.groups, *route.low):
                 group.settle()

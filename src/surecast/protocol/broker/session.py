@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
 from surecast.protocol.broker.quotas import Quota
@@ -77,7 +77,7 @@ class Will:
 
 
 class Session:
-    """The state that MQTT calls a session, with its queue and its books.
+    """The state that MQTT calls a session, with its queue and its accounts.
 
     `key` names it among all sessions, by user and client identifier; `key_field` is the key with its length in front;
     `serial` tells sessions of one key apart. `lifetime_s` says how long it outlives its connection (infinite: for
@@ -90,8 +90,8 @@ class Session:
     """
 
     __slots__ = (
+        "accounts",
         "address",
-        "books",
         "bytes_max",
         "bytes_queued",
         "client",
@@ -151,7 +151,7 @@ class Session:
         self.next_sequence = 0
         self.filter_constraints = 0
         self.will: Will | None = None
-        self.books = Books()
+        self.accounts = Accounts()
         self.warned = False
         self.routes: set[Route] = set()
         self.groups: set[Group] = set()

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.limits import Limits, LimitTable, Pace
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.quotas import network_of
 from surecast.protocol.broker.routes import Routes
@@ -46,7 +46,7 @@ class Sessions:
         outgoing: Outgoing,
         wills: Wills,
         timers: Timers,
-        tally: Tally,
+        counters: Counters,
         observer: Observer | None,
         new_identifier: Callable[[], str],
     ):
@@ -57,12 +57,12 @@ class Sessions:
         self._outgoing = outgoing
         self._wills = wills
         self._timers = timers
-        self._tally = tally
+        self._counters = counters
         self._observer = observer
         self._new_identifier = new_identifier
         self.serial = 0
         self.by_key: dict[str, Session] = {}
-        self.past = Books()
+        self.past = Accounts()
 
     def open(self, connection: Connection, connect: Connect, now: float) -> tuple[Session, bool, str]:
         """The session of an accepted CONNECT, whether it was there before, and the identifier if it was assigned."""
@@ -105,7 +105,7 @@ class Sessions:
         full = "sessions" if len(self.by_key) >= self.settings.sessions_max else ""
         full = full or self._routes.quotas.full_for_session(user, address)
         if full:
-            self._tally.limited[full] += 1
+            self._counters.limited[full] += 1
             count = getattr(self.settings, f"{full}_max")
             whose = {"sessions": "", "user_sessions": f" of {user}", "address_sessions": f" from {address}"}[full]
             raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {count} sessions{whose} already")
@@ -233,7 +233,7 @@ class Sessions:
                 self._journal.forget_received(session, identifier)
             self._journal.forget_session(session)
         session.received.clear()
-        self.past.add(session.books)
+        self.past.add(session.accounts)
         if self.by_key.get(session.key) is session:
             del self.by_key[session.key]
             self._routes.quotas.close(session)

@@ -11,7 +11,7 @@ from typing import Final
 
 from surecast.protocol.broker.connection import Connection, Phase
 from surecast.protocol.broker.message import Delivery, Message
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.routes import Group, Route, Routes, Target
 from surecast.protocol.broker.session import Session
@@ -28,12 +28,12 @@ class ShortWays(ABC):
     """What the long way, which derives from it, need not do."""
 
     def __init__(
-        self, routes: Routes, outgoing: Outgoing, dirty: set[Connection], tally: Tally, observer: Observer | None
+        self, routes: Routes, outgoing: Outgoing, dirty: set[Connection], counters: Counters, observer: Observer | None
     ):
         self._routes = routes
         self._outgoing = outgoing
         self._dirty = dirty
-        self._tally = tally
+        self._counters = counters
         self._observer = observer
         self._wants = routes.contents.wants
         self._entries: dict[int, Delivery] = {}
@@ -64,7 +64,7 @@ class ShortWays(ABC):
             for packet in run.packets():
                 self.publish(connection, session, packet, now)
             return
-        self._tally.published += run.count
+        self._counters.published += run.count
         others = (
             self._run_to_groups(connection, route, run) if qos == 0 else self._run_to_queues(connection, route, run)
         )
@@ -166,10 +166,10 @@ class ShortWays(ABC):
         """Counts messages that came, of so many bytes together, and go to groups."""
         for group in groups:
             group.count += count
-        tally = self._tally
-        tally.published += count
-        tally.packets_in += count
-        tally.bytes_in += size
+        counters = self._counters
+        counters.published += count
+        counters.packets_in += count
+        counters.bytes_in += size
 
     def _run_to_groups(self, connection: Connection, route: Route, run: PublishRun) -> list[Target]:
         """Passes a run of QoS 0 on as it is; the targets for which that is impossible are left."""
@@ -250,7 +250,7 @@ class ShortWays(ABC):
             inflight[identifier] = entry
             subscriber.bytes_queued += size
             quota.bytes_queued += size
-            subscriber.books.matched += 1
+            subscriber.accounts.matched += 1
             if not to.is_elsewhere:
                 to.out.append(head + identifier.to_bytes(2, "big") + tail)
                 dirty.add(to)

@@ -5,7 +5,7 @@ bytes. What a broker can find again by itself is left out: the routes of topics,
 somebody else has to see to is no state either: bytes to send, records for the disk, lines for a log.
 
     magic, version, check sum of the rest
-    counters, tally, books of past sessions, limits
+    counters, counters, accounts of past sessions, limits
     messages, retained topics, sessions, filters with who is filed under them
     connections, appointments, outcomes of requests
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from surecast.errors import PeerError, SurecastError
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.observer import Tally
+from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.requests import WINDOW, Entry
 from surecast.protocol.broker.routes import Share
 from surecast.protocol.broker.session import Session, Subscription
@@ -32,7 +32,14 @@ from surecast.protocol.broker.snapshot_sessions import (
     write_messages,
     write_session,
 )
-from surecast.protocol.broker.snapshot_wire import Reader, Writer, read_books, read_limits, write_books, write_limits
+from surecast.protocol.broker.snapshot_wire import (
+    Reader,
+    Writer,
+    read_accounts,
+    read_limits,
+    write_accounts,
+    write_limits,
+)
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.core import Broker
@@ -52,7 +59,7 @@ backup may have it."""
 _MAGIC: Final = b"surecast broker\0"
 _HEAD: Final = struct.Struct(">16sHI")
 _COUNTERS: Final = struct.Struct(">QQQQQdB")
-_TALLIED: Final = tuple(each.name for each in fields(Tally) if each.type == "int")
+_TALLIED: Final = tuple(each.name for each in fields(Counters) if each.type == "int")
 _TIME: Final = struct.Struct(">d")
 _TURN: Final = struct.Struct(">IB")
 _TIMER: Final = struct.Struct(">dQB")
@@ -167,8 +174,8 @@ def _write_counters(to: Writer, broker: Broker) -> None:
         0.0 if started_at is None else started_at,
         started_at is not None,
     )
-    to.column("Q", [getattr(broker.tally, name) for name in _TALLIED])
-    write_books(to, broker.sessions.past)
+    to.column("Q", [getattr(broker.counters, name) for name in _TALLIED])
+    write_accounts(to, broker.sessions.past)
 
 
 def _read_counters(of: Reader, broker: Broker) -> None:
@@ -179,8 +186,8 @@ def _read_counters(of: Reader, broker: Broker) -> None:
     broker.timers.count = timers
     broker.started_at = started_at if is_started else None
     for name, value in zip(_TALLIED, of.column("Q", len(_TALLIED)), strict=True):
-        setattr(broker.tally, name, value)
-    broker.sessions.past = read_books(of)
+        setattr(broker.counters, name, value)
+    broker.sessions.past = read_accounts(of)
 
 
 def _write_retained(to: Writer, broker: Broker, numbers: Numbers[Message]) -> None:

@@ -15,7 +15,7 @@ from surecast.errors import PeerError
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.session import Session, Subscription, Will
-from surecast.protocol.broker.snapshot_wire import Reader, Writer, read_books, write_books
+from surecast.protocol.broker.snapshot_wire import Reader, Writer, read_accounts, write_accounts
 from surecast.protocol.filters import Filter, parse
 
 __all__ = ["Numbers", "SessionReader", "read_messages", "write_messages", "write_session"]
@@ -115,7 +115,7 @@ def write_session(to: Writer, session: Session, messages: Numbers[Message], limi
         session.connection.number if session.connection is not None else 0,
         _WARNED * session.warned | _HAS_WILL * (will is not None),
     )
-    write_books(to, session.books)
+    write_accounts(to, session.accounts)
     if will is not None:
         to.pack(_WILL, messages[will.message], will.delay_s, will.lifetime_s, will.due_at, will.interval_s)
     to.count(len(session.subscriptions))
@@ -195,7 +195,7 @@ class SessionReader:
         session.bytes_queued = size
         session.next_identifier, session.next_sequence = identifier, sequence
         session.warned = bool(flags & _WARNED)
-        session.books = read_books(of)
+        session.accounts = read_accounts(of)
         if flags & _HAS_WILL:
             message, delay_s, will_lifetime_s, due_at, interval_s = of.unpack(_WILL)
             session.will = Will(self._messages[message], delay_s, will_lifetime_s, due_at, interval_s)

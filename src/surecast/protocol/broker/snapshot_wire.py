@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from surecast.errors import PeerError
-from surecast.protocol.broker.books import Books
+from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.settings import OVERFLOWS
 
-__all__ = ["Reader", "Writer", "read_books", "read_limits", "write_books", "write_limits"]
+__all__ = ["Reader", "Writer", "read_accounts", "read_limits", "write_accounts", "write_limits"]
 
 _COUNT: Final = struct.Struct(">I")
-_BOOKS: Final = struct.Struct(">QQQ")
+_ACCOUNTS: Final = struct.Struct(">QQQ")
 _LIMITS: Final = struct.Struct(">QQBHHQQdd")
 
 
@@ -103,22 +103,22 @@ class Reader:
         return values
 
 
-def write_books(to: Writer, books: Books) -> None:
+def write_accounts(to: Writer, accounts: Accounts) -> None:
     """The counts of a session or of a broker."""
-    to.pack(_BOOKS, books.matched, books.delivered, books.expired)
-    to.count(len(books.dropped))
-    for reason, count in sorted(books.dropped.items()):
+    to.pack(_ACCOUNTS, accounts.matched, accounts.delivered, accounts.expired)
+    to.count(len(accounts.dropped))
+    for reason, count in sorted(accounts.dropped.items()):
         to.texts(reason)
         to.column("Q", (count,))
 
 
-def read_books(of: Reader) -> Books:
-    """What `write_books` wrote."""
-    books = Books(*of.unpack(_BOOKS))
+def read_accounts(of: Reader) -> Accounts:
+    """What `write_accounts` wrote."""
+    accounts = Accounts(*of.unpack(_ACCOUNTS))
     for _ in range(of.count()):
         reason = of.text()
-        books.drop(reason, of.column("Q", 1)[0])
-    return books
+        accounts.drop(reason, of.column("Q", 1)[0])
+    return accounts
 
 
 def write_limits(to: Writer, every: Iterable[Limits]) -> None:

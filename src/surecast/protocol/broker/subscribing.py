@@ -8,7 +8,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
 from surecast.protocol.broker.incoming import Authorise, ViolationError
-from surecast.protocol.broker.observer import Observer, Tally
+from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.quotas import shape_of
 from surecast.protocol.broker.retained import Retained
@@ -52,7 +52,7 @@ class Subscribing:
         routes: Routes,
         outgoing: Outgoing,
         retained: Retained,
-        tally: Tally,
+        counters: Counters,
         observer: Observer | None,
         authorise: Authorise,
     ):
@@ -61,7 +61,7 @@ class Subscribing:
         self._routes = routes
         self._outgoing = outgoing
         self._retained = retained
-        self._tally = tally
+        self._counters = counters
         self._observer = observer
         self._authorise = authorise
 
@@ -139,13 +139,13 @@ class Subscribing:
             # In MQTT 5.0 such a packet is an error; for 3.1.1 shared subscriptions are a gift, and a bad one fails.
             return ReasonCode.TOPIC_FILTER_INVALID, None
         if not self._authorise(connection.user, session.client, "subscribe", topic_filter):
-            self._tally.unauthorised += 1
+            self._counters.unauthorised += 1
             return ReasonCode.NOT_AUTHORIZED, None
         if limit := self._limit_for(session, request.filter, topic_filter, share):
-            self._tally.limited[limit] += 1
+            self._counters.limited[limit] += 1
             return ReasonCode.QUOTA_EXCEEDED, None
         if content is not None and not self._has_room(session, request.filter, content):
-            self._tally.limited["filter_constraints"] += 1
+            self._counters.limited["filter_constraints"] += 1
             return ReasonCode.QUOTA_EXCEEDED, None
         subscription = Subscription(
             topic_filter, request.qos, request.no_local, request.retain_as_published, identifier, share, content, text

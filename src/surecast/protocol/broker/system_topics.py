@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from surecast.protocol.broker.books import REASONS
+from surecast.protocol.broker.accounts import REASONS
 from surecast.protocol.broker.message import Message, text_field
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _ROOT = "$SYS/broker"
 
 def system_values(broker: Broker, now: float) -> dict[str, str]:
     """The values by topic, without the common beginning; the names follow those that monitoring tools know."""
-    books, tally = broker.books(), broker.tally
+    accounts, counters = broker.accounts(), broker.counters
     sessions = broker.sessions.by_key.values()
     connected = sum(1 for session in sessions if session.connection is not None)
     uptime_s = 0 if broker.started_at is None else int(now - broker.started_at)
@@ -27,22 +27,22 @@ def system_values(broker: Broker, now: float) -> dict[str, str]:
         "clients/connected": connected,
         "clients/disconnected": len(sessions) - connected,
         "clients/total": len(sessions),
-        "connections/accepted": tally.connections,
-        "connections/refused": tally.refused,
+        "connections/accepted": counters.connections,
+        "connections/refused": counters.refused,
         "subscriptions/count": broker.routes.count,
         "retained messages/count": len(broker.retained),
-        "bytes/received": tally.bytes_in,
-        "bytes/sent": tally.bytes_out,
-        "publish/messages/received": tally.published,
-        "publish/messages/unauthorised": tally.unauthorised,
-        "protocol errors": tally.protocol_errors,
-        "books/matched": books.matched,
-        "books/delivered": books.delivered,
-        "books/expired": books.expired,
-        "books/queued": books.queued,
-        "books/dropped": books.dropped_total,
+        "bytes/received": counters.bytes_in,
+        "bytes/sent": counters.bytes_out,
+        "publish/messages/received": counters.published,
+        "publish/messages/unauthorised": counters.unauthorised,
+        "protocol errors": counters.protocol_errors,
+        "accounts/matched": accounts.matched,
+        "accounts/delivered": accounts.delivered,
+        "accounts/expired": accounts.expired,
+        "accounts/queued": accounts.queued,
+        "accounts/dropped": accounts.dropped_total,
     }
-    values |= {f"books/dropped/{reason}": books.dropped.get(reason, 0) for reason in REASONS}
+    values |= {f"accounts/dropped/{reason}": accounts.dropped.get(reason, 0) for reason in REASONS}
     return {name: str(value) for name, value in values.items()}
 
 

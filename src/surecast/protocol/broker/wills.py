@@ -8,7 +8,7 @@ from dataclasses import replace
 from surecast.protocol.broker.incoming import Authorise, Incoming
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
-from surecast.protocol.broker.observer import Tally
+from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.session import Session, Will
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.broker.timers import Timers
@@ -21,11 +21,11 @@ __all__ = ["Wills"]
 class Wills:
     """Keeps, publishes and cancels the wills of sessions."""
 
-    def __init__(self, journal: Journal, timers: Timers, incoming: Incoming, tally: Tally, authorise: Authorise):
+    def __init__(self, journal: Journal, timers: Timers, incoming: Incoming, counters: Counters, authorise: Authorise):
         self._journal = journal
         self._timers = timers
         self._incoming = incoming
-        self._tally = tally
+        self._counters = counters
         self._authorise = authorise
 
     def set(self, session: Session, will: RequestedWill, now: float) -> None:
@@ -79,7 +79,7 @@ class Wills:
         ):
             self._incoming.take(message, now)
         else:
-            self._tally.unauthorised += 1
+            self._counters.unauthorised += 1
 
     def cancel(self, session: Session) -> None:
         """The client has disconnected in order, or is back before the delay is over."""

@@ -2,12 +2,12 @@
 
 Every node is a plain object with the same four methods: `handle(message, sender, now)` or `receive(datagram, sender,
 now)`, `next_timer()` and `handle_timer(now)`. They return effects: `Send` a message to a node (as an object, or as the
-bytes of `datagram(message)`), `Notify` and `Early` for the subscriber's application, `Expire` for the books. Nothing
+bytes of `datagram(message)`), `Notify` and `Early` for the subscriber's application, `Expire` for the accounts. Nothing
 here reads a clock, a random source or a socket.
 """
 
+from surecast.protocol.dissemination.accounts import Accounts
 from surecast.protocol.dissemination.body import Body
-from surecast.protocol.dissemination.books import Books
 from surecast.protocol.dissemination.messages import (
     NO_NUMBER,
     Ack,
@@ -44,9 +44,9 @@ from surecast.protocol.dissemination.wire import DatagramError, Reason, decode, 
 __all__ = [
     "NO_NUMBER",
     "SCHEMES",
+    "Accounts",
     "Ack",
     "Body",
-    "Books",
     "Data",
     "DatagramError",
     "DisseminationSettings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 
-from surecast.protocol.dissemination.books import Books
+from surecast.protocol.dissemination.accounts import Accounts
 from surecast.protocol.dissemination.messages import Effect, Message, Send
 from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.protocol.dissemination.wire import DatagramError, decode, encode, message_bytes
@@ -34,7 +34,7 @@ class Node(ABC):
         self.settings = settings
         self.known = known
         self.service = service
-        self.books = Books()
+        self.accounts = Accounts()
         self._draws = Draws(seed, node + 1)
         self._seed = seed
         self._payload_bytes = payload_bytes
@@ -45,10 +45,10 @@ class Node(ABC):
         try:
             named, message = decode(datagram, settings.coding, settings.key, settings.mtu_bytes)
         except DatagramError as error:
-            self.books.refused[str(error.reason)] += 1
+            self.accounts.refused[str(error.reason)] += 1
             return []
         if named != sender:
-            self.books.refused["another sender"] += 1
+            self.accounts.refused["another sender"] += 1
             return []
         return self.handle(message, sender, now)
 
@@ -59,9 +59,9 @@ class Node(ABC):
     def handle(self, message: Message, sender: int, now: float) -> list[Effect]:
         """Takes a message from another node."""
         if sender not in self.known:
-            self.books.refused["unknown sender"] += 1
+            self.accounts.refused["unknown sender"] += 1
             return []
-        self.books.received(type(message).__name__, self._bytes(message))
+        self.accounts.received(type(message).__name__, self._bytes(message))
         return self._counted(self._take(message, sender, now))
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Node(ABC):
         """What is due leads to."""
 
     def _refuse(self, reason: str) -> list[Effect]:
-        self.books.refused[reason] += 1
+        self.accounts.refused[reason] += 1
         return []
 
     def _too_far(self, deadline_s: float, now: float) -> str | None:
@@ -94,7 +94,7 @@ class Node(ABC):
         effects = list(effects)
         for effect in effects:
             if isinstance(effect, Send):
-                self.books.sent(type(effect.message).__name__, self._bytes(effect.message))
+                self.accounts.sent(type(effect.message).__name__, self._bytes(effect.message))
         return effects
 
     def _bytes(self, message: Message) -> int:

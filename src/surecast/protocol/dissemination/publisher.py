@@ -119,7 +119,7 @@ class Publisher(Relay):
             message, _ = self._asked[number]
             if now >= message.deadline_s:
                 del self._asked[number]
-                self.books.refused["not granted"] += 1
+                self.accounts.refused["not granted"] += 1
                 continue
             self._asks.set(number, now + _ANSWER_S)
             out.append(Send(self.service, message))
@@ -157,7 +157,7 @@ class Publisher(Relay):
         waiting, self._waiting = self._waiting, []
         for granted, asked, data in waiting:
             if now >= asked.deadline_s:
-                self.books.refused["expired"] += 1
+                self.accounts.refused["expired"] += 1
             elif granted.group in groups:
                 out += self._publish(granted.event_id, granted.group, data, asked.deadline_s, now, granted.rate_per_s)
             else:

@@ -86,7 +86,7 @@ class Relay(Node):
         self._groups[group] = (version, forwarding)
         if len(self._groups) > self.settings.groups_max:
             del self._groups[next(iter(self._groups))]
-            self.books.refused["group evicted"] += 1
+            self.accounts.refused["group evicted"] += 1
 
     def next_timer(self) -> float:
         return min(self._flushes.next(), self._ends.next(), self.retransmission.next_timer())
@@ -137,7 +137,7 @@ class Relay(Node):
             self._early.append((data, sender))
             if len(self._early) > _EARLY_MAX:
                 del self._early[0]
-                self.books.refused["unknown group"] += 1
+                self.accounts.refused["unknown group"] += 1
             return []
         packet = data.packet
         if data.number != NO_NUMBER and data.number >= self.settings.sent_of(packet.packets):
@@ -154,7 +154,7 @@ class Relay(Node):
             out.append(Send(sender, Ack(packet.event_id, packet.generation, data.number, data.turn, come)))
         if data.number != NO_NUMBER:
             if generation.seen >> data.number & 1:
-                self.books.refused["duplicate"] += 1
+                self.accounts.refused["duplicate"] += 1
                 return out
             generation.seen |= 1 << data.number
         innovative = passing.recoder.add(packet) if self.settings.recode else True
@@ -167,7 +167,7 @@ class Relay(Node):
         """Makes room for an event; the oldest one goes if there are too many."""
         if len(self._passing) >= self.settings.events_max:
             self._end(next(iter(self._passing)))
-            self.books.refused["event evicted"] += 1
+            self.accounts.refused["event evicted"] += 1
         recoder = Recoder(self.settings.coding, event_id)
         passing = self._passing[event_id] = _Passing(data.group, data.deadline_s, recoder)
         self._ends.set(event_id, data.deadline_s)
@@ -194,7 +194,7 @@ class Relay(Node):
             most = 2 * share if innovative else share
             if not self.settings.recode or (data.number != NO_NUMBER and not branch.is_contended):
                 if data.number == NO_NUMBER:
-                    self.books.refused["recoded, and this relay does not"] += 1
+                    self.accounts.refused["recoded, and this relay does not"] += 1
                 elif owed.sent < most and branch.wants(data.number * forwarding.packets // sent):
                     owed.sent += 1
                     out.append(self._send(branch.neighbour, data, now))

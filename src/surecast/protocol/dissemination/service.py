@@ -175,7 +175,7 @@ class NotificationService(Node):
         if len(self._live) > self.settings.done_max:
             self._ends.clear(next(iter(self._live)))
             del self._live[next(iter(self._live))]
-            self.books.refused["event evicted"] += 1
+            self.accounts.refused["event evicted"] += 1
         return Publication(event_id, group.number, tuple(sorted(members)), group.rate_per_s, group.unreachable)
 
     def active(self, event_id: int) -> tuple[int, ...]:
@@ -205,7 +205,7 @@ class NotificationService(Node):
             message, tries = self._unconfirmed[key]
             if tries >= self.settings.tries_max:
                 del self._unconfirmed[key]
-                self.books.refused["not confirmed"] += 1
+                self.accounts.refused["not confirmed"] += 1
                 continue
             self._unconfirmed[key] = (message, tries + 1)
             self._confirms.set(key, now + _CONFIRM_S * 2.0**tries)
@@ -222,7 +222,7 @@ class NotificationService(Node):
             try:
                 out = self._subscribe(sender, message, now)
             except (ConfigurationError, OverloadError):
-                self.books.refused["bad subscription"] += 1
+                self.accounts.refused["bad subscription"] += 1
                 return [Send(sender, Registered(message.number, accepted=False))]
             return [Send(sender, Registered(message.number, accepted=True)), *out]
         if isinstance(message, Unsubscribe):
@@ -245,7 +245,7 @@ class NotificationService(Node):
                 home, wanted.body.topic, wanted.size, wanted.deadline_s, now, attributes, None, out
             )
         except ConfigurationError:
-            self.books.refused["bad event"] += 1
+            self.accounts.refused["bad event"] += 1
             return [Send(home, Granted(wanted.number, accepted=False))]
         answer = Granted(wanted.number, True, publication.event_id, publication.group, publication.rate_per_s)
         self._granted[key] = (wanted, answer)
@@ -304,7 +304,7 @@ class NotificationService(Node):
         if len(self._groups) > self.settings.groups_max:
             oldest = self._groups.pop(next(iter(self._groups)))
             self._by_members.pop(_key(oldest), None)
-            self.books.refused["group evicted"] += 1
+            self.accounts.refused["group evicted"] += 1
         return group
 
     def _set_up(self, group: _Group, now: float) -> list[Effect]:

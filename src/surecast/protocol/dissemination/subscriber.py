@@ -91,7 +91,7 @@ class Subscriber(Node):
             self.gossiper.meet(group, peers)
         if len(self._views) <= self.settings.groups_max:
             return []
-        self.books.refused["group evicted"] += 1
+        self.accounts.refused["group evicted"] += 1
         return self._forget_group(next(iter(self._views)))
 
     def next_timer(self) -> float:
@@ -108,7 +108,7 @@ class Subscriber(Node):
             message, tries = self._asked[number]
             if tries >= self.settings.tries_max:
                 del self._asked[number]
-                self.books.refused["not registered"] += 1
+                self.accounts.refused["not registered"] += 1
                 continue
             self._asked[number] = (message, tries + 1)
             self._asks.set(number, now + _REGISTER_S)
@@ -159,7 +159,7 @@ class Subscriber(Node):
         if holding is None:
             return out
         if not holding.add(packet):
-            self.books.refused["not innovative"] += 1
+            self.accounts.refused["not innovative"] += 1
             return out
         if holding.complete:
             return out + self._complete(holding, recovered, now)
@@ -193,14 +193,14 @@ class Subscriber(Node):
         if reason is None and known is not None and known.announced[1:3] != event[1:3]:
             reason = "contradicts"
         if reason is not None:
-            self.books.refused[reason] += 1
+            self.accounts.refused[reason] += 1
             return None
         if known is not None:
             return known
         try:
             holding = Holding(event, self.settings.coding)
         except ConfigurationError:
-            self.books.refused["event too large"] += 1
+            self.accounts.refused["event too large"] += 1
             return None
         if len(self._holdings) >= self.settings.events_max:
             # Events of which only the name is known go first, so that announcing nonsense displaces little.

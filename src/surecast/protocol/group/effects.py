@@ -1,7 +1,7 @@
 """The effects of the log on a broker up to an instance, in a few bytes that are equal on all replicas.
 
 At every checkpoint the counts of the whole broker go in, and the check sum of what content filters decided. Every so
-often the books of some sessions follow, those of all in turn. All of it is cheap: nothing is done for a message.
+often the accounts of some sessions follow, those of all in turn. All of it is cheap: nothing is done for a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AUDITED_MAX: Final = 256
 
 def effects_of(broker: Broker, slot: int) -> bytes:
     """Returns what to hash at a checkpoint."""
-    sessions, tally, past = broker.sessions, broker.tally, broker.sessions.past
+    sessions, counters, past = broker.sessions, broker.counters, broker.sessions.past
     totals = _TOTALS.pack(
         broker.routes.contents.decisions,
         broker.incoming.next_number,
@@ -32,10 +32,10 @@ def effects_of(broker: Broker, slot: int) -> bytes:
         len(broker.retained),
         broker.routes.count,
         len(broker.requests),
-        tally.published,
-        tally.bytes_in,
-        tally.unauthorised,
-        tally.protocol_errors,
+        counters.published,
+        counters.bytes_in,
+        counters.unauthorised,
+        counters.protocol_errors,
         past.matched,
         past.delivered,
         past.expired,
@@ -45,22 +45,22 @@ def effects_of(broker: Broker, slot: int) -> bytes:
 
 
 def _audit(broker: Broker, slot: int) -> bytes:
-    """The books and queues of the sessions whose turn it is."""
+    """The accounts and queues of the sessions whose turn it is."""
     sessions = broker.sessions.by_key
     parts = -(-len(sessions) // _AUDITED_MAX) or 1
     first = slot // _AUDIT_EVERY % parts * _AUDITED_MAX
-    return b"".join(map(_books, islice(sessions.values(), first, first + _AUDITED_MAX)))
+    return b"".join(map(_accounts, islice(sessions.values(), first, first + _AUDITED_MAX)))
 
 
-def _books(session: Session) -> bytes:
-    books = session.books
-    counted = sum(group.count for group in session.groups)  # by groups, and not yet in the books
+def _accounts(session: Session) -> bytes:
+    accounts = session.accounts
+    counted = sum(group.count for group in session.groups)  # by groups, and not yet in the accounts
     return _SESSION.pack(
         session.serial,
-        books.matched + counted,
-        books.delivered + counted,
-        books.expired,
-        books.dropped_total,
+        accounts.matched + counted,
+        accounts.delivered + counted,
+        accounts.expired,
+        accounts.dropped_total,
         session.next_identifier,
         session.next_sequence,
         len(session.inflight),

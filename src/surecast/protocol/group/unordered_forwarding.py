@@ -37,7 +37,7 @@ class UnorderedForwarding:
     """Delivers such messages to the subscribers of this replica.
 
     `rules` are topic filters, each with whether its topics need no more than the order of each publisher; the first
-    that matches counts. `delivered` counts what was sent to clients: the books of sessions, on which all replicas
+    that matches counts. `delivered` counts what was sent to clients: the accounts of sessions, on which all replicas
     agree, do not know of it.
     """
 

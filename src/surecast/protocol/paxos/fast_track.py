@@ -18,13 +18,13 @@ class FastTrack:
         self.ballot = 0
         self.first = 1
         self.last = 0
-        self.tallies: dict[int, dict[int, bytes]] = {}
+        self.digests: dict[int, dict[int, bytes]] = {}
         self.own: dict[int, list[Segment]] = {}
         self._next = 1
 
     def _turn_to(self, ballot: int) -> None:
         self.ballot, self.first, self.last = ballot, 1, 0
-        self.tallies.clear()
+        self.digests.clear()
         self.own.clear()
         self._next = 1
 
@@ -72,26 +72,26 @@ class FastTrack:
         if message.slot > self.node.applied + self.node.settings.vote_window:
             return
         self.used(message.slot)
-        self.tallies.setdefault(message.slot, {})[sender] = message.digest
+        self.digests.setdefault(message.slot, {})[sender] = message.digest
 
     def winner(self, slot: int, configuration: Configuration) -> bytes | None:
         """The digest that has a fast quorum."""
-        tally = self.tallies.get(slot)
-        if tally is None or len(tally) < configuration.fast_quorum:
+        digests = self.digests.get(slot)
+        if digests is None or len(digests) < configuration.fast_quorum:
             return None
         counts: dict[bytes, int] = {}
         for replica in configuration.ids:
-            digest = tally.get(replica)
+            digest = digests.get(replica)
             if digest is not None:
                 counts[digest] = counts.get(digest, 0) + 1
         return next((digest for digest, count in counts.items() if count >= configuration.fast_quorum), None)
 
     def applied(self, slot: int) -> list[Segment]:
         """Forgets a decided instance; the segments that this replica had proposed there."""
-        self.tallies.pop(slot, None)
+        self.digests.pop(slot, None)
         return self.own.pop(slot, [])
 
     def jumped(self, slot: int) -> None:
         """Forgets all up to an instance: a snapshot took their place."""
-        self.tallies = {number: tally for number, tally in self.tallies.items() if number > slot}
+        self.digests = {number: digests for number, digests in self.digests.items() if number > slot}
         self.own = {number: segments for number, segments in self.own.items() if number > slot}

@@ -67,7 +67,7 @@ class Learner:
         value = node.chosen.get(slot)
         if value is None:
             value = node.told(slot)
-        if value is None and slot in self._track.tallies:
+        if value is None and slot in self._track.digests:
             value = self._won(slot)
         return value
 

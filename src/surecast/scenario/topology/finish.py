@@ -156,7 +156,7 @@ def _unique(names: Iterable[str], notes: list[str]) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Counts:
     """How many links got their latency in which way."""
 
     derived: int = 0
@@ -165,7 +165,7 @@ class _Tally:
 
 
 def _latencies(links: Sequence[RawLink], places: Places, options: ReadOptions, notes: list[str]) -> list[float]:
-    tally = _Tally()
+    counts = _Counts()
     xy = places.xy.tolist()
     result = []
     for link in links:
@@ -173,14 +173,14 @@ def _latencies(links: Sequence[RawLink], places: Places, options: ReadOptions, n
         if latency_s is None:
             km = _length_km(link, xy, places.meaning, options)
             if km is None:
-                tally.assumed += 1
+                counts.assumed += 1
                 result.append(options.fallback_latency_s)
                 continue
-            tally.derived += 1
+            counts.derived += 1
             latency_s = km / LIGHT_IN_FIBRE_KM_PER_S
-        tally.short += latency_s < SHORTEST_S
+        counts.short += latency_s < SHORTEST_S
         result.append(max(latency_s, SHORTEST_S))
-    _note_latencies(tally, len(links), places.meaning, options, notes)
+    _note_latencies(counts, len(links), places.meaning, options, notes)
     return result
 
 
@@ -194,18 +194,18 @@ def _length_km(link: RawLink, xy: list[list[float]], meaning: Meaning, options: 
     return None
 
 
-def _note_latencies(tally: _Tally, total: int, meaning: Meaning, options: ReadOptions, notes: list[str]) -> None:
-    if tally.derived:
+def _note_latencies(counts: _Counts, total: int, meaning: Meaning, options: ReadOptions, notes: list[str]) -> None:
+    if counts.derived:
         distance = "great-circle distance" if meaning == "geographic" else "distance on the plane"
-        share = f"all {total}" if tally.derived == total > 1 else f"{tally.derived} of {total}"
+        share = f"all {total}" if counts.derived == total > 1 else f"{counts.derived} of {total}"
         notes.append(
             f"latency of {share} link{'s' * (total > 1)} derived from the {distance} at 2/3 of the speed of light"
         )
-    if tally.short:
-        start = counted(tally.short, total, "link", "are")
+    if counts.short:
+        start = counted(counts.short, total, "link", "are")
         notes.append(f"{start} shorter than {SHORTEST_KM:g} km: latency of {SHORTEST_KM:g} km of fibre, 5 us, assumed")
-    if tally.assumed:
-        start = counted(tally.assumed, total, "link", "have")
+    if counts.assumed:
+        start = counted(counts.assumed, total, "link", "have")
         why = (
             "no latency, and coordinates of unknown scale"
             if meaning == "unknown scale"

@@ -13,7 +13,7 @@ from surecast.scenario.system import System
 from surecast.simulation.capacity.estimates import Estimates
 from surecast.simulation.capacity.figures import add_algorithm
 from surecast.simulation.capacity.plan import RoutingPlan, Settings, check_algorithms, make_plan
-from surecast.simulation.capacity.tally import RunResult
+from surecast.simulation.capacity.run_sums import RunResult
 from surecast.simulation.capacity.world import simulate_run
 
 __all__ = ["simulate_routing", "simulate_routing_until"]

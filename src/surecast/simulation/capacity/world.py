@@ -19,7 +19,7 @@ from surecast.simulation.capacity.checks import Oracle, Subscription
 from surecast.simulation.capacity.clients import Client
 from surecast.simulation.capacity.draws import times
 from surecast.simulation.capacity.plan import RoutingPlan, Settings
-from surecast.simulation.capacity.tally import BINS, RunResult, Tally, bin_of
+from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_of
 from surecast.simulation.reliability.protocol.errors import SafetyError
 
 __all__ = ["simulate_run"]
@@ -103,7 +103,7 @@ class _World:
         """Counts from now on."""
         plan = self.plan
         rows = len(self._names) + 2 + len(self._factor)
-        self._tally = Tally(2 * plan.links, plan.brokers, len(plan.queues), rows)
+        self._sums = RunSums(2 * plan.links, plan.brokers, len(plan.queues), rows)
         self._backlog_s = self._backlog()
         self._changed_s = [self.now] * plan.brokers
         self._entries = [(broker.local_entries, broker.remote_entries) for broker in self._brokers]
@@ -142,16 +142,16 @@ class _World:
         self.now = until_s
 
     def end(self) -> RunResult:
-        """Closes the books: every message made was handled, or is still on its way."""
+        """Closes the accounts: every message made was handled, or is still on its way."""
         for broker in range(self.plan.brokers):
             self._count_entries(self.now, broker)
         on_the_way = sum(isinstance(entry[3], _Carried) for entry in self._heap)
         if self._made != self._handled + on_the_way:
             self._wrong(f"{self._made} messages, but {self._handled} were handled and {on_the_way} are on their way")
-        work, left = self._tally.work_s, self._backlog()
+        work, left = self._sums.work_s, self._backlog()
         busy = [before + work[q] - left[q] for q, before in enumerate(self._backlog_s)]
         checked = 0 if self.oracle is None else self.oracle.checked
-        return self._tally.result(self.settings.duration_s, busy, self.steps, checked)
+        return self._sums.result(self.settings.duration_s, busy, self.steps, checked)
 
     def _at(self, time_s: float, step: Callable[..., None], what: object, where: int = 0) -> None:
         self._number += 1
@@ -205,7 +205,7 @@ class _World:
     def _send(self, now: float, link: int, message: Message, cause: _Cause) -> None:
         cause.under_way += 1
         self._made += 1
-        self._tally.sent[cause.kind][link] += 1
+        self._sums.sent[cause.kind][link] += 1
         carried, lead_s = _Carried(cause, link, message, now), self.plan.lead_s[link]
         if not self.plan.stages[link]:
             self._at(now + lead_s, self._arrive, carried, self.plan.head[link])
@@ -227,11 +227,11 @@ class _World:
 
     def _arrive(self, now: float, carried: _Carried, broker: int) -> None:
         """A message comes to a broker."""
-        tally, cause = self._tally, carried.cause
-        tally.received[cause.kind][broker] += 1
+        sums, cause = self._sums, carried.cause
+        sums.received[cause.kind][broker] += 1
         if carried.link >= 0:
-            tally.arrived[carried.link] += 1
-            tally.link_s[carried.link] += now - carried.sent_s
+            sums.arrived[carried.link] += 1
+            sums.link_s[carried.link] += now - carried.sent_s
         if self._serves[broker]:
             self._at(self._leaves(now, broker, cause), self._handle, carried, broker)
         else:
@@ -239,15 +239,15 @@ class _World:
 
     def _leaves(self, now: float, queue: int, cause: _Cause) -> float:
         """When a message that comes to a queue now leaves it."""
-        tally = self._tally
+        sums = self._sums
         begins_s = self._free_s[queue]
         if begins_s > now:
-            tally.waiting_s[queue] += begins_s - now
+            sums.waiting_s[queue] += begins_s - now
         else:
             begins_s = now
         service_s = cause.factor * self._draw[queue][cause.kind]()
-        tally.served[queue] += 1
-        tally.work_s[queue] += service_s
+        sums.served[queue] += 1
+        sums.work_s[queue] += service_s
         leaves_s = self._free_s[queue] = begins_s + service_s
         return leaves_s
 
@@ -301,14 +301,14 @@ class _World:
 
     def _deliver(self, now: float, clients: list[int], cause: _Cause) -> None:
         delay_s = now - cause.start_s
-        tally, at = self._tally, bin_of(delay_s)
-        histogram, delays, total_s = tally.histogram, tally.delays, tally.delay_s
+        sums, at = self._sums, bin_of(delay_s)
+        histogram, delays, total_s = sums.histogram, sums.delays, sums.delay_s
         for client in clients:
             key = client * BINS + at
             histogram[key] = histogram.get(key, 0) + 1
             delays[client] += 1
             total_s[client] += delay_s
-        tally.add_delay(len(self._names) + 2 + cause.class_index, delay_s, len(clients))
+        sums.add_delay(len(self._names) + 2 + cause.class_index, delay_s, len(clients))
         cause.last_s = now
         if self.oracle is not None:
             for client in clients:
@@ -320,7 +320,7 @@ class _World:
         """Nothing that a client did is under way any more."""
         control = cause.kind == _CONTROL
         if cause.last_s >= 0 and not cause.removes:
-            self._tally.add_delay(len(self._names) + control, cause.last_s - cause.start_s)
+            self._sums.add_delay(len(self._names) + control, cause.last_s - cause.start_s)
         if self.oracle is None:
             return
         if control:
@@ -331,10 +331,10 @@ class _World:
 
     def _count_entries(self, now: float, broker: int) -> None:
         """Counts the entries that a broker had since the last change, as they were before it."""
-        tally, since_s = self._tally, now - self._changed_s[broker]
+        sums, since_s = self._sums, now - self._changed_s[broker]
         local, remote = self._entries[broker]
-        tally.local_s[broker] += local * since_s
-        tally.remote_s[broker] += remote * since_s
+        sums.local_s[broker] += local * since_s
+        sums.remote_s[broker] += remote * since_s
         self._changed_s[broker] = now
         at = self._brokers[broker]
         self._entries[broker] = (at.local_entries, at.remote_entries)

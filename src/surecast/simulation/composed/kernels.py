@@ -205,7 +205,7 @@ def travel(  # noqa: C901 - one loop over one state
 
 @njit(cache=True)
 def _settle(fates, base, mask, fate):
-    """Books one fate for all targets of a mask."""
+    """Counts one outcome for all targets of a mask."""
     bit = 0
     while mask >> bit:
         if mask >> bit & 1:

@@ -25,9 +25,9 @@ from surecast.simulation.dropping.queue_kernel import (
     REJECTED,
     STATES,
     SUMS,
+    count_outcomes,
     get_through,
     output_queue,
-    tally,
 )
 from surecast.simulation.reliability.compiled.outcomes import Settings as WalkSettings
 from surecast.simulation.reliability.compiled.plan import Source
@@ -359,4 +359,4 @@ class _Queue:
                 outcome, met_on, finish
             )  # fmt: skip
         responses = np.zeros(BINS, np.int64)
-        tally(published, deadlines, arrivals, outcome, met_on, finish, window, counts, sums, responses, delays)
+        count_outcomes(published, deadlines, arrivals, outcome, met_on, finish, window, counts, sums, responses, delays)

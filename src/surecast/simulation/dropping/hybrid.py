@@ -13,7 +13,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario import Distribution
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping.plan import Settings
-from surecast.simulation.dropping.queue_sweep import Books, Period, QueueSweep, Sweeper
+from surecast.simulation.dropping.queue_sweep import Accounts, Period, QueueSweep, Sweeper
 
 __all__ = ["HybridChoice", "best_hybrid"]
 
@@ -143,10 +143,10 @@ class _Search:
     def simulate(self, mechanisms: list[Mechanism], runs: range) -> QueueSweep:
         size = len(mechanisms)
         rates, services, inputs = (np.full(size, rate) for rate in self.rates)
-        books = Books((size,), self.sweeper.settings)
+        accounts = Accounts((size,), self.sweeper.settings)
         for run in runs:
-            books.add(self.sweeper.run(run, rates, services, inputs, mechanisms))
-        return books.result()
+            accounts.add(self.sweeper.run(run, rates, services, inputs, mechanisms))
+        return accounts.result()
 
 
 def _with(base: Mechanism, values: dict[str, float]) -> Mechanism:

@@ -38,11 +38,11 @@ __all__ = [
     "SUB_BITS",
     "SUMS",
     "connected_time",
+    "count_outcomes",
     "get_through",
     "input_queue",
     "output_queue",
     "sweep",
-    "tally",
 ]
 
 QUEUED, DELIVERED, REJECTED, OVERFLOW, EXPIRED_OFF, EXPIRED_ON, EXPIRED_INPUT, INPUT_OVERFLOW = range(8)
@@ -250,7 +250,7 @@ def output_queue(  # noqa: C901 - one loop over one state: split up further, it 
 
 
 @njit(cache=True, nogil=True)
-def tally(published, deadlines, arrivals, outcome, met_on, finish, window, counts, sums, responses, delays):
+def count_outcomes(published, deadlines, arrivals, outcome, met_on, finish, window, counts, sums, responses, delays):
     """Adds up what became of the events published within the window: counts, sums, and bins of times."""
     begin, stop, horizon = window
     value = np.empty(1)
@@ -313,7 +313,7 @@ def sweep(
         sums[p, AREA] += area
         sums[p, BUSY] += busy
         sums[p, CONNECTED] += connected
-        tally(
+        count_outcomes(
             published, no_deadline, arrivals, outcome, met_on, finish, window, counts[p], sums[p], responses[p],
             delays[p]
         )  # fmt: skip

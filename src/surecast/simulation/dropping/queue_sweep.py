@@ -36,7 +36,7 @@ from surecast.simulation.dropping.queue_kernel import (
     sweep,
 )
 
-__all__ = ["Books", "Estimate", "Period", "QueueSweep", "Sweeper", "simulate_queue"]
+__all__ = ["Accounts", "Estimate", "Period", "QueueSweep", "Sweeper", "simulate_queue"]
 
 Period = Distribution | float
 """A distribution of periods, or the mean in seconds of exponential ones."""
@@ -176,17 +176,17 @@ def simulate_queue(
     rates, services, inputs, chosen = (np.ravel(part) for part in points)
     sweeper = Sweeper(on, off, service, settings, float(rates.max(initial=0.0)))
     _check(sweeper, rates, services, inputs, chosen.tolist())
-    books = Books(points[0].shape, settings)
+    accounts = Accounts(points[0].shape, settings)
     wanted = runs
     with ThreadPoolExecutor(max(1, workers)) as pool:
         while True:
-            numbers = range(books.runs, wanted)
+            numbers = range(accounts.runs, wanted)
             for run in pool.map(lambda run: sweeper.run(run, rates, services, inputs, chosen.tolist()), numbers):
-                books.add(run)
-            result = books.result()
-            if relative_half_width is None or books.runs >= max_runs or _width(result) <= relative_half_width:
+                accounts.add(run)
+            result = accounts.result()
+            if relative_half_width is None or accounts.runs >= max_runs or _width(result) <= relative_half_width:
                 return result
-            wanted = min(max_runs, books.runs + max(2, books.runs // 4))
+            wanted = min(max_runs, accounts.runs + max(2, accounts.runs // 4))
 
 
 class _Run(NamedTuple):
@@ -290,7 +290,7 @@ def _rules(mechanism: Mechanism) -> tuple[int, int, int, int]:
     return *sizes, int(mechanism.protect_connected), int(exponential)
 
 
-class Books:
+class Accounts:
     """Collects runs; of bins only the sums are kept."""
 
     def __init__(self, shape: tuple[int, ...], settings: Settings):

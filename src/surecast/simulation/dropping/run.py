@@ -21,10 +21,10 @@ from surecast.simulation.dropping.queue_kernel import (
     STATES,
     SUMS,
     connected_time,
+    count_outcomes,
     get_through,
     input_queue,
     output_queue,
-    tally,
 )
 
 __all__ = ["BROKER_SUMS", "Bins", "RunResult", "simulate_run"]
@@ -144,7 +144,9 @@ class _Subscriber:
         sums[CONNECTED] = connected_time(*self.switches, *self.window[:2])
         responses, delays = np.zeros(BINS, np.int64), np.zeros(BINS, np.int64)
         if size:
-            tally(published, deadlines, arrivals, outcome, met_on, finish, self.window, counts, sums, responses, delays)
+            count_outcomes(
+                published, deadlines, arrivals, outcome, met_on, finish, self.window, counts, sums, responses, delays
+            )
         return _filled(responses), _filled(delays)
 
 

@@ -1,4 +1,4 @@
-"""The QoS report of a simulation: shares, intervals and messages from the books of all runs."""
+"""The QoS report of a simulation: shares, intervals and messages from the accounts of all runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build_report(plan: Plan, settings: Settings, results: list[RunResult], build
 
 def _on_time(results: list[RunResult], scheme: str) -> tuple[Floats, Floats]:
     """Events on time and events published, by run and interest."""
-    outcomes = np.array([result.books[scheme].outcomes for result in results], dtype=np.float64)
+    outcomes = np.array([result.accounts[scheme].outcomes for result in results], dtype=np.float64)
     return outcomes[:, :, 0], outcomes.sum(axis=2)
 
 
@@ -84,11 +84,11 @@ def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], schem
     add = partial(builder.add_many, "subscriber", names, how="simulated", variant=scheme)
     low, high = np.maximum(value - half, 0.0), np.minimum(value + half, 1.0)
     add("reliability", value[index], low=low[index], high=high[index], samples=events[index])
-    outcomes = np.sum([result.books[scheme].outcomes for result in results], axis=0)
+    outcomes = np.sum([result.accounts[scheme].outcomes for result in results], axis=0)
     for outcome, metric, detail in _parts(plan, settings, scheme):
         shares = outcomes[index, OUTCOMES.index(outcome)] / events[index]
         add(metric, shares, detail=detail, samples=events[index])
-    delays = np.array([result.books[scheme].delay_s for result in results])
+    delays = np.array([result.accounts[scheme].delay_s for result in results])
     if not delays.any() and _leaves_out_time(plan):
         return
     mean, half = ratio_estimate(delays, on_time)
@@ -100,7 +100,7 @@ def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], schem
 
 def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
     """Means over subscribers; their interval comes from the means of the single runs."""
-    outcomes = np.array([result.books[scheme].outcomes for result in results], dtype=np.float64)
+    outcomes = np.array([result.accounts[scheme].outcomes for result in results], dtype=np.float64)
     events = outcomes.sum(axis=2)
     index = plan.interest_of[plan.interest_of != NONE]
     index = index[events.sum(axis=0)[index] > 0]
@@ -119,7 +119,7 @@ def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: st
     for outcome, metric, detail in _parts(plan, settings, scheme):
         share = float(pooled[:, OUTCOMES.index(outcome)].mean())
         add(metric, share, detail=detail, samples=samples)
-    delays = np.sum([result.books[scheme].delay_s for result in results], axis=0)[index]
+    delays = np.sum([result.accounts[scheme].delay_s for result in results], axis=0)[index]
     arrived = outcomes[:, index, 0].sum(axis=0)
     if (arrived > 0).any() and (delays.any() or not _leaves_out_time(plan)):
         mean = float((delays[arrived > 0] / arrived[arrived > 0]).mean())
@@ -139,7 +139,7 @@ def _messages(settings: Settings, results: list[RunResult], scheme: str, builder
         "bypass": ("notification", "detour", "link-state", *refreshes),
         "bypass-buffering": (*buffered, "detour", "duplicate", "link-state", *refreshes),
     }[scheme]
-    messages = np.array([result.books[scheme].messages for result in results], dtype=np.float64)
+    messages = np.array([result.accounts[scheme].messages for result in results], dtype=np.float64)
     counted = {kind: messages[:, KINDS.index(kind)] for kind in kinds}
     total = np.sum([counts for kind, counts in counted.items() if kind != "duplicate"], axis=0)
     for kind, counts in (*counted.items(), ("", total)):

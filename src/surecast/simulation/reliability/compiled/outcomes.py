@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from surecast.errors import ConfigurationError
 from surecast.scenario.spec.delivery import SCHEMES
 
-__all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Books", "RunResult", "Settings", "reasons_of"]
+__all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Accounts", "RunResult", "Settings", "reasons_of"]
 
 """The schemes that can be simulated."""
 
@@ -81,7 +81,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class Accounts:
     """What became of the events of one scheme in one run: outcomes and sum of delays per interest, messages by kind."""
 
     outcomes: NDArray[np.int64]
@@ -89,17 +89,17 @@ class Books:
     messages: NDArray[np.int64]
 
     @classmethod
-    def empty(cls, interests: int) -> Books:
+    def empty(cls, interests: int) -> Accounts:
         shape = (interests, len(OUTCOMES))
         return cls(np.zeros(shape, np.int64), np.zeros(interests), np.zeros(len(KINDS), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run: the number of events published, and the books of each scheme."""
+    """One run: the number of events published, and the accounts of each scheme."""
 
     published: int
-    books: dict[str, Books]
+    accounts: dict[str, Accounts]
 
 
 def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple[str, ...]:

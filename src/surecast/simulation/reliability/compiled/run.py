@@ -20,7 +20,7 @@ from surecast.simulation.reliability.compiled.kernels import (
     component_labels,
     walk_events,
 )
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, RunResult, Settings
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
 from surecast.simulation.reliability.compiled.plan import Plan, Source
 from surecast.simulation.reliability.compiled.static import Clock, Entries, Held, both, static_routes, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
@@ -44,10 +44,10 @@ def simulate_run(plan: Plan, settings: Settings, run: int, given: Mapping[str, I
         for c in plan.components
     ]
     clocks = [_clock(plan, settings, source, run) for source in plan.sources]
-    books = {scheme: Books.empty(plan.interests) for scheme in settings.schemes}
-    _static_schemes(plan, settings, run, traces, clocks, books)
-    _walking_schemes(plan, settings, traces, clocks, books)
-    return RunResult(_published(plan, settings, run), books)
+    accounts = {scheme: Accounts.empty(plan.interests) for scheme in settings.schemes}
+    _static_schemes(plan, settings, run, traces, clocks, accounts)
+    _walking_schemes(plan, settings, traces, clocks, accounts)
+    return RunResult(_published(plan, settings, run), accounts)
 
 
 def _phase_and_stop(plan: Plan, settings: Settings, publisher: int, run: int) -> tuple[float, float, int, int]:
@@ -72,28 +72,33 @@ def _published(plan: Plan, settings: Settings, run: int) -> int:
 
 
 def _static_schemes(
-    plan: Plan, settings: Settings, run: int, traces: list[Intervals], clocks: list[Clock], books: dict[str, Books]
+    plan: Plan,
+    settings: Settings,
+    run: int,
+    traces: list[Intervals],
+    clocks: list[Clock],
+    accounts: dict[str, Accounts],
 ) -> None:
-    """Books the schemes that need no walking, and the refreshes of all schemes that have them."""
+    """Counts the schemes that need no walking, and the refreshes of all schemes that have them."""
     entries = None
-    if settings.refresh_interval_s > 0 and tuple(books) != ("none",):
-        count_only = "periodic-subscription" not in books
+    if settings.refresh_interval_s > 0 and tuple(accounts) != ("none",):
+        count_only = "periodic-subscription" not in accounts
         entries = Entries(plan, traces, settings, run, count_only=count_only)
-        for scheme in books:
-            books[scheme].messages[_SUBSCRIPTION] += 0 if scheme == "none" else entries.messages
-    for scheme in books:
+        for scheme in accounts:
+            accounts[scheme].messages[_SUBSCRIPTION] += 0 if scheme == "none" else entries.messages
+    for scheme in accounts:
         if scheme in ("none", "periodic-subscription"):
             held: Held | None = None if entries is None else entries.of
             if scheme == "none":
                 held = without_refresh(traces, plan.brokers)
             for source, clock in zip(plan.sources, clocks, strict=True):
-                static_routes(source, traces, clock, total_ticks(*clock[2:]), books[scheme], held)
+                static_routes(source, traces, clock, total_ticks(*clock[2:]), accounts[scheme], held)
 
 
 def _walking_schemes(
-    plan: Plan, settings: Settings, traces: list[Intervals], clocks: list[Clock], books: dict[str, Books]
+    plan: Plan, settings: Settings, traces: list[Intervals], clocks: list[Clock], accounts: dict[str, Accounts]
 ) -> None:
-    walking = [scheme for scheme in books if scheme in ("buffering", "bypass", "bypass-buffering")]
+    walking = [scheme for scheme in accounts if scheme in ("buffering", "bypass", "bypass-buffering")]
     if not walking:
         return
     hops = []
@@ -109,10 +114,10 @@ def _walking_schemes(
     for scheme in walking:
         bypass, buffer = scheme != "buffering", scheme != "bypass"
         if bypass:
-            books[scheme].messages[_LINK_STATE] += floods
+            accounts[scheme].messages[_LINK_STATE] += floods
         for source, clock in zip(plan.sources, clocks, strict=True):
             times = (source.lifetime_s, settings.retransmission_interval_s, settings.horizon_s)
-            _walk_source(source, clock, times, bypass, buffer, joined, joined_hops, graph, books[scheme])
+            _walk_source(source, clock, times, bypass, buffer, joined, joined_hops, graph, accounts[scheme])
 
 
 def _graph(plan: Plan, settings: Settings, joined: tuple[Any, ...], *, with_labels: bool) -> tuple[Any, ...]:
@@ -143,9 +148,9 @@ def _walk_source(
     joined: tuple[Any, ...],
     joined_hops: tuple[Any, ...],
     graph: tuple[Any, ...],
-    books: Books,
+    accounts: Accounts,
 ) -> None:
-    """Lets the compiled kernel walk one source's events, and books what it returns."""
+    """Lets the compiled kernel walk one source's events, and accounts what it returns."""
     tree = (_ints(source.broker), _ints(source.parent), _ints(source.hop), source.access)
     offsets = np.zeros(len(source.targets) + 1, dtype=np.int64)
     np.cumsum([len(target.path) for target in source.targets], out=offsets[1:])
@@ -172,9 +177,9 @@ def _walk_source(
     }
     interest = _ints([target.interest for target in source.targets])
     for outcome, values in columns.items():
-        np.add.at(books.outcomes[:, OUTCOMES.index(outcome)], interest, values)
-    np.add.at(books.delay_s, interest, delays)
-    books.messages[: len(counted)] += counted
+        np.add.at(accounts.outcomes[:, OUTCOMES.index(outcome)], interest, values)
+    np.add.at(accounts.delay_s, interest, delays)
+    accounts.messages[: len(counted)] += counted
 
 
 def _ints(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from surecast.scenario import Streams
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Books, Settings
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, Settings
 from surecast.simulation.reliability.compiled.plan import NONE, Plan, Source
 from surecast.simulation.reliability.compiled.up_intervals import (
     Intervals,
@@ -86,7 +86,7 @@ class Entries:
         return self._held[topic, home]
 
 
-def _publishable(source: Source, traces: list[Intervals], clock: Clock, total: int, books: Books) -> Intervals:
+def _publishable(source: Source, traces: list[Intervals], clock: Clock, total: int, accounts: Accounts) -> Intervals:
     """When the publisher's events get into the overlay; the others are booked for all targets."""
     ready, linked = traces[source.broker[0]], total
     if source.access != NONE:
@@ -94,21 +94,21 @@ def _publishable(source: Source, traces: list[Intervals], clock: Clock, total: i
         ready = both(ready, traces[source.access])
     accepted = count(ready, clock)
     for target in source.targets:
-        books.outcomes[target.interest, _CLIENT_DOWN] += total - linked
-        books.outcomes[target.interest, _HOME_DOWN] += linked - accepted
+        accounts.outcomes[target.interest, _CLIENT_DOWN] += total - linked
+        accounts.outcomes[target.interest, _HOME_DOWN] += linked - accepted
     return ready
 
 
 def static_routes(
-    source: Source, traces: list[Intervals], clock: Clock, total: int, books: Books, held: Held | None
+    source: Source, traces: list[Intervals], clock: Clock, total: int, accounts: Accounts, held: Held | None
 ) -> None:
-    """Books the events of a source on static routes (reliability Eq. 3).
+    """Counts the events of a source on static routes (reliability Eq. 3).
 
     `held` says when each broker holds the entry for a topic and a home; None where refreshes are ideal. An event is
     lost to the path where any part of its route is down, and to a missing entry where all of it is up or a broker
     never held one. Events that get to the home broker while the subscriber's access link is down are lost there.
     """
-    connected = _connected(source, traces, _publishable(source, traces, clock, total, books))
+    connected = _connected(source, traces, _publishable(source, traces, clock, total, accounts))
     accepted = count(connected[0], clock)
     sent: dict[int, Intervals] = {}
     for target in source.targets:
@@ -124,14 +124,14 @@ def static_routes(
         if entries is not None and any(entries[source.broker[node]] is NEVER for node in target.path):
             up = accepted
         on_time = arrived if target.access == NONE else count(both(passed, traces[target.access]), clock)
-        row = books.outcomes[target.interest]
+        row = accounts.outcomes[target.interest]
         is_late = target.latency_s > source.lifetime_s
         row[_LATE if is_late else 0] += on_time
-        books.delay_s[target.interest] += 0.0 if is_late else on_time * target.latency_s
+        accounts.delay_s[target.interest] += 0.0 if is_late else on_time * target.latency_s
         row[_PATH_DOWN] += accepted - up
         row[_NO_ENTRY] += up - arrived
         row[_CLIENT_DOWN] += arrived - on_time
-    books.messages[_NOTIFICATION] += sum(count(times, clock) for times in sent.values())
+    accounts.messages[_NOTIFICATION] += sum(count(times, clock) for times in sent.values())
 
 
 def without_refresh(traces: list[Intervals], brokers: int) -> Held:

@@ -1,12 +1,12 @@
 """The overlay protocol itself, run in virtual time over failing brokers and links.
 
 One seed decides everything, and the same seed gives the same run, bit for bit. While it runs, the promises of the
-protocol are checked: no subscriber gets an event twice, and the books balance.
+protocol are checked: no subscriber gets an event twice, and the accounts balance.
 """
 
+from surecast.simulation.reliability.protocol.accounts import REASONS, Fate, Target
 from surecast.simulation.reliability.protocol.answer import simulate_protocol
 from surecast.simulation.reliability.protocol.errors import SafetyError
-from surecast.simulation.reliability.protocol.ledger import REASONS, Fate, Target
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.result import Transition, WorldResult

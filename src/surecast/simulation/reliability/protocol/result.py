@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.simulation.reliability.protocol.ledger import Fate, Target
+from surecast.simulation.reliability.protocol.accounts import Fate, Target
 
 __all__ = ["Transition", "WorldResult"]
 
@@ -26,7 +26,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class WorldResult:
-    """One run: the books of each subscriber in the order of the system, and what was sent.
+    """One run: the accounts of each subscriber in the order of the system, and what was sent.
 
     `messages` counts those sent over links from the warm-up to the last publication, by kind. `digest` is the hash
     over everything that happened, `replay` how to see it again. `steps` is the number of things that happened in

@@ -1,4 +1,4 @@
-"""One run of the simulated world, from a system and a scheme to its books."""
+"""One run of the simulated world, from a system and a scheme to its accounts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.overlay import Settings, settings_for
 from surecast.scenario.system import System
-from surecast.simulation.reliability.protocol.ledger import REASONS, Target
+from surecast.simulation.reliability.protocol.accounts import REASONS, Target
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.result import WorldResult
@@ -118,26 +118,26 @@ def _drain_s(system: System, settings: Settings, options: Options, rest_s: float
 
 
 def _result(world: World, scheme: str, of_subscriber: list[list[int]]) -> WorldResult:
-    tallies = world.ledger.tallies
+    by_target = world.accounts.by_target
 
     def column(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array([sum(values[i] for i in own) for own in of_subscriber], dtype=np.int64)
 
-    delays = [tally.delay_s for tally in tallies]
+    delays = [account.delay_s for account in by_target]
     return WorldResult(
         scheme=scheme,
         replay=world.replay,
         digest=world.journal.digest(),
         steps=world.clock.steps,
-        published=column([tally.published for tally in tallies]),
-        on_time=column([tally.on_time for tally in tallies]),
-        late=column([tally.late for tally in tallies]),
-        queued=column([tally.queued for tally in tallies]),
-        lost={reason: column([(tally.lost or {}).get(reason, 0) for tally in tallies]) for reason in REASONS},
+        published=column([account.published for account in by_target]),
+        on_time=column([account.on_time for account in by_target]),
+        late=column([account.late for account in by_target]),
+        queued=column([account.queued for account in by_target]),
+        lost={reason: column([(account.lost or {}).get(reason, 0) for account in by_target]) for reason in REASONS},
         delay_sum_s=np.array([sum(delays[i] for i in own) for own in of_subscriber]),
-        events_published=world.ledger.events_published,
+        events_published=world.accounts.events_published,
         messages=dict(zip(KINDS, world.sent, strict=True)),
-        targets=tuple(world.ledger.targets),
-        fates=tuple(world.ledger.fates),
+        targets=tuple(world.accounts.targets),
+        fates=tuple(world.accounts.fates),
         transitions=tuple(world.transitions),
     )

@@ -30,11 +30,11 @@ from surecast.protocol.overlay import (
 )
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, Publisher, System
+from surecast.simulation.reliability.protocol.accounts import Accounts, Snapshot, Target
 from surecast.simulation.reliability.protocol.clock import CLIENTS, NETWORK, TIMERS, Clock
 from surecast.simulation.reliability.protocol.components import FailureTrace, run_streams
 from surecast.simulation.reliability.protocol.errors import SafetyError
 from surecast.simulation.reliability.protocol.journal import Journal
-from surecast.simulation.reliability.protocol.ledger import Ledger, Snapshot, Target
 from surecast.simulation.reliability.protocol.network import Link, Network
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.result import Transition
@@ -88,7 +88,7 @@ class World:
         overlay = OverlayMap.of(system.overlay)
         self.nodes = {name: Node(i, Broker(name, overlay, settings)) for i, name in enumerate(names)}
         self.neighbours = overlay.neighbours
-        self.ledger = Ledger(
+        self.accounts = Accounts(
             targets,
             _Routes(system),
             self._violate,
@@ -99,7 +99,7 @@ class World:
         )
         rng = self.streams.generator("network")
         self.network = Network(
-            links, self.clock, self.journal, options, rng, self._arrive, self.ledger.copied, self.ledger.failed
+            links, self.clock, self.journal, options, rng, self._arrive, self.accounts.copied, self.accounts.failed
         )
         self.sent: list[int] = []
         self._state: Snapshot | None = None
@@ -108,7 +108,7 @@ class World:
 
     def run(self, duration_s: float, drain_s: float, warm_up_s: float) -> None:
         """Lets the world live: subscriptions spread while all is up, then failures begin in their stationary state."""
-        for i in range(len(self.ledger.targets)):
+        for i in range(len(self.accounts.targets)):
             self._refresh(i)
         self.clock.run(until_s=0.0)
         self.network.loses = True
@@ -120,7 +120,7 @@ class World:
         self.clock.run(until_s=duration_s)
         self.sent = list(self.network.sent)
         self.clock.run(until_s=end_s)
-        self.ledger.close(self.clock.now)
+        self.accounts.close(self.clock.now)
 
     # Failures and repairs
 
@@ -244,7 +244,7 @@ class World:
                 self.clock.at(phase_s, CLIENTS, self._publish, publisher, topics, 0, phase_s, duration_s)
         interval_s = self.refresh_s
         if self.settings.refreshes and 0 < interval_s < inf:
-            for i, target in enumerate(self.ledger.targets):
+            for i, target in enumerate(self.accounts.targets):
                 name = f"{target.subscriber}/{target.topic}"
                 phase_s = float(self.streams.generator("refresh", name).random()) * interval_s
                 self.clock.at(phase_s, CLIENTS, self._refresh_often, i, 0, phase_s, end_s)
@@ -265,13 +265,13 @@ class World:
         self.clock.at(next_s, CLIENTS, self._publish, publisher, topics, number + 1, phase_s, duration_s)
         node = self.nodes[self.system.overlay.brokers[publisher.home].name]
         self.journal.note(now, _PUBLISHED, node.index, node.up, number)
-        self.ledger.publish(event, node.name, self.state())
+        self.accounts.publish(event, node.name, self.state())
         if not node.up:
-            self.ledger.refuse(event)
+            self.accounts.refuse(event)
             return
-        self.ledger.reached(event.id, node.name)
+        self.accounts.reached(event.id, node.name)
         self._from_client(node, Publish(event))
-        self.ledger.released(event.id)
+        self.accounts.released(event.id)
 
     def _refresh_often(self, i: int, count: int, phase_s: float, end_s: float) -> None:
         self._refresh(i)
@@ -280,11 +280,11 @@ class World:
             self.clock.at(next_s, CLIENTS, self._refresh_often, i, count + 1, phase_s, end_s)
 
     def _refresh_all(self) -> None:
-        for i in range(len(self.ledger.targets)):
+        for i in range(len(self.accounts.targets)):
             self._refresh(i)
 
     def _refresh(self, i: int) -> None:
-        target = self.ledger.targets[i]
+        target = self.accounts.targets[i]
         node = self.nodes[target.home]
         if node.up:
             self._from_client(node, Subscribe(target.subscriber, target.topic, self.clock.now))
@@ -300,10 +300,10 @@ class World:
             self.network.lose(link, sender, to, message, event_id)
         else:
             if event_id is not None and not (isinstance(message, Detour) and message.path):
-                self.ledger.reached(event_id, to)
+                self.accounts.reached(event_id, to)
             self._carry_out(node, node.broker.handle(message, sender, self.clock.now))
         if event_id is not None:
-            self.ledger.released(event_id)
+            self.accounts.released(event_id)
 
     def _timer(self, node: Node, incarnation: int, timer_s: float) -> None:
         if node.incarnation == incarnation and node.timer_s == timer_s:
@@ -317,7 +317,7 @@ class World:
                 self.network.send(node.name, effect.to, effect.message, effect.again)
             elif isinstance(effect, Deliver):
                 self.journal.note(self.clock.now, _DELIVERED, node.index, 0, effect.event.id.number)
-                self.ledger.deliver(effect.subscriber, effect.event, self.clock.now)
+                self.accounts.deliver(effect.subscriber, effect.event, self.clock.now)
             elif isinstance(effect, Store):
                 self._write(node, effect.key, effect.record)
             elif isinstance(effect, Discard):
@@ -332,24 +332,24 @@ class World:
     def _write(self, node: Node, key: Key, record: Record | None) -> None:
         old = node.disk.get(key)
         if isinstance(record, StoredEvent):
-            self.ledger.copied(record.event.id)
+            self.accounts.copied(record.event.id)
         if record is None:
             node.disk.pop(key, None)
         else:
             node.disk[key] = record
         if isinstance(old, StoredEvent):
             if record is None:
-                self.ledger.expired(old.event.id, node.name)
-            self.ledger.released(old.event.id)
+                self.accounts.expired(old.event.id, node.name)
+            self.accounts.released(old.event.id)
 
     def _give_up(self, node: Node, drop: Drop) -> None:
         """Notes why a broker gave up on a copy that is still under way; what it discards from disk is noted there."""
         if drop.reason == "expired" and not drop.to:
-            self.ledger.expired(drop.event.id, node.name)
+            self.accounts.expired(drop.event.id, node.name)
         elif drop.reason == "path down":
-            self.ledger.failed(drop.event.id, node.name, drop.to)
+            self.accounts.failed(drop.event.id, node.name, drop.to)
         elif drop.reason == "store full":
-            self.ledger.turned_away(drop.event.id, drop.reason)
+            self.accounts.turned_away(drop.event.id, drop.reason)
 
     def _violate(self, what: str) -> None:
         raise SafetyError(what, self.clock.now, self.replay)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from surecast.errors import SurecastError
 from surecast.protocol.paxos.log_values import segments_of, walk
 
-__all__ = ["Ledger", "Operation", "Violation", "check_histories", "check_time"]
+__all__ = ["AppliedLog", "Operation", "Violation", "check_histories", "check_time"]
 
 
 class Violation(SurecastError):  # noqa: N818
@@ -32,7 +32,7 @@ class Operation:
         return self.answered_s >= 0
 
 
-class Ledger:
+class AppliedLog:
     """All that was submitted and all that any replica applied: agreement, validity and the running hash."""
 
     def __init__(self) -> None:
@@ -56,22 +56,22 @@ class Ledger:
 class Replay:
     """A second, deliberately plain state machine: no windows, no snapshots, every identity once."""
 
-    def __init__(self, ledger: Ledger):
+    def __init__(self, applied_log: AppliedLog):
         self.pairs: dict[bytes, bytes] = {}
         self.replies: dict[tuple[int, int], bytes] = {}
         self.places: dict[tuple[int, int], int] = {}
-        for slot in range(1, max(ledger.values, default=0) + 1):
-            if slot not in ledger.values:
+        for slot in range(1, max(applied_log.values, default=0) + 1):
+            if slot not in applied_log.values:
                 raise Violation(f"agreement: instance {slot} was applied by nobody, but later ones were")
-            value = ledger.values[slot]
+            value = applied_log.values[slot]
             for _, _, at in segments_of(value):
                 for client, sequence, begin, end in walk(value, at):
                     if client:
-                        self._execute(ledger, client, sequence, value[begin:end])
+                        self._execute(applied_log, client, sequence, value[begin:end])
 
-    def _execute(self, ledger: Ledger, client: int, sequence: int, command: bytes) -> None:
+    def _execute(self, applied_log: AppliedLog, client: int, sequence: int, command: bytes) -> None:
         key = (client, sequence)
-        if ledger.submitted.get(key) != command:
+        if applied_log.submitted.get(key) != command:
             raise Violation(f"validity: request {key} was applied, but nobody sent it like that")
         if key not in self.replies:
             self.places[key] = len(self.places)

@@ -55,7 +55,7 @@ class Clients:
         operation = Operation(client, sequence, command, world.now)
         self.operations.append(operation)
         self._by_key[client, sequence] = operation
-        world.ledger.submitted[client, sequence] = command
+        world.applied_log.submitted[client, sequence] = command
         self._send(operation)
 
     def _send(self, operation: Operation) -> None:

@@ -59,4 +59,4 @@ def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi", mode: Mod
         world.run()
     except Violation as error:
         violation = str(error)
-    return Outcome(world.options, violation, max(world.ledger.values, default=0), world.counts)
+    return Outcome(world.options, violation, max(world.applied_log.values, default=0), world.counts)

@@ -15,7 +15,7 @@ from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import Message, Turn, decode, encode
 from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.log_values import stamp_of
-from surecast.simulation.replication.faults.checks import Ledger, Violation, check_histories, check_time
+from surecast.simulation.replication.faults.checks import AppliedLog, Violation, check_histories, check_time
 from surecast.simulation.replication.faults.clients import Clients
 from surecast.simulation.replication.faults.host import Host
 from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
@@ -40,7 +40,7 @@ class World:
         self.clock_rng = random.Random(f"clocks {options.seed} {options.replicas} {options.variant}")
         self.now = 0.0
         self.is_healed = False
-        self.ledger = Ledger()
+        self.applied_log = AppliedLog()
         self.hosts: dict[int, Host] = {}
         self.blocked: set[tuple[int, int, type]] = set()  # from whom, to whom, what kind of message
         self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
@@ -78,9 +78,9 @@ class World:
         host.set_clock(self.clock_rng.uniform(-wrong_s, wrong_s))
 
     def _applied(self, replica: int, slot: int, value: bytes, running: bytes) -> None:
-        if slot not in self.ledger.values and (stamp_us := stamp_of(value)):
+        if slot not in self.applied_log.values and (stamp_us := stamp_of(value)):
             check_time(f"the stamp of {slot}", stamp_us / 1e6, -inf, *self._right_clocks())
-        self.ledger.applied(replica, slot, value, running)
+        self.applied_log.applied(replica, slot, value, running)
 
     def _right_clocks(self) -> tuple[float, float]:
         """The latest that a right clock shows, and by how much others may be wrong about it."""
@@ -288,7 +288,7 @@ class World:
         if options.steady and len(self.led) > 1:
             raise Violation(f"steadiness: {len(self.led)} replicas led in turn, though none failed")
         self._check_clocks()
-        replay = self.ledger.replay()
+        replay = self.applied_log.replay()
         check_histories(replay, self.clients.operations)
         for host in self.members():
             if host.handler.pairs != replay.pairs:
@@ -314,7 +314,7 @@ class World:
             return False
         replicas = [host.replica for host in self.members()]
         first = replicas[0]
-        if first is None or first.applied < max(self.ledger.values, default=0):
+        if first is None or first.applied < max(self.applied_log.values, default=0):
             return False
         if any(one is None or one.node.machine.membership.changes for one in replicas):
             return False

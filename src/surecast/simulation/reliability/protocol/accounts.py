@@ -1,4 +1,4 @@
-"""The books: what became of every event for every subscriber it was published to."""
+"""The accounts: what became of every event for every subscriber it was published to."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 
 from surecast.protocol.overlay import Event, EventId
 
-__all__ = ["REASONS", "Fate", "Ledger", "Tally", "Target"]
+__all__ = ["REASONS", "Accounts", "Fate", "Target", "TargetAccount"]
 
 REASONS: Final = ("home broker down", "path down", "no routing entry", "expired", "partitioned", "store full")
 """Why an event can be lost."""
 
 
 class Target(NamedTuple):
-    """A subscription as the books see it: who subscribed, to which topic, at which broker."""
+    """A subscription as the accounts see it: who subscribed, to which topic, at which broker."""
 
     subscriber: str
     topic: str
@@ -44,8 +44,8 @@ class Fate(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
-    """The books of one target."""
+class TargetAccount:
+    """The accounts of one target."""
 
     published: int = 0
     on_time: int = 0
@@ -59,11 +59,11 @@ class Tally:
         self.lost[reason] = self.lost.get(reason, 0) + 1
 
     def balance(self) -> int:
-        """Published minus accounted for: 0 when the books balance."""
+        """Published minus accounted for: 0 when the accounts balance."""
         return self.published - self.on_time - self.late - self.queued - sum((self.lost or {}).values())
 
 
-class _Account:
+class _EventAccount:
     """One event under way: for whom it is still owed, how many copies exist, and where it met trouble."""
 
     __slots__ = ("copies", "event", "expired", "lost", "owed", "reached", "refused", "route_from", "state")
@@ -80,7 +80,7 @@ class _Account:
         self.refused = ""
 
 
-class Ledger:
+class Accounts:
     """Counts copies of each event, in flight and on disk. With the last copy goes the last hope: whoever is still owed
     the event has lost it, for a reason that is found by going along the route."""
 
@@ -96,7 +96,7 @@ class Ledger:
         keeps_fates: bool,
     ):
         self.targets = targets
-        self.tallies = [Tally() for _ in targets]
+        self.by_target = [TargetAccount() for _ in targets]
         self.fates: list[Fate] = []
         self.events_published = 0
         self._route = route
@@ -105,7 +105,7 @@ class Ledger:
         self._buffers = scheme_buffers
         self._counts_from_s = counts_from_s
         self._keeps_fates = keeps_fates
-        self._accounts: dict[EventId, _Account] = {}
+        self._by_event: dict[EventId, _EventAccount] = {}
         self._index = {(target.subscriber, target.topic): i for i, target in enumerate(targets)}
         self._by_topic: dict[str, list[int]] = {}
         for i, target in enumerate(targets):
@@ -117,48 +117,48 @@ class Ledger:
         if self._counts(event):
             self.events_published += 1
             for i in owed:
-                self.tallies[i].published += 1
-        self._accounts[event.id] = _Account(event, set(owed), home, state)
+                self.by_target[i].published += 1
+        self._by_event[event.id] = _EventAccount(event, set(owed), home, state)
 
     def refuse(self, event: Event) -> None:
         """The home broker is down: the event is lost for everybody."""
-        account = self._accounts.pop(event.id)
+        account = self._by_event.pop(event.id)
         for i in sorted(account.owed):
             self._lose(account, i, "home broker down")
 
     def copied(self, event_id: EventId) -> None:
         """There is another copy, on its way or on disk."""
-        self._accounts[event_id].copies += 1
+        self._by_event[event_id].copies += 1
 
     def reached(self, event_id: EventId, broker: str) -> None:
         """A copy has come to a broker that deals with it."""
-        self._accounts[event_id].reached.add(broker)
+        self._by_event[event_id].reached.add(broker)
 
     def failed(self, event_id: EventId, broker: str, hop: str) -> None:
         """A copy is lost between two brokers."""
-        self._accounts[event_id].lost.add((broker, hop))
+        self._by_event[event_id].lost.add((broker, hop))
 
     def expired(self, event_id: EventId, broker: str) -> None:
         """A broker discards a copy that has expired."""
-        self._accounts[event_id].expired.add(broker)
+        self._by_event[event_id].expired.add(broker)
 
     def turned_away(self, event_id: EventId, reason: str) -> None:
         """The home broker does not accept an event."""
-        self._accounts[event_id].refused = reason
+        self._by_event[event_id].refused = reason
 
     def released(self, event_id: EventId) -> None:
         """A copy is gone, having had all its consequences."""
-        account = self._accounts[event_id]
+        account = self._by_event[event_id]
         account.copies -= 1
         if not account.copies:
-            del self._accounts[event_id]
+            del self._by_event[event_id]
             for i in sorted(account.owed):
                 self._lose(account, i, self._reason(account, i))
 
     def deliver(self, subscriber: str, event: Event, now: float) -> None:
         """A subscriber gets an event: for the first time, and never one that was given up."""
         i = self._index.get((subscriber, event.topic))
-        account = self._accounts.get(event.id)
+        account = self._by_event.get(event.id)
         if i is None or account is None or i not in account.owed:
             self._violate(f"event {event.id} reached {subscriber}, who was not owed it (any more)")
             return
@@ -167,40 +167,40 @@ class Ledger:
         outcome = "on time" if now <= event.expires_s else "late"
         if not self._counts(event):
             return
-        tally = self.tallies[i]
-        tally.delay_s += delay_s
+        of_target = self.by_target[i]
+        of_target.delay_s += delay_s
         if outcome == "on time":
-            tally.on_time += 1
+            of_target.on_time += 1
         else:
-            tally.late += 1
+            of_target.late += 1
         self._note(event, i, outcome, delay_s)
 
     def close(self, now: float) -> None:
         """At the end: what has expired on the disk of a broker that is down is lost, the rest is still queued."""
-        for account in self._accounts.values():
+        for account in self._by_event.values():
             for i in sorted(account.owed):
                 if account.event.expires_s <= now:
                     self._lose(account, i, "expired")
                 elif self._counts(account.event):
-                    self.tallies[i].queued += 1
+                    self.by_target[i].queued += 1
                     self._note(account.event, i, "queued", 0.0)
-        for target, tally in zip(self.targets, self.tallies, strict=True):
-            if tally.balance():
-                self._violate(f"the books of {target.subscriber} on {target.topic} are out by {tally.balance()}")
+        for target, of_target in zip(self.targets, self.by_target, strict=True):
+            if of_target.balance():
+                self._violate(f"the accounts of {target.subscriber} on {target.topic} are out by {of_target.balance()}")
 
     def _counts(self, event: Event) -> bool:
         return event.published_s >= self._counts_from_s
 
-    def _lose(self, account: _Account, i: int, reason: str) -> None:
+    def _lose(self, account: _EventAccount, i: int, reason: str) -> None:
         if self._counts(account.event):
-            self.tallies[i].lose(reason)
+            self.by_target[i].lose(reason)
             self._note(account.event, i, reason, 0.0)
 
     def _note(self, event: Event, i: int, outcome: str, delay_s: float) -> None:
         if self._keeps_fates:
             self.fates.append(Fate(event.id, i, event.published_s, outcome, delay_s))
 
-    def _reason(self, account: _Account, i: int) -> str:
+    def _reason(self, account: _EventAccount, i: int) -> str:
         """Why nobody has brought the event to a target.
 
         Without detours and buffers a route with anything down when the event was published is `path down`. Otherwise

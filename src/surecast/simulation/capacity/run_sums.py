@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BINS", "RunResult", "Tally", "bin_ends", "bin_of"]
+__all__ = ["BINS", "RunResult", "RunSums", "bin_ends", "bin_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ class RunResult:
     checked: int
 
 
-class Tally:
+class RunSums:
     """The running sums of a run, as plain lists: they are changed at every message."""
 
     def __init__(self, links: int, brokers: int, queues: int, rows: int):

@@ -19,8 +19,8 @@ from surecast.broker.event_log import (
     Published,
     Started,
 )
+from surecast.measurement.event_fates import read_fates, stamp
 from surecast.measurement.faults import Crash, find_outages
-from surecast.measurement.ledger import read_ledger, stamp
 
 AT = 1_700_000_000.0
 
@@ -55,11 +55,11 @@ def test_logs_of_replicas_complement_each_other(tmp_path: Path) -> None:
         ):
             log.append(record)  # type: ignore[arg-type]
     events = {stamp(AT + number - 0.25): number - 1 for number in (1, 2, 3)}
-    ledger = read_ledger([tmp_path / "1", tmp_path / "2", tmp_path / "never started"], events)
-    assert ledger.taken == {0: AT + 1, 1: AT + 2, 2: AT + 3}
-    assert {n: each.what for n, each in ledger.of("s").items()} == {0: "delivered", 1: "not-joined", 2: "expired"}
-    assert [ledger.was_connected("s", AT + at) for at in (0.25, 1, 2)] == [False, True, False]
-    assert not ledger.of("nobody")
+    event_fates = read_fates([tmp_path / "1", tmp_path / "2", tmp_path / "never started"], events)
+    assert event_fates.taken == {0: AT + 1, 1: AT + 2, 2: AT + 3}
+    assert {n: each.what for n, each in event_fates.of("s").items()} == {0: "delivered", 1: "not-joined", 2: "expired"}
+    assert [event_fates.was_connected("s", AT + at) for at in (0.25, 1, 2)] == [False, True, False]
+    assert not event_fates.of("nobody")
 
 
 def test_a_crash_of_a_broker_that_is_alone_ends_all_connections(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_a_crash_of_a_broker_that_is_alone_ends_all_connections(tmp_path: Path) 
         log.append(Started(AT, "b"))
         log.append(Connected(AT + 1, "s"))
         log.append(Started(AT + 5, "b"))
-    ledger = read_ledger([tmp_path], {})
-    assert ledger.was_connected("s", AT + 4)
-    assert not ledger.was_connected("s", AT + 6)
+    event_fates = read_fates([tmp_path], {})
+    assert event_fates.was_connected("s", AT + 4)
+    assert not event_fates.was_connected("s", AT + 6)
 
 
 @given(

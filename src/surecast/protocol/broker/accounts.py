@@ -1,11 +1,11 @@
-"""The books of a session: every message that was routed to it is accounted for."""
+"""The accounts of a session: every message that was routed to it is accounted for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["REASONS", "Books"]
+__all__ = ["REASONS", "Accounts"]
 
 REASONS: Final[tuple[str, ...]] = (
     "queue-full",
@@ -22,14 +22,14 @@ REASONS: Final[tuple[str, ...]] = (
 
 
 @dataclass(slots=True)
-class Books:
+class Accounts:
     """Counts of one session, or of a broker. What is neither delivered, dropped nor expired is still queued.
 
-    >>> books = Books()
-    >>> books.matched += 3
-    >>> books.delivered += 1
-    >>> books.drop("queue-full")
-    >>> books.queued
+    >>> accounts = Accounts()
+    >>> accounts.matched += 3
+    >>> accounts.delivered += 1
+    >>> accounts.drop("queue-full")
+    >>> accounts.queued
     1
     """
 
@@ -49,10 +49,10 @@ class Books:
 
     @property
     def queued(self) -> int:
-        """What must still be there: the books say so; a session's queue must agree."""
+        """What must still be there: the accounts say so; a session's queue must agree."""
         return self.matched - self.delivered - self.expired - self.dropped_total
 
-    def add(self, other: Books) -> None:
+    def add(self, other: Accounts) -> None:
         """Adds the counts of another."""
         self.matched += other.matched
         self.delivered += other.delivered

@@ -1,4 +1,4 @@
-"""The books must balance: what was published to a subscriber is on time, late, dropped or still queued."""
+"""The accounts must balance: what was published to a subscriber is on time, late, dropped or still queued."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from surecast.report.columns import Columns, Floats, Groups
 from surecast.report.figure import describe_key
 from surecast.report.report import QoSReport
 
-__all__ = ["Imbalance", "check_books"]
+__all__ = ["Imbalance", "check_accounts"]
 
 _ENTRIES = ("on_time", "late", "dropped", "queued")
 
@@ -34,19 +34,19 @@ class Imbalance:
         return f"{where}: {parts} = {self.total:.9g}, not {self.expected:.9g}"
 
 
-def check_books(report: QoSReport, tolerance: float = 1e-6) -> list[Imbalance]:
-    """All subscribers, classes and systems whose books do not balance.
+def check_accounts(report: QoSReport, tolerance: float = 1e-6) -> list[Imbalance]:
+    """All subscribers, classes and systems whose accounts do not balance.
 
     Shares must sum to 1 and counts to `count_published`, within `tolerance` (of counts, relative to the number
     published); and where a number of dropped events is given both in all and by reason, the reasons must sum to it.
-    What is not in the report counts as 0. A single share, or counts without `count_published`, is no book to check.
+    What is not in the report counts as 0. A single share, or counts without `count_published`, is no account to check.
 
     >>> from surecast.report import ReportBuilder
     >>> builder = ReportBuilder("star", "measured")
     >>> builder.add("subscriber", "s1", "count_published", 100, how="measured")
     >>> builder.add("subscriber", "s1", "count_on_time", 90, how="measured")
     >>> builder.add("subscriber", "s1", "count_dropped", 7, how="measured", detail="expired")
-    >>> print(*check_books(builder.build()))
+    >>> print(*check_accounts(builder.build()))
     subscriber s1, count_published: count_on_time 90 + count_dropped:expired 7 = 97, not 100
     """
     columns = report.columns

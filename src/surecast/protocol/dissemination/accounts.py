@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["Books"]
+__all__ = ["Accounts"]
 
 
-class Books:
+class Accounts:
     """Messages and bytes by the kind of message, and refusals by their reason.
 
-    >>> books = Books()
-    >>> books.sent("Digest", 44), books.sent("Data", 1000)
+    >>> accounts = Accounts()
+    >>> accounts.sent("Digest", 44), accounts.sent("Data", 1000)
     (None, None)
-    >>> books.sent_bytes["Digest"], books.overhead()
+    >>> accounts.sent_bytes["Digest"], accounts.overhead()
     (44, (1, 44))
     """
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from surecast.broker.event_log import read_from
 
-__all__ = ["Fate", "Ledger", "read_ledger", "stamp"]
+__all__ = ["EventFates", "Fate", "read_fates", "stamp"]
 
 _STEP: Final = 10_000
 
@@ -28,7 +28,7 @@ class Fate:
 
 
 @dataclass(slots=True)
-class Ledger:
+class EventFates:
     """`taken` has when the broker took each event over, and `fates` what became of it by client and event.
 
     `changes` has the times at which clients came (True) and went; `missing_records` counts what could not be logged.
@@ -46,7 +46,7 @@ class Ledger:
     def was_connected(self, client: str, time_s: float) -> bool:
         """Returns whether a client was connected at a time.
 
-        >>> Ledger(changes={"c": [(1.0, True), (5.0, False)]}).was_connected("c", 3.0)
+        >>> EventFates(changes={"c": [(1.0, True), (5.0, False)]}).was_connected("c", 3.0)
         True
         """
         changes = self.changes.get(client, [])
@@ -63,36 +63,36 @@ def stamp(time_s: float) -> int:
     return round(time_s * 1e6)
 
 
-def read_ledger(folders: Sequence[Path], events: Mapping[int, int]) -> Ledger:
+def read_fates(folders: Sequence[Path], events: Mapping[int, int]) -> EventFates:
     """Reads the logs in these folders. `events` has the number of the event with a stamp; others do not count."""
-    ledger, starts = Ledger(), []
+    event_fates, starts = EventFates(), []
     for folder in folders:
         offset = 0
         while folder.is_dir() and (records := read_from(folder, offset, _STEP)):
             for record in records:
                 if record["type"] == "started":
                     starts.append(record["time"])
-                _note(record, events, ledger)
+                _note(record, events, event_fates)
             offset = int(records[-1]["offset"]) + 1
-    for changes in ledger.changes.values():
+    for changes in event_fates.changes.values():
         if len(folders) == 1:
             changes += [(moment, False) for moment in starts]  # a crash ends all connections
         changes.sort()
-    return ledger
+    return event_fates
 
 
-def _note(record: dict[str, Any], events: Mapping[int, int], ledger: Ledger) -> None:
+def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventFates) -> None:
     kind, client = record["type"], record.get("client", "")
     if kind in ("connected", "disconnected"):
-        ledger.changes.setdefault(client, []).append((record["time"], kind == "connected"))
+        event_fates.changes.setdefault(client, []).append((record["time"], kind == "connected"))
     elif kind == "lost":
-        ledger.missing_records += int(record["records"])
+        event_fates.missing_records += int(record["records"])
     elif kind in ("published", "delivered", "dropped", "expired"):
         number = events.get(stamp(record.get("publication_time") or 0.0))
         if number is None:
             return
         if kind == "published":
-            ledger.taken.setdefault(number, record["time"])
+            event_fates.taken.setdefault(number, record["time"])
         else:
             reason = record["reason"] if kind == "dropped" else kind
-            ledger.fates.setdefault(client, {}).setdefault(number, Fate(reason, record["time"]))
+            event_fates.fates.setdefault(client, {}).setdefault(number, Fate(reason, record["time"]))
