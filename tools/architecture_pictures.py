@@ -60,7 +60,7 @@ SINGLE = (
                 ("protocol/broker/outgoing.py",),
                 "Queues the message for each session; assigns packet identifiers; collects the bytes to send.",
             ),
-            Step(("protocol/broker/durable.py",), "Writes to the journal what must survive a crash."),
+            Step(("protocol/broker/state_journal.py",), "Writes to the journal what must survive a crash."),
         ),
     ),
     Stage(
@@ -83,7 +83,7 @@ GROUP = (
         (
             Step(("broker/tcp.py", "broker/group_server.py"), "Receives bytes from the publisher."),
             Step(
-                ("protocol/group/edge.py",),
+                ("protocol/group/front_end.py",),
                 "Decodes packets. PINGREQ, passwords and keep-alive end here; the rest becomes numbered commands.",
             ),
             Step(
@@ -96,7 +96,7 @@ GROUP = (
         "At the leader",
         (
             Step(
-                ("protocol/paxos/leader.py", "protocol/paxos/batches.py"),
+                ("protocol/paxos/leader.py", "protocol/paxos/log_values.py"),
                 "Puts the commands of all replicas in a batch and proposes it for the next place in the log.",
             ),
             Step(("broker/replica/peers.py", "broker/replica/links.py"), "Carries the messages between replicas."),
