@@ -179,8 +179,8 @@ def test_queued_bytes_are_limited_by_user_or_by_address(make_world: Any, limit: 
         publisher.publish("t", b"x" * 4_000, 1)
     held = {name: session_of(world, name) for name in ("c1", "c2", "c3", "other")}
     assert sum(held[name].bytes_queued for name in ("c1", "c2", "c3")) == 20 * SIZE
-    assert [held[name].books.dropped.get("quota-full", 0) for name in held] == [3, 3, 4, 0]
-    assert world.broker.tally.limited == {f"{limit}_size": 10}
+    assert [held[name].accounts.dropped.get("quota-full", 0) for name in held] == [3, 3, 4, 0]
+    assert world.broker.counters.limited == {f"{limit}_size": 10}
     assert held["other"].queued == 10  # nobody else is concerned
 
     copy = Broker(world.settings)
@@ -189,13 +189,13 @@ def test_queued_bytes_are_limited_by_user_or_by_address(make_world: Any, limit: 
     world.restart()  # what was in flight is recomputed, and still there
     assert session_of(world, "c1").quota.bytes_queued == 20 * SIZE
     publisher.online().publish("t", b"x" * 4_000, 1)
-    assert world.broker.tally.limited == {f"{limit}_size": 3}
+    assert world.broker.counters.limited == {f"{limit}_size": 3}
     world.broker.end_session(session_of(world, "c2").key, world.now)
     publisher.publish("t", b"x" * 4_000, 1)
-    assert world.broker.tally.limited == {f"{limit}_size": 3}  # there is room again
+    assert world.broker.counters.limited == {f"{limit}_size": 3}  # there is room again
 
 
-def test_a_session_with_a_short_queue_has_room_in_a_full_account(make_world: Any) -> None:
+def test_a_session_with_a_short_queue_has_room_in_a_full_quota(make_world: Any) -> None:
     world = make_world({}, user_queue_bytes_max=10 * SIZE)
     connect(world, "slow", user="u").subscribe("t", qos=1)
     fast = connect(world, "fast", user="u")
@@ -204,13 +204,13 @@ def test_a_session_with_a_short_queue_has_room_in_a_full_account(make_world: Any
     publisher = world.client("publisher").online()
     for _ in range(11):
         publisher.publish("t", b"x" * 4_000, 1)
-    assert world.broker.tally.limited == {"user_queue_size": 1}
+    assert world.broker.counters.limited == {"user_queue_size": 1}
     for _ in range(100):
         publisher.publish("t/fast", b"x" * 4_000, 1)
         assert len(fast.messages()) == 1
-    assert (session_of(world, "fast").books.delivered, session_of(world, "fast").books.dropped_total) == (100, 0)
+    assert (session_of(world, "fast").accounts.delivered, session_of(world, "fast").accounts.dropped_total) == (100, 0)
     publisher.publish("t/fast", b"x" * 40_000, 1)  # more than its share
-    assert session_of(world, "fast").books.dropped == {"quota-full": 1}
+    assert session_of(world, "fast").accounts.dropped == {"quota-full": 1}
 
 
 @pytest.mark.parametrize("overflow", ["drop-old", "expire-first", "reject", "drop-new"])
@@ -226,7 +226,7 @@ def test_beyond_the_budget_the_overflow_rule_of_the_session_applies(make_world: 
         reasons.append(publisher.ask(packet, Puback).reason)
     kept = [delivery.message.payload[0] for delivery in session_of(world, "away").waiting]
     assert kept == ([2, 3, 4, 5, 6, 7] if overflow == "drop-old" else [0, 1, 2, 3, 4, 5])
-    assert session_of(world, "away").books.dropped == {"quota-full": 2}
+    assert session_of(world, "away").accounts.dropped == {"quota-full": 2}
     assert reasons[-1] == (QUOTA if overflow == "reject" else 0)
 
 
@@ -241,4 +241,4 @@ def test_the_budget_of_queued_bytes_changes_while_the_broker_runs(make_world: An
     for _ in range(2):
         publisher.publish("t", b"x" * 4_000, 1)
     assert session_of(world, "slow").queued == 11
-    assert [line for line in world.broker.tally.notices if "queues of all sessions of u hold" in line]
+    assert [line for line in world.broker.counters.notices if "queues of all sessions of u hold" in line]

@@ -9,7 +9,7 @@ from hashlib import sha256
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_expiry import remove_expired
-from surecast.protocol.broker.observer import Observer, Counters
+from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.quotas import SESSION_SHARE
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
