@@ -98,7 +98,7 @@ def test_an_address_that_connects_too_fast_is_turned_away(running: Running, raw:
             answers = [await raw(listener.port, CONNECT) for _ in range(4)]
             assert [bool(data) for data, _ in answers] == [True, True, False, False]
             assert listener.gate.turned_away == {"address-too-fast": 2}
-            assert service.server.broker.tally.connections == 2  # nothing was read of the others
+            assert service.server.broker.counters.connections == 2  # nothing was read of the others
 
     asyncio.run(main())
 

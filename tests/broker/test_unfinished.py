@@ -156,7 +156,7 @@ def test_a_whole_frame_counts_until_it_is_handled(running: Running) -> None:
             for channel in list(server._rest):
                 go_on(channel)
             await until(lambda: server.unfinished.bytes == 0)
-            await until(lambda: server.broker.tally.published == 2 * (SIZE // len(publish)))
+            await until(lambda: server.broker.counters.published == 2 * (SIZE // len(publish)))
             assert server.transports == 2
             for _, writer in clients:
                 writer.close()

@@ -18,7 +18,7 @@ from surecast.broker.tcp import TcpChannel, peer_name
 from surecast.broker.tls import tls_context
 from surecast.broker.websocket import WebSocketChannel
 from surecast.errors import ConfigurationError
-from surecast.protocol.broker.accounts import network_of
+from surecast.protocol.broker.quotas import network_of
 
 __all__ = ["Gate", "Listener", "bind", "certificate_name"]
 

@@ -1,4 +1,4 @@
-"""The statistics of the tables that estimation needs: counts, incarnations, and times in bins. It holds no single record."""
+"""The statistics that estimation needs of the tables: counts, incarnations, and times in bins."""
 
 from __future__ import annotations
 

@@ -138,7 +138,9 @@ def _events(spark: SparkSession, named: DataFrame, group_incarnations: Sequence[
     return lived.withColumn("until_s", F.max("time").over(of_life)).withColumn("since_s", since_s)
 
 
-def _of_groups(spark: SparkSession, named: DataFrame, columns: list[str], group_incarnations: Sequence[Incarnation]) -> DataFrame:
+def _of_groups(
+    spark: SparkSession, named: DataFrame, columns: list[str], group_incarnations: Sequence[Incarnation]
+) -> DataFrame:
     """Returns the events of groups, each once, a `started` where a group began to serve, and an `alive` where it ended.
 
     All replicas write down the same with the same time. One that was down has it later, or not at all, and may write
