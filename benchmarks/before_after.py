@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.broker.contestants import HOST, Contestant, UnavailableError, processor_s, start_process, surecast
-from benchmarks.broker.contestants import free_port as find_port
 from benchmarks.broker.load import Outcome as CellOutcome
 from benchmarks.broker.load import run_cell
 from benchmarks.broker.run import table
@@ -34,6 +33,8 @@ from benchmarks.group.load import Load, Tongue
 from benchmarks.group.measure import Row, pick, visit
 from benchmarks.group.systems import SETTLE_S, System
 from benchmarks.group.tongues import Spoken
+
+from surecast.broker.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ["/burst", "/single"]
@@ -146,7 +147,7 @@ def brokers(before: Path, seconds: float, rounds: int, shapes: list[str], folder
     contestants: list[Contestant] = []
     with contextlib.ExitStack() as stack:
         for name, checkout in (("after", ROOT), ("before", before)):
-            port, place = find_port(), folder / name
+            port, place = free_port(), folder / name
             place.mkdir()
             command = ["env", f"PYTHONPATH={checkout / 'src'}", *surecast(place, port)]
             process = start_process(command, port, cores[0], place / "log")

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.broker.contestants import HOST, free_port, processor_s
+from benchmarks.broker.contestants import HOST, processor_s
+
+from surecast.broker.free_ports import free_port
 
 MODULES = ("surecast", "surecast.client", "surecast.broker.run", "surecast.broker.group_run", "surecast.scenario")
 TEMPLATE = "minimal"

@@ -27,7 +27,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,7 @@ import uvloop
 
 from broker_soak_clients import Inbox, Peer, Plan, Publisher, Reader, Soak, Subscriber
 from surecast.broker.admin_client import AdminError, ask
+from surecast.broker.free_ports import free_port
 
 GROUP = 20  # clients that talk to each other; the first PUBLISHERS of them publish
 PUBLISHERS = 5
@@ -183,9 +183,7 @@ def populate(soak: Soak) -> list[Peer]:
 
 async def run(plan: Plan, folder: Path) -> Soak:
     """One run, from the first start of the broker to its orderly end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     soak, broker = Soak(plan, port), Process(folder, port, plan.durability)
     await broker.start()
     tasks = [asyncio.ensure_future(peer.live()) for peer in populate(soak)]

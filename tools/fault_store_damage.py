@@ -24,7 +24,6 @@ import argparse
 import asyncio
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from pathlib import Path
 from typing import Literal
 
 from surecast.broker.cluster import write_group
+from surecast.broker.free_ports import free_port
 from surecast.broker.group_config import load_broker_group
 from surecast.broker.segment_file import HEAD_BYTES, scan
 from surecast.broker.segment_mark import read_mark
@@ -68,9 +68,7 @@ class Service:
 
     def __post_init__(self) -> None:
         if self.kind == "broker":
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port = free.getsockname()[1]
+            self.port = free_port()
             self.folder.mkdir()
         else:
             spec = load_broker_group(write_group(self.folder, 1))

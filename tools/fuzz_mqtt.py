@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from surecast.broker.free_ports import free_port
 from surecast.client import Client, ClientError
 from surecast.protocol.mqtt import (
     ALLOWED_REASONS,
@@ -420,9 +420,7 @@ async def _attack_once(host: str, port: int, name: str, found: Found) -> None:
 
 def run_live(seed: int, minutes: float) -> int:
     """Starts a broker and attacks it until the time is over."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     command = [str(Path(sys.executable).parent / "surecast"), "broker", "--port", str(port), "--log-level", "error"]
     broker = subprocess.Popen(command)
     total = Found()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,22 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from surecast.broker.free_ports import free_ports
 from surecast.broker.replica import load_group
 from surecast.broker.replica.administer import ask_status
 from surecast.broker.replica.founding import found_replica, new_founding
 
 STORE = "surecast.protocol.paxos:ExampleStore"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Group:

@@ -19,6 +19,7 @@ from benchmarks.broker.dialects import Dialect, Mqtt, Nats
 from benchmarks.broker.load import TOPIC_BYTES
 from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
 
+from surecast.broker.free_ports import free_port
 from surecast.broker.security import set_password
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "USER",
     "Contestant",
     "UnavailableError",
-    "free_port",
     "pinned",
     "processor_s",
     "start",
@@ -186,13 +186,6 @@ def processor_s(pid: int) -> float:
         with contextlib.suppress(FileNotFoundError):
             total_ns += int((thread / "schedstat").read_text().split()[0])
     return total_ns / 1e9
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _program(name: str) -> str:

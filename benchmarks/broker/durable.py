@@ -25,10 +25,12 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.broker.contestants import HOST, PASSWORD, USER, free_port, processor_s, start_process, surecast
+from benchmarks.broker.contestants import HOST, PASSWORD, USER, processor_s, start_process, surecast
 from benchmarks.broker.dialects import Mqtt, read_exactly
 from benchmarks.broker.load import TOPIC_BYTES, run_cell
 from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
+
+from surecast.broker.free_ports import free_port
 
 _CELLS = (
     Cell("one-to-one", "one on its way", 1, 1, 1, 1, 1, 1),

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
-from benchmarks.broker.contestants import HOST, UnavailableError, free_port, processor_s, start_process
+from benchmarks.broker.contestants import HOST, UnavailableError, processor_s, start_process
 from benchmarks.group.load import Load, Tongue
 from benchmarks.group.tongues import JetStream, Spoken
 
 from surecast.broker.cluster import LocalGroup, write_group
+from surecast.broker.free_ports import free_port
 
 __all__ = ["SETTLE_S", "Alone", "JetStreamGroup", "Replicated", "System"]
 

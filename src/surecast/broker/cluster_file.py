@@ -7,7 +7,6 @@ own.
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from surecast.broker.config_models import BrokerConfig, ListenerSpec
+from surecast.broker.free_ports import free_ports
 from surecast.broker.group_config import BrokerGroupSpec, BrokerReplicaSpec, load_broker_group
 from surecast.broker.private import make_private, write_private
 from surecast.broker.replica.founding import found_replica, new_founding, write_founding
@@ -109,7 +109,7 @@ def _members(replicas: int, port: int | None, config: BrokerConfig | None) -> li
     if http is not None:
         bases.append(http.port)
     ports = _ports(bases, replicas)
-    free = iter(_free_ports(2 * replicas, {each for row in ports for each in row}))
+    free = iter(free_ports(2 * replicas, {each for row in ports for each in row}))
     names = _names(listeners)
     members = []
     for number, row in enumerate(ports, 1):
@@ -153,25 +153,8 @@ def _ports(bases: Sequence[int], replicas: int) -> list[list[int]]:
             break
     if taken and max(taken) > _PORT_MAX:
         raise ConfigurationError(f"port {max(fixed)}: {replicas} replicas need those after it up to {max(taken)}")
-    free = iter(_free_ports(replicas * (len(bases) - len(fixed)), set(taken)))
+    free = iter(free_ports(replicas * (len(bases) - len(fixed)), set(taken)))
     return [[base + number * step if base else next(free) for base in bases] for number in range(replicas)]
-
-
-def _free_ports(count: int, but: set[int]) -> list[int]:
-    """Ports of loopback that nobody listens at now."""
-    held: list[socket.socket] = []
-    found: list[int] = []
-    try:
-        while len(found) < count:
-            held.append(socket.socket())
-            held[-1].bind(("127.0.0.1", 0))
-            port = int(held[-1].getsockname()[1])
-            if port not in but:
-                found.append(port)
-        return found
-    finally:
-        for each in held:
-            each.close()
 
 
 def _differences(

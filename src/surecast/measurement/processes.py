@@ -17,6 +17,7 @@ import yaml
 from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.config import default_admin_socket
+from surecast.broker.free_ports import free_port
 from surecast.broker.private import make_private, open_file, write_private
 from surecast.broker.replica.administer import ask_status
 from surecast.errors import ConfigurationError, OverloadError
@@ -100,9 +101,7 @@ class BrokerProcesses(Processes):
 
     def __init__(self, plan: RunPlan, folder: Path):
         super().__init__(1)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.addresses = [f"127.0.0.1:{port}"]
         self.logs = folder / "events"
         self.log_folders = [self.logs]
