@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.group.test_edge import LASTING, Hands, heard
+from tests.broker.group.test_front_end import LASTING, Hands, heard
 from tests.protocol.group.world import Client, Site, World
 
 from surecast.protocol.broker import Connection
