@@ -29,7 +29,7 @@ class Part:
 
 
 def _served(system: System) -> Iterable[Subscriber]:
-    """The subscribers that somebody publishes to."""
+    """Returns the subscribers that somebody publishes to."""
     topics = {topic for publisher in system.publishers for topic in publisher.topics}
     return (subscriber for subscriber in system.subscribers if topics.intersection(subscriber.topics))
 
@@ -215,7 +215,7 @@ def has_part(system: System, part: str) -> bool:
 
 
 def left_out(system: System, model: str) -> list[str]:
-    """A sentence for each part of a system that a model leaves out, with the fields that say it."""
+    """Returns a sentence for each part of a system that a model leaves out, with the fields that say it."""
     used = MODELS[model]
     return [
         f"not modelled by {model}: {part.what} ({part.fields})"

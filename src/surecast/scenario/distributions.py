@@ -75,7 +75,7 @@ class Distribution(BaseModel):
 
     @property
     def has_mean(self) -> bool:
-        """Whether the mean is known: given, or implied by the other parameters."""
+        """True if the mean is known: stated, or implied by the other parameters."""
         return self.mean is not None or self._is_scaled()
 
     @property
@@ -94,21 +94,21 @@ class Distribution(BaseModel):
         return second / first**2 - 1.0
 
     def with_mean(self, mean_s: float) -> Self:
-        """The same shape with another mean."""
+        """Returns the same shape with another mean."""
         return self.model_copy(update={"mean": mean_s})
 
     def moments(self) -> Moments:
-        """The first three moments about zero, in seconds, seconds² and seconds³."""
+        """Returns the first three moments about zero, in seconds, seconds² and seconds³."""
         m1, m2, m3 = self._raw_moments()
         scale = self.mean_s / m1
         return (m1 * scale, m2 * scale**2, m3 * scale**3)
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
-        """`size` independent times."""
+        """Returns `size` independent times."""
         return np.asarray(self._raw_sample(rng, size) * (self.mean_s / self._raw_moments()[0]), dtype=np.float64)
 
     def _is_scaled(self) -> bool:
-        """Whether the parameters other than the mean fix the scale, in seconds."""
+        """Returns whether the parameters other than the mean fix the scale, in seconds."""
         return False
 
     def _raw_moments(self) -> Moments:
@@ -182,7 +182,7 @@ class Hyperexponential(Distribution):
         return self
 
     def branches(self) -> tuple[Array, Array]:
-        """Probabilities and means in seconds of the branches, scaled to the distribution's mean."""
+        """Returns probabilities and means in seconds of the branches, scaled to the distribution's mean."""
         p, m = self._raw_branches()
         return p, m * (self.mean_s / float(p @ m))
 
@@ -282,7 +282,7 @@ class PhaseType(Distribution):
         return self
 
     def generator(self) -> tuple[Array, Array]:
-        """Initial vector and sub-generator matrix, per second, scaled to the distribution's mean."""
+        """Returns the initial vector and sub-generator matrix, per second, scaled to the distribution's mean."""
         initial, matrix = self._raw_generator()
         return initial, matrix * (self._raw_moments()[0] / self.mean_s)
 
@@ -373,7 +373,7 @@ NAMES = (
 
 
 def _normalise(value: Any) -> Any:
-    """A bare time or rate is an exponential time; a bare name is a shape."""
+    """Returns a bare time or rate as an exponential time, and a bare name as a shape."""
     if isinstance(value, str):
         if value in NAMES:
             return {"distribution": value}
@@ -411,5 +411,5 @@ _ADAPTER: TypeAdapter[Distribution] = TypeAdapter(DistributionSpec)
 
 
 def parse_distribution(value: Any) -> Distribution:
-    """A distribution from what a scenario file may say: a mean, a rate, a name, or a mapping."""
+    """Returns a distribution from its form in a scenario file: a mean, a rate, a name, or a mapping."""
     return _ADAPTER.validate_python(value)

@@ -1,4 +1,5 @@
-"""Which events flow from whom to whom along which brokers: what predictions and simulations of delivery start from."""
+"""The flows of events from publishers to subscribers along brokers, from which predictions and simulations of delivery
+start."""
 
 from __future__ import annotations
 
@@ -39,19 +40,20 @@ class Flows:
     rate_per_s: NDArray[np.float64]
 
     def weighted(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean of a value per flow over the flows of each interest, weighted by rate; NaN where nothing flows."""
+        """Returns the mean of a value per flow over the flows of each interest, weighted by rate; NaN where nothing
+        flows."""
         count = len(self.interests)
         total = np.bincount(self.interest, weights=self.rate_per_s, minlength=count)
         sums = np.bincount(self.interest, weights=self.rate_per_s * values, minlength=count)
         return np.asarray(np.divide(sums, total, out=np.full(count, np.nan), where=total > 0), dtype=np.float64)
 
     def per_subscriber(self, by_interest: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A value per interest, spread to the subscribers that have it."""
+        """Returns a value per interest, spread to the subscribers that have it."""
         return np.asarray(by_interest[self.interest_of], dtype=np.float64)
 
 
 def flows_of(system: System) -> Flows:
-    """The flows of a system (reliability Eq. 1: a publisher's rate where topics agree, else none)."""
+    """Returns the flows of a system (reliability Eq. 1: a publisher's rate where topics agree, else none)."""
     interests: dict[tuple[int, tuple[str, ...]], int] = {}
     interest_of = [interests.setdefault((s.home, tuple(sorted(s.topics))), len(interests)) for s in system.subscribers]
     publishers_on: dict[str, list[int]] = {}
@@ -107,7 +109,8 @@ class _RouteFinder:
         return self._index[key]
 
     def _from(self, tree: tuple[int, ...], start: int) -> dict[int, tuple[int, int]]:
-        """For each broker but the start, the broker before it on the way from the start, and the link between."""
+        """Returns, for each broker but the start, the broker before it on the way from the start, and the link
+        between."""
         if (tree, start) not in self._parents:
             neighbours: dict[int, list[tuple[int, int]]] = {}
             for index in tree:

@@ -68,13 +68,15 @@ class Group:
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.replicas % 2 == 0:
             raise ConfigurationError(f"replicas: {self.replicas} must be an odd number, 1 or more")
-        for name, known in (
+        for name, allowed in (
             ("variant", ("multi", "batch", "fast")),
             ("entry", ("leader", "any")),
             ("repair", ("independent", "single")),
         ):
-            if getattr(self, name) not in known:
-                raise ConfigurationError(f"{name}: {getattr(self, name)!r} is unknown; write one of {', '.join(known)}")
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(
+                    f"{name}: {getattr(self, name)!r} is unknown; write one of {', '.join(allowed)}"
+                )
         if self.window < 1:
             raise ConfigurationError(f"window: {self.window} must be 1 or more")
         for name in ("delay_s", "sync_s", "moment_s", "linger_s", "timer_s"):
@@ -115,7 +117,7 @@ class Group:
 
     @property
     def election_step_s(self) -> float:
-        """How much longer each next replica waits before it stands for election."""
+        """The additional time that each next replica waits before it stands for election."""
         return self.suspect_s / 5
 
     @property
@@ -125,17 +127,17 @@ class Group:
 
     @property
     def label(self) -> str:
-        """How reports name it."""
+        """The name of the group in reports."""
         return f"{self.variant}, {self.replicas} replica{'s' if self.replicas > 1 else ''}"
 
 
 def is_replicated(system: System) -> bool:
-    """Whether a scenario says anything of replication, be it that there is one replica."""
+    """Returns whether a scenario has a replication section, even one with a single replica."""
     return "replication" in system.delivery.model_fields_set or system.delivery.replication.replicas > 1
 
 
 def group_of(system: System, broker: int) -> Group:
-    """The group that a broker of a system is.
+    """Returns the group of replicas of a broker.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -145,22 +147,22 @@ def group_of(system: System, broker: int) -> Group:
     >>> group.replicas, group.sync_s, group.failures
     (5, 0.002, None)
     """
-    told, part = system.delivery.replication, system.overlay.brokers[broker]
+    replication, part = system.delivery.replication, system.overlay.brokers[broker]
     return Group(
-        replicas=told.replicas,
-        variant=told.variant,
-        window=told.window,
-        entry=told.entry,
-        delay_s=told.delay,
-        sync_s=told.sync if told.durable else 0.0,
-        suspect_s=told.suspect,
-        repair=told.repair,
+        replicas=replication.replicas,
+        variant=replication.variant,
+        window=replication.window,
+        entry=replication.entry,
+        delay_s=replication.delay,
+        sync_s=replication.sync if replication.durable else 0.0,
+        suspect_s=replication.suspect,
+        repair=replication.repair,
         costs=GroupCosts(
-            told.instance_cost,
-            told.peer_cost,
-            told.publication_cost,
-            told.follower_instance_cost,
-            told.follower_publication_cost,
+            replication.instance_cost,
+            replication.peer_cost,
+            replication.publication_cost,
+            replication.follower_instance_cost,
+            replication.follower_publication_cost,
         ),
         service=part.notification_service,
         failures=part.failures,

@@ -41,12 +41,12 @@ def load_system(path: str | Path, overrides: Mapping[str, str] | None = None) ->
 
 
 def parse_text(text: str) -> Scenario:
-    """A checked scenario from YAML text."""
+    """Returns a checked scenario from YAML text."""
     return parse_scenario(parse_source(text, "scenario", Path()))[0]
 
 
 def parse_scenario(source: Source) -> tuple[Scenario, System]:
-    """The scenario and the system that a source means; ScenarioError with all problems where it is wrong."""
+    """Returns the scenario and its system from a source; ScenarioError with all problems if it is wrong."""
     if not isinstance(source.data, dict):
         hint = "write fields such as name: and overlay:"
         raise ScenarioError([source.problem((), "a scenario is a mapping of fields", hint)])
@@ -65,7 +65,7 @@ def parse_scenario(source: Source) -> tuple[Scenario, System]:
 
 @cache
 def scenario_schema() -> dict[str, Any]:
-    """The JSON schema of a scenario file, for editors."""
+    """Returns the JSON schema of a scenario file, for editors."""
     schema = Scenario.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Surecast scenario"}
 
@@ -108,16 +108,16 @@ def _validate(source: Source, problems: list[Problem]) -> Scenario | None:
 
 
 def _merged(problems: list[Problem]) -> list[Problem]:
-    """One problem for each field: where several forms are allowed, each complains about the same value."""
-    found: dict[str, Problem] = {}
+    """Returns one problem for each field: where several forms are allowed, each complains about the same value."""
+    by_field: dict[str, Problem] = {}
     for problem in problems:
-        first = found.get(problem.field)
+        first = by_field.get(problem.field)
         if first is None:
-            found[problem.field] = problem
+            by_field[problem.field] = problem
         elif problem.hint and problem.hint not in first.hint:
             hint = f"{first.hint}, or {problem.hint}" if first.hint else problem.hint
-            found[problem.field] = replace(first, hint=hint)
-    return list(found.values())
+            by_field[problem.field] = replace(first, hint=hint)
+    return list(by_field.values())
 
 
 def _leave_out(data: Any, cuts: set[FieldPath], source: Source) -> None:
@@ -153,7 +153,7 @@ def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
 
 
 def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
-    """One validation error in words: what is wrong and what would be right."""
+    """Returns one validation error in words: what is wrong and what would be right."""
     kind, context = detail["type"], detail.get("ctx") or {}
     if kind == "missing" and isinstance(path[-1], int):
         return source.problem(path[:-1], f"{_short(_at(source.data, path[:-1]))} has too few entries", "name two ends")
@@ -178,8 +178,8 @@ def _tag_problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Probl
     name = str(context.get("discriminator", "'kind'")).strip("'")
     expected = str(context.get("expected_tags", ""))
     if detail["type"] == "union_tag_invalid" and isinstance(detail["input"], dict):
-        given = detail["input"].get(name)
-        return source.problem((*path, name), f"{given!r} is not known here", f"write one of {expected}")
+        tag = detail["input"].get(name)
+        return source.problem((*path, name), f"{tag!r} is not known here", f"write one of {expected}")
     if not isinstance(detail["input"], dict):
         return source.problem(path, f"{_short(detail['input'])} should be a mapping", f"it begins with {name}:")
     alternatives = ", ".join(_tags(path, source.data, name))
@@ -192,7 +192,7 @@ def _short(value: Any) -> str:
 
 
 def _allowed_fields(path: FieldPath, data: Any) -> set[str]:
-    """Names that the schema allows at a place."""
+    """Returns the names that the schema allows at a place."""
     return {name for node in _schema_nodes(path, data) for name in node.get("properties", {})}
 
 
@@ -206,7 +206,7 @@ def _tags(path: FieldPath, data: Any, discriminator: str) -> list[str]:
 
 
 def _schema_nodes(path: FieldPath, data: Any) -> list[dict[str, Any]]:
-    """The alternatives of the JSON schema at a place of the data, those ruled out by a tag left out."""
+    """Returns the alternatives of the JSON schema at a place of the data, those ruled out by a tag left out."""
     schema = scenario_schema()
     nodes, place = _alternatives(schema, schema, data), data
     for step in path:
@@ -220,8 +220,8 @@ def _schema_nodes(path: FieldPath, data: Any) -> list[dict[str, Any]]:
 
 
 def _property(node: dict[str, Any], name: str) -> dict[str, Any]:
-    found = node.get("properties", {}).get(name) or node.get("additionalProperties")
-    return found if isinstance(found, dict) else {}
+    subschema = node.get("properties", {}).get(name) or node.get("additionalProperties")
+    return subschema if isinstance(subschema, dict) else {}
 
 
 def _alternatives(schema: dict[str, Any], node: dict[str, Any], data: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a broker does with the events of a subscriber that comes and goes, with every parameter decided.
+"""The mechanism of a broker for the events of a subscriber that disconnects at times, with every parameter decided.
 
 A scenario may leave parameters to be found (`auto`); a `Mechanism` has them all. Predictions find them, and
 predictions and simulations both work on them.
@@ -70,7 +70,7 @@ class Mechanism:
 
     @property
     def expires(self) -> bool:
-        """Whether events have a lifetime."""
+        """True if events have a lifetime."""
         return self.lifetime_s < math.inf
 
     @property

@@ -82,7 +82,7 @@ class Network:
         return graph
 
     def distances_from(self, router: int, by: Distance = "hops") -> dict[int, float]:
-        """Distance to every router, in hops or in seconds of latency."""
+        """Returns the distance to every router, in hops or in seconds of latency."""
         import networkx as nx
 
         if by == "hops":
@@ -90,26 +90,26 @@ class Network:
         return {k: float(v) for k, v in nx.single_source_dijkstra_path_length(self.graph, router, weight=by).items()}
 
     def path(self, start: int, end: int, by: Distance = "hops") -> tuple[int, ...]:
-        """Routers of a shortest path, both ends included; the same for both directions, reversed."""
+        """Returns the routers of a shortest path, both ends included; the same for both directions, reversed."""
         import networkx as nx
 
         low, high = min(start, end), max(start, end)
-        found = nx.shortest_path(self.graph, low, high, weight=None if by == "hops" else by)
-        return tuple(found if start == low else reversed(found))
+        routers = nx.shortest_path(self.graph, low, high, weight=None if by == "hops" else by)
+        return tuple(routers if start == low else reversed(routers))
 
     def links_on(self, routers: Sequence[int]) -> tuple[int, ...]:
         """Indices of the links between consecutive routers of a path."""
         return tuple(self.graph.edges[a, b]["link"] for a, b in itertools.pairwise(routers))
 
     def length_km(self, a: Router, b: Router) -> float:
-        """Distance between two routers: along the great circle, or on the plane."""
+        """Returns the distance between two routers: along the great circle, or on the plane."""
         if self.geographic:
             return great_circle_km(a.x, a.y, b.x, b.y)
         return math.hypot(a.x - b.x, a.y - b.y)
 
 
 def great_circle_km(lon_1: float, lat_1: float, lon_2: float, lat_2: float) -> float:
-    """Distance on the Earth's surface between two points given in degrees.
+    """Returns the distance on the Earth's surface between two points given in degrees.
 
     >>> round(great_circle_km(-74.006, 40.7143, -87.65, 41.85))  # New York to Chicago
     1146

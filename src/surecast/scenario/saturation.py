@@ -41,7 +41,7 @@ class Load:
 
 
 def saturation(loads: list[Load]) -> SaturationError | None:
-    """The refusal that names the components that get too much, the worst first; None where there are none."""
+    """Returns the refusal that names the overloaded components, the worst first; None if there are none."""
     worst = sorted((load for load in loads if load.is_saturated), key=lambda load: -load.utilisation)
     if not worst:
         return None
@@ -75,7 +75,8 @@ state to answer for: give it a higher capacity, or publish less
 
 
 def broker_rates_per_s(system: System, flows: Flows | None = None, *, ends_only: bool = False) -> list[float]:
-    """Events per second that each broker handles: those of its own publishers and those that pass it, each once.
+    """Returns the events per second that each broker handles: those of its own publishers and those that pass it, each
+    once.
 
     An event counts once however many subscribers it goes to, and also if it goes to none. With `ends_only` it passes
     the home brokers of its publisher and of its subscribers only, whatever way it takes between them.
@@ -93,7 +94,8 @@ def broker_rates_per_s(system: System, flows: Flows | None = None, *, ends_only:
 
 
 def event_loads(system: System) -> list[Load]:
-    """The loads of brokers, overlay links, routers and physical links that have a capacity, by the events of topics.
+    """Returns the loads of brokers, overlay links, routers and physical links that have a capacity, by the events of
+    topics.
 
     A link has its capacity in each direction; a router or a physical link is one queue for both. Events that travel as
     packets bring a home broker at least the plain packets of each event, and choose their links themselves.
@@ -103,16 +105,16 @@ def event_loads(system: System) -> list[Load]:
     flows, coding = flows_of(system), system.delivery.coding
     packets, messages = (1, "events") if coding is None else (coding.packets, "packets")
     rates = broker_rates_per_s(system, flows, ends_only=coding is not None)
-    found = [
+    loads = [
         Load(f"broker {broker.name}", packets * rate, _capacity_per_s(broker.notification_service), messages)
         for broker, rate in zip(system.overlay.brokers, rates, strict=True)
         if broker.notification_service is not None
     ]
-    return found if coding is not None else found + _network_loads(system, flows)
+    return loads if coding is not None else loads + _network_loads(system, flows)
 
 
 def _network_loads(system: System, flows: Flows) -> list[Load]:
-    """The loads of overlay links, by direction, and of what their physical paths pass."""
+    """Returns the loads of overlay links, by direction, and of the components on their physical paths."""
     links, network = system.overlay.links, system.network
     over: dict[tuple[int, int], set[_Stream]] = {}
     through: dict[tuple[bool, int], set[_Stream]] = {}
@@ -127,7 +129,7 @@ def _network_loads(system: System, flows: Flows) -> list[Load]:
                 through.setdefault((True, router), set()).add(stream)
             for physical in network.links_on(path):
                 through.setdefault((False, physical), set()).add(stream)
-    found = [
+    loads = [
         Load(f"link {links[link].name}", _rate_per_s(system, streams), links[link].capacity_per_s)
         for (link, _), streams in over.items()
         if links[link].capacity_per_s < math.inf
@@ -137,12 +139,12 @@ def _network_loads(system: System, flows: Flows) -> list[Load]:
         part = network.routers[number] if is_router else network.links[number]
         if part.service is not None:
             kind = "router" if is_router else "physical link"
-            found.append(Load(f"{kind} {part.name}", _rate_per_s(system, streams), _capacity_per_s(part.service)))
-    return found
+            loads.append(Load(f"{kind} {part.name}", _rate_per_s(system, streams), _capacity_per_s(part.service)))
+    return loads
 
 
 def _ways(flows: Flows) -> Iterator[tuple[_Stream, int]]:
-    """Each flow's publisher and topic, and its route."""
+    """Yields each flow's publisher and topic, and its route."""
     columns = (flows.publisher.tolist(), flows.topic.tolist(), flows.route.tolist())
     for publisher, topic, route in zip(*columns, strict=True):
         yield (publisher, topic), route

@@ -32,28 +32,30 @@ class Streams:
         self.seed = seed
 
     def generator(self, purpose: str, name: str = "") -> np.random.Generator:
-        """A generator of its own for one component: a spawned child of the seed, its spawn key made of the names."""
+        """Returns a generator of its own for one component: a spawned child of the seed, its spawn key made of the
+        names."""
         digest = self._digest(purpose, name)
         words = [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=tuple(words)))
 
     def uniforms(self, purpose: str, names: Sequence[str]) -> NDArray[np.float64]:
-        """One uniform number in [0, 1) for each name."""
+        """Returns one uniform number in [0, 1) for each name."""
         return _unit_interval(self._keys(purpose, names))
 
     def uniform_pairs(self, purpose: str, rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.float64]:
-        """One uniform number in [0, 1) for each (row, column): the draw of a pair never depends on other pairs."""
+        """Returns one uniform number in [0, 1) for each (row, column): the draw of a pair never depends on other
+        pairs."""
         left = self._keys(purpose + "/row", rows)
         right = self._keys(purpose + "/column", columns)
         return _unit_interval(_mix(left)[:, None] ^ right[None, :])
 
     def choose(self, purpose: str, names: Sequence[str], options: Sequence[str]) -> NDArray[np.intp]:
-        """The index of one option for each name, uniformly, by highest random weight: a further option takes over
-        only those who choose it, and leaves all others where they were."""
+        """Returns the index of one option for each name, uniformly, by highest random weight: a further option takes
+        over only the names that choose it, and leaves all others where they were."""
         return np.asarray(np.argmax(self.uniform_pairs(purpose, names, options), axis=1), dtype=np.intp)
 
     def between(self, purpose: str, name: str, low: float, high: float) -> float:
-        """A number between low and high for one name; no draw where they are equal."""
+        """Returns a number between low and high for one name; no draw where they are equal."""
         if low == high:
             return low
         return low + (high - low) * float(self.uniforms(purpose, [name])[0])
@@ -66,7 +68,7 @@ class Streams:
 
 
 def _mix(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64: spreads every bit of the key over the whole word."""
+    """Applies the finaliser of SplitMix64: spreads every bit of the key over the whole word."""
     with np.errstate(over="ignore"):
         z = keys + _GOLDEN
         z = (z ^ (z >> np.uint64(30))) * _MIX_1

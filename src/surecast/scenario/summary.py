@@ -17,7 +17,7 @@ Rows = list[tuple[str, str]]
 
 
 def summarise(system: System) -> dict[str, Rows]:
-    """What a system consists of: for each part, rows of (what, value)."""
+    """Returns the parts of a system: for each part, rows of (name, value)."""
     parts = {
         "network": _network_rows(system.network) if system.network else [("physical network", "none")],
         "overlay": _overlay_rows(system.overlay),
@@ -35,7 +35,7 @@ def _target(name: str, value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time for reading, with three digits.
+    """Returns a time as text, with three digits.
 
     >>> seconds(0.00123), seconds(5400), seconds(0)
     ('1.23 ms', '1.5 h', '0 s')
@@ -49,7 +49,7 @@ def seconds(value: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A rate for reading, with four digits.
+    """Returns a rate as text, with four digits.
 
     >>> rate(1400), rate(1 / 6), rate(0)
     ('1400/s', '10/min', '0/s')
@@ -61,7 +61,7 @@ def rate(per_second: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share for reading, with as many nines as it has.
+    """Returns a share as text, with as many nines as it has.
 
     >>> share(0.95), share(0.99943)
     ('0.95', '0.99943')
@@ -71,10 +71,10 @@ def share(value: float) -> str:
 
 
 def _range(values: Iterable[float], form: Any) -> str:
-    found = sorted(values)
-    if not found:
+    ordered = sorted(values)
+    if not ordered:
         return "none"
-    return str(form(found[0])) if found[0] == found[-1] else f"{form(found[0])} to {form(found[-1])}"
+    return str(form(ordered[0])) if ordered[0] == ordered[-1] else f"{form(ordered[0])} to {form(ordered[-1])}"
 
 
 def _capacity(services: Iterable[Distribution | None]) -> str:
@@ -95,15 +95,15 @@ def _network_rows(network: Network) -> Rows:
 
 
 def _failures(parts: Iterable[Failures | None]) -> str:
-    known = list(parts)
-    failing = [f for f in known if f is not None]
+    all_failures = list(parts)
+    failing = [f for f in all_failures if f is not None]
     if not failing:
         return "never fail"
     text = (
         f"{_range((f.availability for f in failing), share)}, up {_range((f.mtbf_s for f in failing), seconds)}, "
         f"down {_range((f.mttr_s for f in failing), seconds)}"
     )
-    return text if len(failing) == len(known) else f"{text}; {len(known) - len(failing)} never fail"
+    return text if len(failing) == len(all_failures) else f"{text}; {len(all_failures) - len(failing)} never fail"
 
 
 def _overlay_rows(overlay: Overlay) -> Rows:
@@ -178,7 +178,7 @@ def _delivery_rows(system: System) -> Rows:
 
 
 def system_data(system: System) -> dict[str, Any]:
-    """The resolved system as plain data: every component with what was drawn for it."""
+    """Returns the resolved system as plain data: every component with its drawn values."""
     network, overlay = system.network, system.overlay
     return {
         "name": system.name,

@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """How a component fails and comes back: its up times and its down times."""
+    """Failures and repairs of a component: its up times and its down times."""
 
     up: Distribution
     down: Distribution
@@ -64,7 +64,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What the routing table of a broker adds to its service times, in seconds.
+    """The time that the routing table of a broker adds to its service times, in seconds.
 
     A notification costs `lookup_s`, and then by the algorithm. Brute force: `entry_s` for every entry of the table and
     `predicate_s` for every entry of its class. Counting: `predicate_s` for every predicate that holds and `match_s` for
@@ -146,7 +146,7 @@ class Overlay:
         return self.subgraph(range(len(self.links)))
 
     def subgraph(self, links: range | tuple[int, ...]) -> nx.Graph[int]:
-        """All brokers with only the given links."""
+        """Returns all brokers with only the given links."""
         import networkx as nx
 
         graph: nx.Graph[int] = nx.Graph()
@@ -158,7 +158,7 @@ class Overlay:
 
     @property
     def is_tree(self) -> bool:
-        """Whether the overlay, being connected, has no cycle."""
+        """True if the overlay, being connected, has no cycle."""
         return len(self.links) == len(self.brokers) - 1
 
 
@@ -226,7 +226,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class AttributeStatistics:
-    """What notifications of a class carry in one attribute, and what subscriptions ask of it.
+    """The values of one attribute in notifications of a class, and the intervals that subscriptions ask for.
 
     A subscription constrains it with probability `constrained`, to an interval with both ends drawn from `ends` or,
     where that is None, to one with a centre and a width drawn from `centre` and `width`.
@@ -302,6 +302,6 @@ class System:
     notes: tuple[str, ...] = ()
 
     def publishers_of(self, subscriber: Subscriber) -> tuple[Publisher, ...]:
-        """The publishers that share a topic with a subscriber."""
+        """Returns the publishers that share a topic with a subscriber."""
         wanted = set(subscriber.topics)
         return tuple(p for p in self.publishers if wanted.intersection(p.topics))

@@ -31,7 +31,7 @@ MAX_BYTES = 512 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityTrace:
-    """When one component was up between `start_s` and `end_s`: intervals in order, without overlap."""
+    """The intervals in which one component was up between `start_s` and `end_s`: in order, without overlap."""
 
     name: str
     start_s: float
@@ -44,7 +44,8 @@ class AvailabilityTrace:
         return sum(b - a for a, b in self.up) / (self.end_s - self.start_s)
 
     def periods(self) -> tuple[list[float], list[float]]:
-        """Complete up and down periods: those cut off by the start or the end of the observation are left out."""
+        """Returns complete up and down periods: those cut off by the start or the end of the observation are left
+        out."""
         ups = [b - a for a, b in self.up if a > self.start_s and b < self.end_s]
         downs = [b[0] - a[1] for a, b in zip(self.up, self.up[1:], strict=False)]
         return ups, downs
@@ -57,7 +58,7 @@ class AvailabilityTrace:
 
 
 def failures_of(trace: AvailabilityTrace, *, shaped: bool = False) -> Failures | None:
-    """How a component fails, estimated from its trace; None where it never did.
+    """Returns the failures of a component, estimated from its trace; None if it never failed.
 
     Mean times are total time over number of ends seen, so that periods cut off by the observation count in full
     (the maximum-likelihood estimate for exponential times). With `shaped`, the variability of the complete periods
@@ -78,7 +79,7 @@ def failures_of(trace: AvailabilityTrace, *, shaped: bool = False) -> Failures |
 
 
 def _shape(periods: list[float]) -> Distribution:
-    """The shape with the squared coefficient of variation of the periods; exponential where they are few."""
+    """Returns the shape with the squared coefficient of variation of the periods; exponential where they are few."""
     if len(periods) < 10:
         return parse_distribution("exponential")
     scv = float(np.var(periods) / np.mean(periods) ** 2)
@@ -90,7 +91,7 @@ def _shape(periods: list[float]) -> Distribution:
 
 
 def read_traces(path: Path, format: str) -> list[AvailabilityTrace]:
-    """All components of a trace file; TraceError with the line where it is wrong."""
+    """Returns all components of a trace file; TraceError with the line if it is wrong."""
     if format not in TRACE_FORMATS:
         raise TraceError(f"there is no trace format {format!r}; there are: {', '.join(TRACE_FORMATS)}", str(path))
     text = _read(path)
@@ -186,7 +187,7 @@ def _from_downs(downs: dict[str, list[Interval]]) -> list[AvailabilityTrace]:
 
 
 def _joined(intervals: list[Interval]) -> list[Interval]:
-    """The union of intervals, in order; those that touch become one."""
+    """Returns the union of intervals, in order; those that touch become one."""
     joined: list[Interval] = []
     for start, stop in sorted(intervals):
         if joined and start <= joined[-1][1]:
@@ -229,7 +230,7 @@ def _number(text: str, file: str, line: int) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Seconds since an arbitrary day; local times without a zone, as the log has them."""
+    """Returns seconds since an arbitrary day; local times without a zone, as in the log."""
     return (datetime.strptime(text.strip(), "%m/%d/%Y %H:%M") - datetime(1990, 1, 1)).total_seconds()
 
 

@@ -20,7 +20,7 @@ __all__ = ["build", "find_problems"]
 
 
 def build(scenario: Scenario) -> System:
-    """The system a scenario means; ScenarioError with every problem found where it means none."""
+    """Returns the system that a scenario describes; ScenarioError with every problem if it describes none."""
     collect = Collector(scenario.source, scenario.name)
     system = _resolve(scenario, collect)
     if collect.problems or system is None:
@@ -29,7 +29,7 @@ def build(scenario: Scenario) -> System:
 
 
 def find_problems(scenario: Scenario) -> list[Problem]:
-    """What is wrong with the parts of a scenario that could be read, where other parts could not."""
+    """Returns the problems of the parts of a scenario that could be read, where other parts could not."""
     collect = Collector(scenario.source, scenario.name)
     _resolve(scenario, collect)
     return collect.problems
@@ -97,7 +97,7 @@ def _check_delivery(
 
 
 def _note_unserved(publishers: tuple[Publisher, ...], subscribers: tuple[Subscriber, ...], collect: Collector) -> None:
-    """A subscriber without a publisher has no reliability; that is worth a word, and no error."""
+    """Notes subscribers without a publisher: they have no reliability, which is no error."""
     published = {topic for publisher in publishers for topic in publisher.topics}
     unserved = sum(1 for subscriber in subscribers if not published.intersection(subscriber.topics))
     if unserved:

@@ -20,7 +20,7 @@ MOST_CELLS = 50_000_000
 
 
 def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorkload | None:
-    """Rates of every class and client, or None where there are no classes or a problem was collected."""
+    """Returns rates of every class and client, or None where there are no classes or a problem was collected."""
     if not spec.classes or spec.subscriptions is None or spec.publications is None:
         return None
     before = len(where.collect.problems)
@@ -77,35 +77,36 @@ def _clients(spec: WorkloadSpec, where: Surroundings) -> tuple[list[str], list[t
 
 
 def _statistics(attributes: list[AttributeSpec]) -> tuple[AttributeStatistics, ...] | None:
-    """The attributes of a class in the order of their names; None where there are none."""
-    found = []
+    """Returns the attributes of a class in the order of their names; None where there are none."""
+    statistics = []
     for spec in sorted(attributes, key=lambda each: each.name):
         value, interval = _histogram(spec.value), spec.interval
         if interval.centre is not None and interval.width is not None:
             centre, width = _histogram(interval.centre), _histogram(interval.width)
-            found.append(AttributeStatistics(spec.name, value, None, centre, width, spec.constrained))
+            statistics.append(AttributeStatistics(spec.name, value, None, centre, width, spec.constrained))
             continue
         ends = value
         if interval.ends == "uniform":
             ends = Histogram(spec.value.range, (1.0,))
         elif interval.ends != "values":
             ends = _histogram(interval.ends)
-        found.append(AttributeStatistics(spec.name, value, ends, constrained=spec.constrained))
-    return tuple(found) or None
+        statistics.append(AttributeStatistics(spec.name, value, ends, constrained=spec.constrained))
+    return tuple(statistics) or None
 
 
 def _histogram(spec: HistogramSpec) -> Histogram:
-    """A measured distribution with weights that sum to 1; equal numbers are one, and what never occurs is left out."""
+    """Returns a measured distribution with weights that sum to 1; equal numbers are merged, and those of weight 0 left
+    out."""
     if spec.edges is not None:
         weights = np.array(spec.weights, dtype=np.float64)
         used = np.flatnonzero(weights)
         first, last = int(used[0]), int(used[-1]) + 1
         shares = weights[first:last] / weights.sum()
         return Histogram(tuple(spec.edges[first : last + 1]), tuple(shares.tolist()))
-    values, at = np.unique(np.array(spec.values, dtype=np.float64), return_inverse=True)
-    counts = np.bincount(at, spec.weights, minlength=len(values))
-    kept = counts > 0
-    return Histogram(tuple(values[kept].tolist()), tuple((counts[kept] / counts.sum()).tolist()))
+    values, inverse = np.unique(np.array(spec.values, dtype=np.float64), return_inverse=True)
+    counts = np.bincount(inverse, spec.weights, minlength=len(values))
+    positive = counts > 0
+    return Histogram(tuple(values[positive].tolist()), tuple((counts[positive] / counts.sum()).tolist()))
 
 
 def _client_domains(routers: list[int | None], where: Surroundings) -> list[str]:
@@ -115,7 +116,7 @@ def _client_domains(routers: list[int | None], where: Surroundings) -> list[str]
 
 
 def _hot_spots(classes: list[tuple[str, ClassSpec, int]], domains: list[str], where: Surroundings) -> list[str]:
-    """The hot-spot domain of each class; only domains where a client lives can be one."""
+    """Returns the hot-spot domain of each class; only domains where a client lives can be one."""
     inhabited = sorted(set(domains) - {""})
     if any(spec.hot_spot is not None for _, spec, _ in classes) and not inhabited and domains:
         hint = "use a network with domains, or leave out hot_spot and locality"
@@ -123,22 +124,22 @@ def _hot_spots(classes: list[tuple[str, ClassSpec, int]], domains: list[str], wh
         return []
     drawn = [name for name, spec, _ in classes if spec.hot_spot == "random"]
     choice = iter(where.streams.choose("hot-spot", drawn, inhabited)) if drawn and inhabited else iter(())
-    found: list[str] = []
+    hot_spots: list[str] = []
     for _, spec, entry in classes:
         if spec.hot_spot is None:
-            found.append("")
+            hot_spots.append("")
         elif spec.hot_spot == "random":
-            found.append(inhabited[int(next(choice, 0))] if inhabited else "")
+            hot_spots.append(inhabited[int(next(choice, 0))] if inhabited else "")
         else:
             if spec.hot_spot not in inhabited and domains:
                 kind = "domain with clients"
                 where.collect.unknown((*CLASSES, entry, "hot_spot"), kind, spec.hot_spot, inhabited, "random")
-            found.append(spec.hot_spot)
-    return found
+            hot_spots.append(spec.hot_spot)
+    return hot_spots
 
 
 def _spread(specs: list[ClassSpec], hot_spots: list[str], domains: list[str], clients: int) -> NDArray[np.float64]:
-    """Share of each class (row) that each client (column) has; every row sums to 1.
+    """Returns the share of each class (row) that each client (column) has; every row sums to 1.
 
     A share L comes from the hot spot; the rest is divided evenly among the other domains that have clients, and
     within a domain evenly among its clients. Without other domains the hot spot has it all.

@@ -34,7 +34,8 @@ CELLS_AT_A_TIME = 4_000_000
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What clients are placed in; the overlay is None where it could not be resolved, and nobody has a place."""
+    """The surroundings that clients are placed in; the overlay is None if it could not be resolved, and no client has a
+    place."""
 
     network: Network | None
     overlay: Overlay | None
@@ -43,7 +44,8 @@ class Surroundings:
 
 
 def popularity(specs: Sequence[TopicSpec | ClassSpec], exponent: float) -> list[tuple[str, int, float]]:
-    """Name, entry and share of each topic or class: a power law over the order given, or the weight of its entry."""
+    """Returns the name, entry and share of each topic or class: a power law over the order given, or the weight of its
+    entry."""
     weights: list[tuple[str, int, float]] = []
     for entry, spec in enumerate(specs):
         for name in expand(spec.name, spec.count):
@@ -62,7 +64,7 @@ def build_topics(spec: WorkloadSpec, collect: Collector) -> tuple[Topic, ...]:
 def locate(
     spec: PublisherSpec | SubscriberSpec | ClientSpec, names: list[str], path: FieldPath, where: Surroundings
 ) -> list[tuple[int, int | None]]:
-    """Home broker and router of each client of a group; empty, with the problem collected, where that fails."""
+    """Returns home broker and router of each client of a group; empty, with the problem collected, where that fails."""
     overlay, network, collect = where.overlay, where.network, where.collect
     if overlay is None or not collect.intact(("network",)):
         return []
@@ -97,7 +99,8 @@ def locate(
 
 
 def nearest_broker(network: Network, routers: Sequence[int]) -> NDArray[np.intp]:
-    """For each router of the network, the broker with the fewest hops to it; of equally near ones the first."""
+    """Returns, for each router of the network, the broker with the fewest hops to it; of equally near ones the
+    first."""
     rows = []
     for router in routers:
         distances = network.distances_from(router, "hops")
@@ -191,10 +194,10 @@ def _connectivity(spec: ConnectivitySpec | None, name: str, streams: Streams) ->
 def _known_topics(
     wanted: list[str], topics: tuple[Topic, ...], path: FieldPath, where: Surroundings
 ) -> tuple[str, ...]:
-    known = {topic.name for topic in topics}
+    names = {topic.name for topic in topics}
     for i, name in enumerate(wanted):
-        if name not in known and where.collect.intact((*WORKLOAD, "topics")):
-            where.collect.unknown((*path, "topics", i), "topic", name, known)
+        if name not in names and where.collect.intact((*WORKLOAD, "topics")):
+            where.collect.unknown((*path, "topics", i), "topic", name, names)
     if not wanted:
         where.collect.add((*path, "topics"), "no topic at all", "name at least one")
     return tuple(dict.fromkeys(wanted))
@@ -203,7 +206,7 @@ def _known_topics(
 def _drawn_topics(
     names: list[str], topics: tuple[Topic, ...], count: int, path: FieldPath, where: Surroundings
 ) -> list[tuple[str, ...]]:
-    """`count` different topics for each name by popularity: an exponential race, keyed by name and topic."""
+    """Draws `count` different topics for each name by popularity: an exponential race, keyed by name and topic."""
     if count > len(topics):
         if where.collect.intact((*WORKLOAD, "topics")):
             field = (*path, "topic_count") if topics else (*path, "topics")

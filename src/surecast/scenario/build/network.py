@@ -25,7 +25,7 @@ PATH: FieldPath = ("network",)
 
 
 def build_network(spec: NetworkSpec, streams: Streams, collect: Collector) -> Network | None:
-    """The network a scenario means, or None with the problems collected."""
+    """Returns the network that a scenario describes, or None with the problems collected."""
     try:
         network = _raw(spec, streams, collect)
     except TopologyError as error:
@@ -169,7 +169,8 @@ def service_time(
     collect: Collector,
     path: FieldPath,
 ) -> Distribution | None:
-    """The service time of a component: its shape with the mean its capacity gives, or its own mean, or none at all."""
+    """Returns the service time of a component: its shape with the mean its capacity gives, or its own mean, or none at
+    all."""
     if capacity is None:
         return shape if shape.has_mean else None
     if shape.has_mean:

@@ -35,7 +35,7 @@ MEASURED = {
 def build_overlay(
     spec: OverlaySpec, network: Network | None, failures: FailureTable, streams: Streams, collect: Collector
 ) -> Overlay | None:
-    """The overlay a scenario means, without its topic trees.
+    """Returns the overlay that a scenario describes, without its topic trees.
 
     With problems collected, it is what is known of it: None, or the brokers alone where the links are wrong.
     """
@@ -71,15 +71,15 @@ def _candidates(spec: OverlaySpec, network: Network | None, streams: Streams, co
         return []
     if isinstance(spec.candidates, CandidatesSpec):
         return _drawn_candidates(spec.candidates, network, streams, collect)
-    found: list[int] = []
+    routers: list[int] = []
     for i, name in enumerate(spec.candidates):
         if name not in network.index:
             collect.unknown((*path, i), "router", name, network.index)
-        elif network.index[name] in found:
+        elif network.index[name] in routers:
             collect.add((*path, i), f"{name!r} is given twice", "keep one")
         else:
-            found.append(network.index[name])
-    return found
+            routers.append(network.index[name])
+    return routers
 
 
 def _drawn_candidates(spec: CandidatesSpec, network: Network, streams: Streams, collect: Collector) -> list[int]:
@@ -136,14 +136,14 @@ def _brokers(
 
 
 def _matching(spec: MatchingSpec) -> Matching:
-    """The costs given, and for the others those measured."""
+    """Returns the costs of the scenario, and the measured ones for those it leaves out."""
     names = ("lookup", "entry", "predicate", "match", "update", "comparison")
-    given = {f"{name}_s": getattr(spec, name) for name in names if getattr(spec, name) is not None}
-    return replace(MEASURED[spec.algorithm], **given)
+    costs = {f"{name}_s": getattr(spec, name) for name in names if getattr(spec, name) is not None}
+    return replace(MEASURED[spec.algorithm], **costs)
 
 
 def _routers(
-    at: str | None,
+    place: str | None,
     names: list[str],
     network: Network | None,
     candidates: list[int],
@@ -151,34 +151,34 @@ def _routers(
     collect: Collector,
     path: FieldPath,
 ) -> list[int] | list[None]:
-    """The router of each broker of an entry."""
+    """Returns the router of each broker of an entry."""
     where = (*path, "at")
     if network is None:
-        if at is not None and collect.intact(("network",)):
+        if place is not None and collect.intact(("network",)):
             collect.add(where, "the scenario has no network to stand in", "leave it out, or add network:")
         return [None] * len(names)
-    if at is None or at == "random":
+    if place is None or place == "random":
         return [int(i) for i in streams.choose("place", names, [r.name for r in network.routers])]
-    if at == "candidates" and not candidates:
+    if place == "candidates" and not candidates:
         if collect.intact(("overlay", "candidates")):
             collect.add(where, "there are no candidate positions", "give overlay.candidates")
         return [None] * len(names)
-    if at == "candidates":
+    if place == "candidates":
         if len(names) != len(candidates):
             message = f"{len(names)} brokers for {len(candidates)} candidate positions"
             collect.add(where, message, "leave out count, and give overlay.candidates")
             return [None] * len(names)
         return candidates
-    if at not in network.index:
-        collect.unknown(where, "router", at, network.index, "random", "candidates")
+    if place not in network.index:
+        collect.unknown(where, "router", place, network.index, "random", "candidates")
         return [None] * len(names)
-    return [network.index[at]] * len(names)
+    return [network.index[place]] * len(names)
 
 
 def _given_pairs(specs: list[LinkSpec], brokers: list[Broker], collect: Collector) -> list[Pair] | None:
     index = {broker.name: i for i, broker in enumerate(brokers)}
     pairs: list[Pair] = []
-    seen: set[frozenset[str]] = set()
+    ends_so_far: set[frozenset[str]] = set()
     failed = False
     for i, link in enumerate(specs):
         path = (*LINKS, i, "between")
@@ -188,11 +188,11 @@ def _given_pairs(specs: list[LinkSpec], brokers: list[Broker], collect: Collecto
         if link.between[0] == link.between[1]:
             collect.add(path, f"joins {link.between[0]!r} to itself", "name two brokers")
             failed = True
-        elif frozenset(link.between) in seen:
+        elif frozenset(link.between) in ends_so_far:
             collect.add(path, "this link is given twice", "keep one")
             failed = True
         failed = failed or bool(unknown)
-        seen.add(frozenset(link.between))
+        ends_so_far.add(frozenset(link.between))
         if not failed:
             pairs.append((index[link.between[0]], index[link.between[1]]))
     return None if failed or not collect.intact(LINKS) else pairs
@@ -230,7 +230,8 @@ def _built_pairs(
 
 
 def spanning_tree(routers: list[int], network: Network, by: str) -> list[Pair]:
-    """A minimum spanning tree of brokers at routers; of equally long links the one between earlier brokers wins."""
+    """Returns a minimum spanning tree of brokers at routers; of equally long links the one between earlier brokers
+    wins."""
     import networkx as nx
 
     complete: nx.Graph[int] = nx.Graph()
@@ -243,12 +244,13 @@ def spanning_tree(routers: list[int], network: Network, by: str) -> list[Pair]:
 
 
 def _random_tree(names: list[str], streams: Streams) -> list[Pair]:
-    """Each broker hangs on a random earlier one, so that a further broker at the end changes nothing else."""
+    """Returns a tree in which each broker joins a random earlier one, so that a further broker at the end changes
+    nothing else."""
     return [(int(streams.choose("tree", [names[i]], names[:i])[0]), i) for i in range(1, len(names))]
 
 
 def _random_graph(names: list[str], mean_degree: float, streams: Streams) -> list[Pair]:
-    """A random tree plus the pairs with the smallest draws, up to the mean degree."""
+    """Returns a random tree plus the pairs with the smallest draws, up to the mean degree."""
     tree = _random_tree(names, streams)
     wanted = min(round(len(names) * mean_degree / 2), len(names) * (len(names) - 1) // 2)
     draws = streams.uniform_pairs("graph", names, names)
@@ -305,7 +307,7 @@ def _root(spec: OverlaySpec, overlay: Overlay, collect: Collector) -> int:
 
 
 def _centre(overlay: Overlay, collect: Collector) -> int:
-    """The broker with the fewest hops to the farthest other; of equally central ones the first."""
+    """Returns the broker with the fewest hops to the farthest other; of equally central ones the first."""
     import networkx as nx
 
     if overlay.is_tree:
@@ -319,7 +321,7 @@ def _centre(overlay: Overlay, collect: Collector) -> int:
 
 
 def _tree_centre(overlay: Overlay) -> int:
-    """The middle of a longest path of a tree, found by two searches."""
+    """Returns the middle of a longest path of a tree, found by two searches."""
     import networkx as nx
 
     def farthest_from(start: int) -> list[int]:

@@ -30,7 +30,7 @@ class Period:
 def build_periods(
     periods: Sequence[PeriodSpec], classes: Sequence[tuple[str, str]], collect: Collector
 ) -> tuple[Period, ...]:
-    """The periods with a factor for every class; shares are made to sum to 1 exactly.
+    """Returns the periods with a factor for every class; shares are made to sum to 1 exactly.
 
     `classes` has the name of each class and the name of its group, which are the same for a class alone.
 
@@ -41,18 +41,18 @@ def build_periods(
     ([1.0, 3.0, 3.0], [1.0, 1.0, 1.0])
     """
     total = sum(period.share for period in periods)
-    found = []
+    built = []
     for i, period in enumerate(periods):
         publications = np.full(len(classes), float(period.publications))
         subscriptions = np.full(len(classes), float(period.subscriptions))
         for j, change in enumerate(period.classes):
             meant = [k for k, names in enumerate(classes) if change.name in names]
             if not meant:
-                known = list(dict.fromkeys(name for pair in classes for name in pair))
-                collect.unknown((*PERIODS, i, "classes", j, "name"), "class", change.name, known)
+                existing = list(dict.fromkeys(name for pair in classes for name in pair))
+                collect.unknown((*PERIODS, i, "classes", j, "name"), "class", change.name, existing)
             if change.publications is not None:
                 publications[meant] = change.publications
             if change.subscriptions is not None:
                 subscriptions[meant] = change.subscriptions
-        found.append(Period(period.name, period.share / total, publications, subscriptions))
-    return tuple(found)
+        built.append(Period(period.name, period.share / total, publications, subscriptions))
+    return tuple(built)

@@ -45,7 +45,7 @@ def build_trees(
 
 
 def shortest_path_tree(overlay: Overlay, root: int, by: str) -> tuple[int, ...]:
-    """Links of the tree of shortest paths from a root to all brokers."""
+    """Returns links of the tree of shortest paths from a root to all brokers."""
     import networkx as nx
 
     paths = nx.single_source_dijkstra_path(overlay.graph, root, weight="hops" if by == "hops" else "latency")
@@ -64,10 +64,10 @@ def _root(root: str, topic: str, overlay: Overlay, publishers: tuple[Publisher, 
 
 
 def _given(pairs: list[tuple[str, str]], path: FieldPath, overlay: Overlay, collect: Collector) -> tuple[int, ...]:
-    """The links of a tree that is written out, checked to reach all brokers without a cycle."""
+    """Returns the links of a tree that is written out, checked to reach all brokers without a cycle."""
     import networkx as nx
 
-    found: list[int] = []
+    links: list[int] = []
     for i, (a, b) in enumerate(pairs):
         unknown = [end for end in (a, b) if end not in overlay.index]
         for end in unknown:
@@ -78,8 +78,8 @@ def _given(pairs: list[tuple[str, str]], path: FieldPath, overlay: Overlay, coll
         if not overlay.graph.has_edge(*ends):
             collect.add((*path, i), f"there is no overlay link between {a} and {b}", "add it to overlay.links")
         else:
-            found.append(overlay.graph.edges[ends]["link"])
-    if len(found) == len(pairs) and not nx.is_tree(overlay.subgraph(tuple(found))):
+            links.append(overlay.graph.edges[ends]["link"])
+    if len(links) == len(pairs) and not nx.is_tree(overlay.subgraph(tuple(links))):
         hint = f"give {len(overlay.brokers) - 1} links that join all {len(overlay.brokers)} brokers without a cycle"
         collect.add(path, "these links are not a tree of all brokers", hint)
-    return tuple(sorted(found))
+    return tuple(sorted(links))

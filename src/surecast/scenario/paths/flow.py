@@ -51,7 +51,7 @@ class Flow:
 
 
 def maximum_flow(graph: CapacityGraph, source: int, sink: int, library: str = "") -> Flow:
-    """The most that can flow from source to sink, and how. Capacities of nodes, both ends included, are kept.
+    """Returns the maximum flow from source to sink, and its links. Capacities of nodes, both ends included, are kept.
 
     `library` is `networkx` or `scipy`; left out, the one that suits.
 
@@ -139,7 +139,7 @@ class _Split:
 
     @property
     def is_whole(self) -> bool:
-        """Whether SciPy can take it: whole capacities, whose sum at the source does not overflow either."""
+        """True if SciPy can compute it: whole capacities, whose sum at the source does not overflow."""
         if not all(c <= _INT_MAX and c == int(c) for c in self.arcs.values() if c < math.inf):
             return False
         return self.finite_total() < _INT_MAX
@@ -153,7 +153,7 @@ class _Split:
         return {arc: min(c, most) for arc, c in self.arcs.items()}
 
     def minimum_cut(self, on_arcs: dict[Link, float], tiny: float) -> tuple[Link, ...]:
-        """The arcs out of the set that the source can still reach in the residual graph, as links and nodes."""
+        """Returns the arcs out of the set that the source can still reach in the residual graph, as links and nodes."""
         ahead: dict[int, list[int]] = {}
         for (a, b), capacity in self.arcs.items():
             if capacity - on_arcs.get((a, b), 0.0) > tiny:
@@ -173,7 +173,7 @@ class _Split:
 
 
 def _must_be_bounded(split: _Split) -> None:
-    """A path of unlimited links has no maximum flow; the message names it."""
+    """Refuses a path of unlimited links, which has no maximum flow; the message names it."""
     ahead: dict[int, dict[int, float]] = {}
     for (a, b), capacity in split.arcs.items():
         if capacity == math.inf:
@@ -247,7 +247,7 @@ def _cancel_cycles(on_arcs: dict[Link, float]) -> None:
 
 
 def _shortest(ahead: dict[int, dict[int, float]], source: int, sink: int) -> tuple[int, ...] | None:
-    """A path of fewest steps; None if there is none."""
+    """Returns a path of fewest steps; None if there is none."""
     before: dict[int, int] = {source: source}
     todo = deque([source])
     while todo:

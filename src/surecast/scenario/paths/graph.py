@@ -1,4 +1,4 @@
-"""What the links and nodes of an overlay can carry, and what of it has failed."""
+"""The capacities of the links and nodes of an overlay, some of which have failed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CapacityGraph:
     def both_ways(
         cls, links: Iterable[tuple[int, int, float]], nodes: Mapping[int, float] | None = None
     ) -> CapacityGraph:
-        """Links that carry their capacity in each direction at once.
+        """Returns links that carry their capacity in each direction at once.
 
         >>> CapacityGraph.both_ways([(0, 1, 5.0)]).capacity(1, 0)
         5.0
@@ -57,7 +57,8 @@ class CapacityGraph:
 
     @classmethod
     def of_overlay(cls, overlay: Overlay, nodes: Mapping[int, float] | None = None) -> CapacityGraph:
-        """The links of a scenario's overlay, each with its capacity in both directions; nodes are broker indices."""
+        """Returns the links of a scenario's overlay, each with its capacity in both directions; nodes are broker
+        indices."""
         return cls.both_ways(((link.a, link.b, link.capacity_per_s) for link in overlay.links), nodes)
 
     def __contains__(self, node: int) -> bool:
@@ -76,42 +77,42 @@ class CapacityGraph:
         self._known.add(node)
 
     def fail_link(self, a: int, b: int) -> None:
-        """One direction of a link fails."""
+        """Marks one direction of a link as failed."""
         self._must_know((a, b))
         self._failed_links.add((a, b))
 
     def restore_link(self, a: int, b: int) -> None:
-        """One direction of a link works again."""
+        """Restores one direction of a link."""
         self._must_know((a, b))
         self._failed_links.discard((a, b))
 
     def fail_node(self, node: int) -> None:
-        """A node fails, and with it all its links."""
+        """Marks a node, and with it all its links, as failed."""
         self._failed_nodes.add(node)
 
     def restore_node(self, node: int) -> None:
-        """A node works again."""
+        """Restores a node."""
         self._failed_nodes.discard(node)
 
     def capacity(self, a: int, b: int) -> float:
-        """What a link can carry now; 0 if there is none."""
+        """Returns the present capacity of a link; 0 if there is none."""
         if (a, b) in self._failed_links or a in self._failed_nodes or b in self._failed_nodes:
             return 0.0
         return self._links.get((a, b), 0.0)
 
     def node_capacity(self, node: int) -> float:
-        """What a node can take in now."""
+        """Returns the present capacity of a node."""
         return 0.0 if node in self._failed_nodes else self._nodes.get(node, math.inf)
 
     def links(self) -> Iterable[tuple[Link, float]]:
-        """The links that can carry something now, in the order of their nodes."""
+        """Yields the links with a present capacity above 0, in the order of their nodes."""
         for link in sorted(self._links):
             capacity_per_s = self.capacity(*link)
             if capacity_per_s > 0.0:
                 yield link, capacity_per_s
 
     def link_count(self) -> int:
-        """How many links there are, failed ones included."""
+        """Returns the number of links, failed ones included."""
         return len(self._links)
 
     def _must_know(self, link: Link) -> None:

@@ -1,4 +1,4 @@
-"""Which paths the packets of an event take from its publisher's broker to those of its subscribers.
+"""The paths of an event's packets from its publisher's broker to those of its subscribers.
 
 Three choices: a tree (of shortest paths, or a given one), one path for each subscriber (the widest), or a maximum flow
 to each. Maximum flows to several sinks are a choice for *coding*: every sink then receives at the multicast capacity,
@@ -56,7 +56,7 @@ class PathPlan:
         return tuple(self.paths)
 
     def sink_links(self, sink: int) -> dict[Link, float]:
-        """What the flow to one sink puts on each link."""
+        """Returns the flow to one sink on each link."""
         total: dict[Link, float] = {}
         for path in self.paths[sink]:
             for link in path.links:
@@ -64,7 +64,7 @@ class PathPlan:
         return total
 
     def coded_links(self) -> dict[Link, float]:
-        """The links that carry the multicast, and how much with coding: the largest flow of any sink on each.
+        """Returns the links that carry the multicast, and how much with coding: the largest flow of any sink on each.
 
         >>> two_ways = (FlowPath((0, 1, 3), 2.0), FlowPath((0, 2, 3), 1.0))
         >>> PathPlan("maximum-flow", 0, 3.0, {3: two_ways}, {3: 3.0}).coded_links()
@@ -101,7 +101,7 @@ def plan_paths(
 
 
 def flow_plan(source: int, flows: Mapping[int, Flow]) -> PathPlan:
-    """Coded delivery: every sink gets the multicast capacity, the minimum of the maximum flows."""
+    """Returns the plan of coded delivery: every sink gets the multicast capacity, the minimum of the maximum flows."""
     limits = {sink: flow.rate_per_s for sink, flow in flows.items() if flow.rate_per_s > 0.0}
     rate_per_s = min(limits.values(), default=0.0)
     paths = {sink: truncate(decompose(flows[sink]), rate_per_s) for sink in limits}
@@ -110,23 +110,23 @@ def flow_plan(source: int, flows: Mapping[int, Flow]) -> PathPlan:
 
 
 def truncate(paths: tuple[FlowPath, ...], rate_per_s: float) -> tuple[FlowPath, ...]:
-    """The first of some paths that together carry a rate.
+    """Returns the first of some paths that together carry a rate.
 
     >>> truncate((FlowPath((0, 1), 3.0), FlowPath((0, 2, 1), 3.0)), 4.0)
     (FlowPath(nodes=(0, 1), rate_per_s=3.0), FlowPath(nodes=(0, 2, 1), rate_per_s=1.0))
     """
-    kept: list[FlowPath] = []
+    truncated: list[FlowPath] = []
     left = rate_per_s
     for path in paths:
         if left <= rate_per_s * 1e-9:
             break
-        kept.append(FlowPath(path.nodes, min(path.rate_per_s, left)))
+        truncated.append(FlowPath(path.nodes, min(path.rate_per_s, left)))
         left -= path.rate_per_s
-    return tuple(kept)
+    return tuple(truncated)
 
 
 def widest_path(graph: CapacityGraph, source: int, sink: int) -> FlowPath | None:
-    """The path whose narrowest link or node is widest, of fewest links among those; None if there is none.
+    """Returns the path whose narrowest link or node is widest, of fewest links among those; None if there is none.
 
     >>> graph = CapacityGraph({(0, 1): 1.0, (0, 2): 9.0, (2, 1): 4.0})
     >>> widest_path(graph, 0, 1)
@@ -142,7 +142,7 @@ def widest_path(graph: CapacityGraph, source: int, sink: int) -> FlowPath | None
 
 
 def wide_plan(graph: CapacityGraph, source: int, sinks: Iterable[int]) -> PathPlan:
-    """One path for each sink, at the best rate that one path for each can have.
+    """Returns one path for each sink, at the best rate that one path for each can have.
 
     All paths carry every packet, so the sink with the narrowest widest path decides the rate. Links that carry it are
     wide enough for all; on these the shortest paths are taken, which form a tree, so that no node gets a packet twice.
@@ -159,7 +159,8 @@ def wide_plan(graph: CapacityGraph, source: int, sinks: Iterable[int]) -> PathPl
 
 
 def shortest_tree(graph: CapacityGraph, source: int, sinks: Iterable[int]) -> set[Link]:
-    """The links of shortest paths, by number of links, from a source to some sinks, directed away from the source.
+    """Returns the links of shortest paths, by number of links, from a source to some sinks, directed away from the
+    source.
 
     >>> sorted(shortest_tree(CapacityGraph.both_ways([(0, 1, 1.0), (1, 2, 1.0), (0, 2, 1.0)]), 0, [1, 2]))
     [(0, 1), (0, 2)]
@@ -170,7 +171,7 @@ def shortest_tree(graph: CapacityGraph, source: int, sinks: Iterable[int]) -> se
 
 
 def tree_plan(graph: CapacityGraph, source: int, sinks: Iterable[int], tree: Iterable[Link]) -> PathPlan:
-    """The plan along the links of a given tree, whichever way they are written.
+    """Returns the plan along the links of a given tree, whichever way they are written.
 
     >>> graph = CapacityGraph.both_ways([(0, 1, 5.0), (1, 2, 3.0)])
     >>> tree_plan(graph, 0, [1, 2], [(0, 1), (2, 1)]).rate_per_s
@@ -201,7 +202,8 @@ def plan_of(
     ways: dict[int, tuple[int, ...] | None],
     limits: dict[int, float] | None = None,
 ) -> PathPlan:
-    """The plan of one path for each sink: all of them carry every packet, so the narrowest of all limits the rate."""
+    """Returns the plan of one path for each sink: all of them carry every packet, so the narrowest of all limits the
+    rate."""
     if limits is None:
         limits = {sink: _width(graph, nodes) for sink, nodes in ways.items() if nodes is not None}
     rate_per_s = min(limits.values(), default=0.0)
@@ -218,7 +220,7 @@ def _width(graph: CapacityGraph, nodes: tuple[int, ...]) -> float:
 
 
 def _neighbours(graph: CapacityGraph) -> dict[int, list[tuple[int, float]]]:
-    """Where one gets from each node, and what the link and the node behind it can carry."""
+    """Returns the next nodes of each node, with the capacity of the link and the node behind it."""
     ahead: dict[int, list[tuple[int, float]]] = {}
     for (a, b), capacity_per_s in graph.links():
         ahead.setdefault(a, []).append((b, min(capacity_per_s, graph.node_capacity(b))))
@@ -228,21 +230,22 @@ def _neighbours(graph: CapacityGraph) -> dict[int, list[tuple[int, float]]]:
 def _reach(
     graph: CapacityGraph, ahead: dict[int, list[tuple[int, float]]], source: int, least: float | None
 ) -> dict[int, tuple[float, int, tuple[int, ...]]]:
-    """Width, length and nodes of the best path to every node: the widest, or the shortest of at least some width."""
+    """Returns width, length and nodes of the best path to every node: the widest, or the shortest of at least some
+    width."""
     first = graph.node_capacity(source)
     if first == 0.0:
         return {}
-    found: dict[int, tuple[float, int, tuple[int, ...]]] = {}
+    best: dict[int, tuple[float, int, tuple[int, ...]]] = {}
     todo: list[tuple[float, int, tuple[int, ...], float]] = [(0.0, 0, (source,), first)]
     while todo:
         _, length, nodes, width = heapq.heappop(todo)
-        if nodes[-1] in found:
+        if nodes[-1] in best:
             continue
-        found[nodes[-1]] = (width, length, nodes)
+        best[nodes[-1]] = (width, length, nodes)
         for node, capacity_per_s in ahead.get(nodes[-1], ()):
-            if node in found or capacity_per_s <= 0.0 or (least is not None and capacity_per_s < least):
+            if node in best or capacity_per_s <= 0.0 or (least is not None and capacity_per_s < least):
                 continue
             narrowest = min(width, capacity_per_s)
             key = -narrowest if least is None else 0.0
             heapq.heappush(todo, (key, length + 1, (*nodes, node), narrowest))
-    return found
+    return best

@@ -1,4 +1,4 @@
-"""How many packets of an event each link carries, and which.
+"""The number of packets of an event on each link, and which packets they are.
 
 A sink's packets are divided among its paths in proportion to their flow, as whole numbers. For coding only the number
 on a link counts, and it is the largest that any sink needs there. For forwarding it matters which packets they are:
@@ -27,7 +27,7 @@ BLOCKS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What one node sends to a neighbour: so many packets with coding, and these blocks of them without."""
+    """The packets that one node sends to a neighbour: so many with coding, and these blocks of them without."""
 
     neighbour: int
     count: int
@@ -35,17 +35,17 @@ class Branch:
 
     @property
     def is_contended(self) -> bool:
-        """Whether sinks want different packets over this link, so that coding saves some of them."""
+        """True if sinks want different packets over this link, so that coding saves some of them."""
         return sum(end - begin for begin, end in self.blocks) > self.count
 
     def wants(self, index: int) -> bool:
-        """Whether a packet goes this way where it is forwarded as it is."""
+        """Returns whether a plain packet is forwarded this way."""
         return any(begin <= index < end for begin, end in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """What one node does with the packets of an event: how many it expects, and where they go."""
+    """The forwarding of one node for the packets of an event: how many it expects, and where they go."""
 
     node: int
     packets: int
@@ -92,23 +92,23 @@ class Schedule:
         return cls(plan.source, packets, counts, blocks, plan.coded_links())
 
     def forwarding(self, node: int) -> Forwarding:
-        """The part of one node."""
+        """Returns the part of one node."""
         expected = self.packets if node == self.source else sum(n for (_, b), n in self.counts.items() if b == node)
         branches = [Branch(b, n, self.blocks[a, b]) for (a, b), n in sorted(self.counts.items()) if a == node]
         return Forwarding(node, self.packets, expected, tuple(branches))
 
     def nodes(self) -> tuple[int, ...]:
-        """Everyone who has a part in it."""
+        """Returns every node that takes part."""
         return tuple(sorted({self.source, *(node for link in self.counts for node in link)}))
 
     def load(self, coded: bool) -> dict[Link, int]:
-        """Packets on each link for one event, with coding or without."""
+        """Returns packets on each link for one event, with coding or without."""
         if coded:
             return dict(self.counts)
         return {link: sum(end - begin for begin, end in blocks) for link, blocks in self.blocks.items()}
 
     def rate_per_s(self, graph: CapacityGraph, coded: bool) -> float:
-        """Packets per second that a source can keep up in this way without overloading a link.
+        """Returns the packets per second that a source can sustain in this way without overloading a link.
 
         Without coding this is below the multicast capacity wherever a link is contended.
         """
@@ -117,7 +117,8 @@ class Schedule:
 
 
 def apportion(total: int, weights: Sequence[float]) -> list[int]:
-    """Whole numbers with a given sum, as close to the weights as can be: largest remainders, the first among equals.
+    """Returns whole numbers with a given sum, as close to the weights as can be: largest remainders, the first among
+    equals.
 
     >>> apportion(10, [2.0, 1.0]), apportion(3, [1.0, 1.0]), apportion(4, [float("inf")])
     ([7, 3], [2, 1], [4])
@@ -134,7 +135,7 @@ def apportion(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def _joined(blocks: list[Block]) -> tuple[Block, ...]:
-    """The union of blocks in order, joined over the smallest gaps if there are too many to be told in one message."""
+    """Returns the union of blocks in order, joined over the smallest gaps if there are too many for one message."""
     joined: list[Block] = []
     for begin, end in sorted(blocks):
         if joined and begin <= joined[-1][1]:

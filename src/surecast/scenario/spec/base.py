@@ -37,18 +37,18 @@ MAX_COUNT = 1_000_000
 Range = tuple[float, float]
 
 
-def _ranged(one: Callable[[Any], float]) -> Callable[[Any], Range]:
-    """A before-validator that takes one value, or [low, high] for a value drawn per component."""
+def _ranged(parse: Callable[[Any], float]) -> Callable[[Any], Range]:
+    """Returns a before-validator that takes one value, or [low, high] for a value drawn per component."""
 
     def validate(value: Any) -> Range:
         if isinstance(value, (list, tuple)):
             if len(value) != 2:
                 raise PydanticCustomError("range", "a range has two ends: [low, high]")
-            low, high = one(value[0]), one(value[1])
+            low, high = parse(value[0]), parse(value[1])
             if low > high:
                 raise PydanticCustomError("range", "the range is upside down: write [low, high]")
             return (low, high)
-        single = one(value)
+        single = parse(value)
         return (single, single)
 
     return validate

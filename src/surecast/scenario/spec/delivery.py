@@ -1,4 +1,4 @@
-"""How events are delivered: routing, fault tolerance, replication, dropping, coding."""
+"""Delivery of events: routing, fault tolerance, replication, dropping, coding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Routing(Spec):
 
 
 class FaultTolerance(Spec):
-    """What the overlay does about failures."""
+    """The scheme of the overlay against failures."""
 
     scheme: Literal["none", "periodic-subscription", "buffering", "bypass", "bypass-buffering"] = (
         "periodic-subscription"
@@ -108,7 +108,7 @@ class Replication(Spec):
 
 
 class Dropping(Spec):
-    """Which events are dropped for a subscriber that is disconnected."""
+    """The policy that drops events for a subscriber that is disconnected."""
 
     policy: Literal["none", "probabilistic", "expiry", "finite-buffer", "optimal"] = "none"
     """The mechanism."""
@@ -157,7 +157,7 @@ class Gossip(Spec):
 
 
 class Retransmission(Spec):
-    """How packets are sent again over one hop, under the scheme tree-retransmission."""
+    """Retransmission of packets over one hop, under the scheme tree-retransmission."""
 
     wait: PositiveDuration = 0.1
     """Time given to a neighbour whose round trips are not known yet; afterwards they decide."""
@@ -199,7 +199,7 @@ class Coding(Spec):
 
 
 class Delivery(Spec):
-    """How events get from publishers to subscribers."""
+    """The delivery of events from publishers to subscribers."""
 
     routing: Routing | None = None
     """Content-based routing; left out, events follow the topic trees."""

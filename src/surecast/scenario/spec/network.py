@@ -18,7 +18,7 @@ MAX_ROUTERS = 100_000
 
 
 class _Network(Spec):
-    """What every kind of network may say about its routers and links."""
+    """The fields of routers and links that every kind of network may have."""
 
     link_capacity: RateRange | None = None
     """Messages per second that a link carries; left out, links add no queueing delay."""

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class MatchingSpec(Spec):
-    """How a broker finds the entries that a notification matches, and how long each step takes.
+    """The matching of notifications with routing entries in a broker, and the time of each step.
 
     A time left out is that of this software, as `benchmarks/matching_costs.py` measures it. The algorithm alone may
     stand for the mapping.
@@ -82,7 +82,7 @@ Burst = Annotated[float, Field(ge=1, allow_inf_nan=False)] | None
 
 
 def _check_burst(loss: float, burst: float | None) -> None:
-    """Between two bursts a link is good for one packet at least."""
+    """Refuses bursts without a good packet between them: a link is good for one packet at least."""
     if burst is not None and burst * (1.0 - loss) < loss:
         least = f"{loss / (1.0 - loss):.4g} or more" if loss < 1.0 else "a loss below 1"
         raise PydanticCustomError(
@@ -203,7 +203,7 @@ class OverlaySpec(Spec):
 
 
 class ComponentAvailability(Spec):
-    """How components fail and come back: (mtbf, mttr) or (availability, period)."""
+    """Failures and repairs of components: (mtbf, mttr) or (availability, period)."""
 
     mtbf: PositiveDurationRange | None = None
     """Mean time up between failures; left out where `up` has a scale of its own."""
@@ -220,21 +220,21 @@ class ComponentAvailability(Spec):
 
     @model_validator(mode="after")
     def _one_pair(self) -> Self:
-        given = {n for n in ("mtbf", "mttr", "availability", "period") if getattr(self, n) is not None}
-        if given == {"availability"} and self.availability == (1.0, 1.0):
+        fields_set = {n for n in ("mtbf", "mttr", "availability", "period") if getattr(self, n) is not None}
+        if fields_set == {"availability"} and self.availability == (1.0, 1.0):
             return self
         for mean, shape in (("mtbf", "up"), ("mttr", "down")):
             if getattr(self, shape).has_mean:
-                if mean in given or "period" in given:
+                if mean in fields_set or "period" in fields_set:
                     raise PydanticCustomError(
                         "pair", "{shape} has a mean of its own, and the other fields give another", {"shape": shape}
                     )
-                given.add(mean)
-        if given not in ({"mtbf", "mttr"}, {"availability", "period"}):
+                fields_set.add(mean)
+        if fields_set not in ({"mtbf", "mttr"}, {"availability", "period"}):
             raise PydanticCustomError(
                 "pair",
                 "{given} is not enough to say how it fails; give mtbf and mttr, or availability and period",
-                {"given": " and ".join(sorted(given)) or "an empty entry"},
+                {"given": " and ".join(sorted(fields_set)) or "an empty entry"},
             )
         return self
 

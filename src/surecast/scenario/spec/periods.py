@@ -18,7 +18,7 @@ SHARES_OFF_MAX = 0.001
 
 
 class ClassPeriodSpec(Spec):
-    """How a class, or a group of classes, is used in a period."""
+    """The use of a class, or a group of classes, in a period."""
 
     name: Name
     """Name of a class, or of a group of them."""

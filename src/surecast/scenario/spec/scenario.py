@@ -21,7 +21,7 @@ __all__ = ["Experiment", "Scenario", "Targets"]
 
 
 def _whole_number(value: Any) -> Any:
-    """Python takes true for 1; a version is a number."""
+    """Refuses true as a version, which Python takes for 1."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -41,7 +41,7 @@ class Targets(Spec):
 
 
 class Experiment(Spec):
-    """How long the system is observed when it is simulated or run; every command can override it."""
+    """The time for which the system is observed when it is simulated or run; every command can override it."""
 
     duration: PositiveDuration = 86400.0
     """Simulated or measured time of one run."""
@@ -96,10 +96,11 @@ class Scenario(Spec):
         self._source = source
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data, as a file would say it: only what differs from the defaults, quantities with their units."""
+        """Returns plain data in the form of a file: only fields that differ from the defaults, quantities with their
+        units."""
         data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
         return {"surecast": self.surecast, **data}
 
     def to_yaml(self) -> str:
-        """The scenario as a file that loads to the same scenario."""
+        """Returns the scenario as a file that loads to the same scenario."""
         return yaml.safe_dump(self.to_data(), sort_keys=False, allow_unicode=True, width=110)

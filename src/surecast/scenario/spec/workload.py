@@ -1,4 +1,4 @@
-"""Who publishes what, who subscribes to what, and where, as a scenario file describes it.
+"""Publishers and subscribers with their topics and places, as a scenario file describes them.
 
 Two kinds of workload: named topics with publishers and subscribers that stay, or filter classes whose subscriptions
 come and go. A scenario may have either or both.
@@ -61,7 +61,7 @@ class TopicSpec(Spec):
 
 
 class _Client(Spec):
-    """What publishers, subscribers and other clients share."""
+    """The fields that publishers, subscribers and other clients share."""
 
     name: Name
     """Name of the client, or the beginning of the names of a group."""
@@ -269,7 +269,7 @@ class ClientSpec(_Client):
 
 
 class SubscriptionsSpec(Spec):
-    """How subscriptions to filter classes come and go."""
+    """Arrival and lifetime of subscriptions to filter classes."""
 
     active: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Mean number of subscriptions active at a time."""
@@ -321,7 +321,7 @@ class WorkloadSpec(Spec):
             "subscriptions": self.subscriptions is not None,
             "publications": self.publications is not None,
         }
-        missing = [name for name, given in parts.items() if not given]
+        missing = [name for name, is_set in parts.items() if not is_set]
         if any(parts.values()) and missing:
             raise PydanticCustomError(
                 "workload", "a workload of filter classes also needs {missing}", {"missing": " and ".join(missing)}

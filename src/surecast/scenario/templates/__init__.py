@@ -15,5 +15,5 @@ TEMPLATES = {
 
 
 def template_text(name: str) -> str:
-    """The text of a template, by its name in TEMPLATES."""
+    """Returns the text of a template, by its name in TEMPLATES."""
     return files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

@@ -33,13 +33,13 @@ def read_brite(source: Source, options: ReadOptions) -> RawTopology:
             _read_edge(source, raw, line, number)
         elif not line.startswith("Model"):
             raise source.fail("expected the title of a BRITE file: Topology: ( n Nodes, m Edges )", number)
-    for name, found in (("Nodes", len(raw.routers)), ("Edges", len(raw.links))):
+    for name, count in (("Nodes", len(raw.routers)), ("Edges", len(raw.links))):
         if name not in announced:
             raise source.fail(f"no section '{name}: ( n )'; the file is not BRITE, or it is cut off")
         text, number = announced[name]
-        if source.count(text, f"a number of {name.lower()}", number) != found:
+        if source.count(text, f"a number of {name.lower()}", number) != count:
             raise source.fail(
-                f"{text} {name.lower()} announced and {found} found; the file is cut off or edited", number
+                f"{text} {name.lower()} announced and {count} found; the file is cut off or edited", number
             )
     if any(link.latency_s is not None for link in raw.links):
         raw.notes.append("delays taken as milliseconds: the BRITE format does not name their unit")

@@ -16,7 +16,7 @@ Cost = tuple[int, float]
 
 
 def with_domains(network: Network, count: int) -> Network:
-    """The same network, its routers parted into `count` connected domains d0, d1, ... of nearby routers.
+    """Returns the same network with its routers divided into `count` connected domains d0, d1, ... of nearby routers.
 
     The seeds of the domains lie as far apart as possible; each router belongs to the nearest seed.
 
@@ -55,7 +55,7 @@ def _farthest(cost: list[Cost]) -> int:
 def _claim(
     seed: int, number: int, neighbours: list[list[tuple[int, float]]], owner: list[int], cost: list[Cost]
 ) -> None:
-    """Give to domain `number` every router that is nearer to `seed` than to the seeds before it.
+    """Gives to domain `number` every router that is nearer to `seed` than to the seeds before it.
 
     The routers on the way to such a router are nearer too, so that each domain is connected.
     """

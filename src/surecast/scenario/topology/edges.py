@@ -48,7 +48,7 @@ def read_edges(source: Source, options: ReadOptions) -> RawTopology:
 
 
 def read_latency(source: Source, text: str, line: int | None) -> float:
-    """Seconds of a latency that is written with its unit."""
+    """Returns seconds of a latency that is written with its unit."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -56,7 +56,7 @@ def read_latency(source: Source, text: str, line: int | None) -> float:
 
 
 def is_latency(text: str) -> bool:
-    """Whether a field is a latency with its unit."""
+    """Returns whether a field is a latency with its unit."""
     try:
         parse_duration(text)
     except ValueError:

@@ -25,7 +25,7 @@ SHORTEST_S = SHORTEST_KM / LIGHT_IN_FIBRE_KM_PER_S
 
 
 def finish(raw: RawTopology, options: ReadOptions) -> Network:
-    """The network of a raw topology: connected, with a place for every router and a latency for every link."""
+    """Returns the network of a raw topology: connected, with a place for every router and a latency for every link."""
     if not raw.routers:
         raise raw.fail("the file names no routers; expected at least one")
     notes = list(raw.notes)
@@ -56,7 +56,7 @@ def finish(raw: RawTopology, options: ReadOptions) -> Network:
 
 
 def _merge(raw: RawTopology, notes: list[str]) -> list[RawLink]:
-    """One link for each pair of routers, with the lowest latency that the file gives for the pair."""
+    """Returns one link for each pair of routers, with the lowest latency that the file gives for the pair."""
     merged: dict[tuple[int, int], RawLink] = {}
     directions: set[tuple[int, int]] = set()
     loops = parallel = 0
@@ -95,7 +95,8 @@ def _lower(a: float | None, b: float | None) -> float | None:
 def _connect(
     raw: RawTopology, links: list[RawLink], options: ReadOptions, notes: list[str]
 ) -> tuple[RawTopology, list[RawLink]]:
-    """The topology if it is connected, its largest part if that was asked for, else an error."""
+    """Returns the topology if it is connected, or its largest part if the options ask for it; raises an error
+    otherwise."""
     parts = _components(len(raw.routers), links)
     if len(parts) == 1:
         return raw, links
@@ -106,16 +107,17 @@ def _connect(
             f"the network is not connected: it has {len(parts)} parts, of sizes {examples}{more}; "
             "set the option largest_component to read the largest part alone"
         )
-    kept = parts[0]
-    notes.append(f"the network is not connected: largest part kept, {len(kept)} of {len(raw.routers)} routers")
-    index = {old: new for new, old in enumerate(kept)}
-    part = RawTopology(raw.file, raw.coordinates, raw.both_directions, [raw.routers[i] for i in kept])
+    largest = parts[0]
+    notes.append(f"the network is not connected: largest part kept, {len(largest)} of {len(raw.routers)} routers")
+    index = {old: new for new, old in enumerate(largest)}
+    part = RawTopology(raw.file, raw.coordinates, raw.both_directions, [raw.routers[i] for i in largest])
     inside = (link for link in links if link.a in index)
     return part, [RawLink(index[x.a], index[x.b], x.latency_s, x.length) for x in inside]
 
 
 def _components(routers: int, links: Iterable[RawLink]) -> list[list[int]]:
-    """Connected parts, the largest first and among equals the one with the first router; routers in file order."""
+    """Returns connected parts, the largest first and among equals the one with the first router; routers in file
+    order."""
     leader = list(range(routers))
 
     def find(router: int) -> int:
@@ -134,21 +136,21 @@ def _components(routers: int, links: Iterable[RawLink]) -> list[list[int]]:
 
 
 def _unique(names: Iterable[str], notes: list[str]) -> list[str]:
-    """Names made unique: the first keeps its name, the next become name-2, name-3."""
+    """Returns names made unique: the first keeps its name, the next become name-2, name-3."""
     wanted = [" ".join(name.split()) or "router" for name in names]
-    taken = set(wanted)
-    seen: dict[str, int] = {}
+    used = set(wanted)
+    counts: dict[str, int] = {}
     result: list[str] = []
     renamed = 0
     for name in wanted:
-        count = seen[name] = seen.get(name, 0) + 1
+        count = counts[name] = counts.get(name, 0) + 1
         if count > 1:
             renamed += 1
-            while f"{name}-{count}" in taken:
+            while f"{name}-{count}" in used:
                 count += 1
-            seen[name] = count
+            counts[name] = count
             name = f"{name}-{count}"
-            taken.add(name)
+            used.add(name)
         result.append(name)
     if renamed:
         notes.append(f"{counted(renamed, len(result), 'router', 'share')} a name with an earlier one: numbered")
@@ -157,7 +159,7 @@ def _unique(names: Iterable[str], notes: list[str]) -> list[str]:
 
 @dataclass(slots=True)
 class _Counts:
-    """How many links got their latency in which way."""
+    """The number of links that got their latency in each way."""
 
     derived: int = 0
     short: int = 0

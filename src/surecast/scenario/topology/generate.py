@@ -51,7 +51,7 @@ def transit_stub(
     interdomain_links: int = 2,
     width_km: float = 12000.0,
 ) -> Network:
-    """An Internet-like network: domains of transit routers, and stub networks of routers at each of those.
+    """Returns an Internet-like network: domains of transit routers, and stub networks of routers at each of those.
 
     A further domain of the same size leaves the routers and the links of the others as they were.
 
@@ -96,7 +96,7 @@ def transit_stub(
 
 
 def random_network(streams: Streams, *, routers: int, mean_degree: float = 3.0, width_km: float = 3000.0) -> Network:
-    """A connected network without structure: a random recursive tree, and further pairs up to the mean degree.
+    """Returns a connected network without structure: a random recursive tree, and further pairs up to the mean degree.
 
     >>> from surecast.scenario.streams import Streams
     >>> network = random_network(Streams(1), routers=40)
@@ -118,7 +118,7 @@ def random_network(streams: Streams, *, routers: int, mean_degree: float = 3.0, 
 
 
 def tree_network(streams: Streams, *, routers: int, branching: int | None = None, width_km: float = 3000.0) -> Network:
-    """A tree with router r0 as its root: balanced with that many children each, or a random recursive tree.
+    """Returns a tree with router r0 as its root: balanced with that many children each, or a random recursive tree.
 
     >>> from surecast.scenario.streams import Streams
     >>> network = tree_network(Streams(1), routers=7, branching=2)
@@ -182,7 +182,7 @@ def _centres(streams: Streams, domains: int, width: float) -> Array:
 
 
 def _stub_sizes(routers: int, domains: int, stubs: int) -> list[list[int]]:
-    """Sizes of the stub networks of each domain; they differ by at most one, the larger ones spread evenly."""
+    """Returns sizes of the stub networks of each domain; they differ by at most one, the larger ones spread evenly."""
     total = domains * stubs
     bounds = [routers * i // total for i in range(total + 1)] if total else []
     sizes = [after - before for before, after in pairwise(bounds)]
@@ -192,7 +192,7 @@ def _stub_sizes(routers: int, domains: int, stubs: int) -> list[list[int]]:
 def _cluster(
     streams: Streams, raw: RawTopology, key: str, domain: str, names: list[str], places: Array, degree: float
 ) -> list[int]:
-    """Add routers that form one connected random graph, mostly of short links; their indices."""
+    """Adds routers that form one connected random graph, mostly of short links; returns their indices."""
     added = [
         raw.add_router(name, place=(x, y), domain=domain) for name, (x, y) in zip(names, places.tolist(), strict=True)
     ]
@@ -219,7 +219,7 @@ def _stub(
 def _attach(
     streams: Streams, raw: RawTopology, name: str, size: int, transit: list[int], host: int, uplinks: int
 ) -> None:
-    """Join a stub to its own transit router, and by further uplinks to others of the domain."""
+    """Joins a stub to its own transit router, and by further uplinks to others of the domain."""
     first = len(raw.routers) - size
     raw.add_link(transit[host], first)
     if uplinks > 1:
@@ -230,7 +230,7 @@ def _attach(
 
 
 def _join_domains(streams: Streams, raw: RawTopology, gateways: list[list[int]], degree: float, links: int) -> None:
-    """Join each domain to one or more of those before it, each time by links between different transit routers."""
+    """Joins each domain to one or more of those before it, each time by links between different transit routers."""
     growth = max(0.0, degree / 2 - 1)
     for i in range(1, len(gateways)):
         rng = streams.generator("topology/domain/links", f"d{i}")

@@ -53,7 +53,7 @@ def read_graphml(source: Source, options: ReadOptions) -> RawTopology:
 
 
 def _check_references(source: Source) -> None:
-    """networkx quietly invents the nodes that an edge names and the file does not define."""
+    """Refuses edges that name an undefined node; networkx would quietly create it."""
     if b"<!ENTITY" in source.data.replace(b"\0", b""):
         raise source.fail("the file defines XML entities, which are not read; save it without them")
     try:
@@ -106,7 +106,7 @@ def _local(element: ElementTree.Element) -> str:
 
 
 def _line_of(source: Source, tag: str, attribute: str, value: str) -> int | None:
-    """The line of an element, found by its text: parsed XML no longer knows its lines."""
+    """Returns the line of an element, found by its text: parsed XML no longer knows its lines."""
     pattern = rf"<{tag}\b[^>]*\b{attribute}\s*=\s*[\"']{re.escape(value)}[\"']"
-    found = re.search(pattern.encode(), source.data)
-    return source.data.count(b"\n", 0, found.start()) + 1 if found else None
+    match = re.search(pattern.encode(), source.data)
+    return source.data.count(b"\n", 0, match.start()) + 1 if match else None

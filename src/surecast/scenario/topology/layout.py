@@ -44,7 +44,8 @@ def drawing_layout(routers: int, pairs: Pairs, lengths: Array) -> Array:
 
 
 def _by_lengths(routers: int, pairs: Pairs, lengths: Array) -> Array:
-    """Classical multidimensional scaling: distances on the plane close to the lengths of the links."""
+    """Returns positions by classical multidimensional scaling: distances on the plane close to the lengths of the
+    links."""
     # A few very long links would press all others into one spot.
     lengths = np.minimum(lengths, OUTLIER * float(np.median(lengths)))
     distance = np.full((routers, routers), float(lengths.max()))
@@ -57,7 +58,7 @@ def _by_lengths(routers: int, pairs: Pairs, lengths: Array) -> Array:
 
 
 def _by_hops(routers: int, pairs: Pairs) -> Array:
-    """Pivot scaling: two directions along which the hops to a few far apart routers vary most.
+    """Returns positions by pivot scaling: two directions along which the hops to a few far apart routers vary most.
 
     Brandes and Pich, "Eigensolver methods for progressive multidimensional scaling of large data", GD 2006.
     """
@@ -92,13 +93,13 @@ def _hops_from(start: int, neighbours: list[list[int]]) -> Array:
 
 
 def _signed(vectors: Array) -> Array:
-    """An eigenvector has no sign of its own: make its largest entry positive."""
+    """Returns an eigenvector with a positive largest entry, since it has no sign of its own."""
     largest = np.argmax(np.abs(vectors), axis=0)
     return np.asarray(vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0))
 
 
 def _apart(xy: Array) -> Array:
-    """Shift every router a little, each in its own direction: routers alike in all hops would coincide."""
+    """Shifts every router a little, each in its own direction: routers alike in all hops would coincide."""
     order = np.arange(len(xy))
     radius = 0.02 * (float(np.ptp(xy, axis=0).max()) or 1.0) * np.sqrt((order + 1) / len(xy))
     direction = np.stack([np.cos(order * GOLDEN_ANGLE), np.sin(order * GOLDEN_ANGLE)], axis=1)
@@ -106,7 +107,7 @@ def _apart(xy: Array) -> Array:
 
 
 def _spread(xy: Array, pairs: Pairs) -> Array:
-    """Links pull and routers push, less and less, so that neighbours part and links become alike in length.
+    """Spreads routers: links pull and routers push, less and less, so that links become alike in length.
 
     Fruchterman and Reingold, "Graph drawing by force-directed placement", 1991.
     """

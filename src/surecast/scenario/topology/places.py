@@ -1,4 +1,4 @@
-"""Where the routers are: what the file's coordinates mean, and where routers without coordinates go."""
+"""Positions of routers: the meaning of the file's coordinates, and positions for routers without coordinates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Places:
 
 
 def counted(count: int, total: int, noun: str, verb: str) -> str:
-    """The start of a note; the verb is given in the plural.
+    """Returns the start of a note; the verb is given in the plural.
 
     >>> counted(1, 34, "router", "have"), counted(3, 34, "router", "have"), counted(5, 5, "link", "join")
     ('1 of 34 routers has', '3 of 34 routers have', 'all 5 links join')
@@ -43,23 +43,23 @@ def counted(count: int, total: int, noun: str, verb: str) -> str:
 
 def locate(raw: RawTopology, pairs: Sequence[tuple[int, int]], options: ReadOptions, notes: list[str]) -> Places:
     """Places of all routers of a connected topology."""
-    given = [router.place for router in raw.routers]
-    known = np.array([place is not None for place in given])
-    xy = np.array([place or (0.0, 0.0) for place in given], dtype=np.float64)
-    if len(given) > 2 and known.sum() > 1 and (np.ptp(xy[known], axis=0) == 0).all():
-        notes.append(f"{counted(int(known.sum()), len(given), 'router', 'have')} the same coordinates: not used")
-        known[:] = False
-    if not known.any():
+    places = [router.place for router in raw.routers]
+    placed = np.array([place is not None for place in places])
+    xy = np.array([place or (0.0, 0.0) for place in places], dtype=np.float64)
+    if len(places) > 2 and placed.sum() > 1 and (np.ptp(xy[placed], axis=0) == 0).all():
+        notes.append(f"{counted(int(placed.sum()), len(places), 'router', 'have')} the same coordinates: not used")
+        placed[:] = False
+    if not placed.any():
         return Places(xy, "none")
-    meaning = _meaning(raw, xy[known], options, notes)
+    meaning = _meaning(raw, xy[placed], options, notes)
     if meaning == "kilometres":
         xy *= options.km_per_unit or 1.0
-    if not known.all():
-        missing = counted(int((~known).sum()), len(given), "router", "have")
+    if not placed.all():
+        missing = counted(int((~placed).sum()), len(places), "router", "have")
         notes.append(
             f"{missing} no coordinates: placed at the mean of {'its' if ' has' in missing else 'their'} neighbours"
         )
-        xy = _at_mean_of_neighbours(xy, known, np.array(pairs, dtype=np.intp), meaning == "geographic")
+        xy = _at_mean_of_neighbours(xy, placed, np.array(pairs, dtype=np.intp), meaning == "geographic")
     return Places(xy, meaning)
 
 
@@ -74,17 +74,17 @@ def _meaning(raw: RawTopology, xy: Array, options: ReadOptions, notes: list[str]
     return "unknown scale"
 
 
-def _at_mean_of_neighbours(xy: Array, known: NDArray[np.bool_], pairs: NDArray[np.intp], geographic: bool) -> Array:
-    """Routers that are not known move to the mean of their neighbours until none moves any more.
+def _at_mean_of_neighbours(xy: Array, fixed: NDArray[np.bool_], pairs: NDArray[np.intp], geographic: bool) -> Array:
+    """Moves routers without coordinates to the mean of their neighbours until none moves any more.
 
     On Earth the mean is taken on the sphere, so that Tokyo and Los Angeles have theirs in the Pacific.
     """
     points = _on_sphere(xy) if geographic else xy.copy()
-    size = float(np.ptp(points[known], axis=0).max()) or 1.0
+    size = float(np.ptp(points[fixed], axis=0).max()) or 1.0
     ends = np.concatenate([pairs, pairs[:, ::-1]])
-    ends = ends[~known[ends[:, 0]]]
+    ends = ends[~fixed[ends[:, 0]]]
     mover, neighbour = ends[:, 0], ends[:, 1]
-    placed = known.copy()
+    placed = fixed.copy()
     for _ in range(SWEEPS_MAX):
         total, count = np.zeros_like(points), np.zeros(len(points))
         use = placed[neighbour]
@@ -102,7 +102,7 @@ def _at_mean_of_neighbours(xy: Array, known: NDArray[np.bool_], pairs: NDArray[n
         if settled:
             break
     moved = _in_degrees(points) if geographic else points
-    return np.where(known[:, None], xy, moved)
+    return np.where(fixed[:, None], xy, moved)
 
 
 def _on_sphere(degrees: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What every reader hands over: routers and links as the file gives them, nothing filled in yet."""
+"""The output of every reader: routers and links as in the file, with nothing filled in yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Coordinates = Literal["geographic", "planar", "either"]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read a topology file where the file alone does not say.
+    """Options for what a topology file alone does not say.
 
     >>> ReadOptions(km_per_unit=0)
     Traceback (most recent call last):
@@ -98,7 +98,7 @@ class RawTopology:
         domain: str = "",
         line: int | None = None,
     ) -> int:
-        """Add the router that links of this file call `key`; it must be new."""
+        """Adds the router that links of this file call `key`; it must be new."""
         if key in self._index:
             raise self.fail(f"router {key!r} is defined twice; every router needs an identifier of its own", line)
         if len(self.routers) >= ROUTERS_MAX:
@@ -108,12 +108,13 @@ class RawTopology:
         return index
 
     def known_or_new(self, key: str, *, domain: str = "", line: int | None = None) -> int:
-        """Index of the router called `key`, added at its first mention, for formats that list only links."""
-        known = self._index.get(key)
-        return self.add_router(key, domain=domain, line=line) if known is None else known
+        """Returns the index of the router called `key`, added at its first mention, for formats that list only
+        links."""
+        index = self._index.get(key)
+        return self.add_router(key, domain=domain, line=line) if index is None else index
 
     def find(self, key: str, line: int | None = None) -> int:
-        """Index of the router called `key`, which must have been defined."""
+        """Returns the index of the router called `key`, which must have been defined."""
         if key not in self._index:
             raise self.fail(f"a link refers to router {key!r}, which the file does not define", line)
         return self._index[key]

@@ -62,7 +62,7 @@ _DEFAULTS = ReadOptions()
 
 
 def read_network(path: Path, format: str = "auto", *, options: ReadOptions = _DEFAULTS) -> Network:
-    """The connected network of a topology file; `notes` of the result says what the file left open.
+    """Returns the connected network of a topology file; `notes` of the result says what the file left open.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -83,7 +83,7 @@ def read_network(path: Path, format: str = "auto", *, options: ReadOptions = _DE
 
 
 def detect_format(source: Source) -> str:
-    """The format of a file by its content, then by its suffix; a matrix of round-trip times is never guessed.
+    """Returns the format of a file by its content, then by its suffix; a matrix of round-trip times is never guessed.
 
     >>> detect_format(Source("net.txt", b"NODES 2\\nlabel x y\\n"))
     'repetita'

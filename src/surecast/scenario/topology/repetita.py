@@ -26,8 +26,8 @@ def read_repetita(source: Source, options: ReadOptions) -> RawTopology:
         raw.add_router(str(len(raw.routers)), name=label, place=None if place == _MISSING else place, line=number)
     for _ in range(_section(source, lines, "EDGES", "label src dest weight bw delay")):
         number, fields = _row(source, lines, "an edge: label src dest weight bw delay", 6)
-        for text, what in zip(fields[3:], ("a weight", "a bandwidth", "a delay"), strict=True):
-            value = source.number(text, what, number)
+        for text, quantity in zip(fields[3:], ("a weight", "a bandwidth", "a delay"), strict=True):
+            value = source.number(text, quantity, number)
         if value < 0:
             raise source.fail(f"the delay {value:g} is negative; expected 0 or more", number)
         raw.add_link(raw.find(fields[1], number), raw.find(fields[2], number), line=number)
@@ -40,12 +40,12 @@ def read_repetita(source: Source, options: ReadOptions) -> RawTopology:
 
 
 def _section(source: Source, lines: Lines, name: str, columns: str) -> int:
-    """The number of rows that a section announces, its column titles skipped."""
+    """Returns the number of rows that a section announces, its column titles skipped."""
     number, fields = _row(source, lines, f"'{name} n'", 2)
     if fields[0] != name:
         raise source.fail(f"expected '{name} n' and found {fields[0][:40]!r}; the count before it may be wrong", number)
-    titles, found = _row(source, lines, f"the titles '{columns}'", len(columns.split()))
-    if found != columns.split():
+    titles, row = _row(source, lines, f"the titles '{columns}'", len(columns.split()))
+    if row != columns.split():
         raise source.fail(f"expected the titles '{columns}'", titles)
     return source.count(fields[1], f"the number of {name.lower()}", number)
 
@@ -54,7 +54,7 @@ def _row(source: Source, lines: Lines, expected: str, fields: int) -> tuple[int,
     number, line = next(lines, (0, ""))
     if not number:
         raise source.fail(f"the file is cut off: expected {expected}", source.text.rstrip().count("\n") + 1)
-    found = line.split()
-    if len(found) != fields:
-        raise source.fail(f"{len(found)} fields; expected {expected}", number)
-    return number, found
+    parts = line.split()
+    if len(parts) != fields:
+        raise source.fail(f"{len(parts)} fields; expected {expected}", number)
+    return number, parts

@@ -34,7 +34,7 @@ def read_rocketfuel(source: Source, options: ReadOptions) -> RawTopology:
 
 
 def _city(location: str) -> str:
-    """Rocketfuel writes a plus sign for a space.
+    """Returns a city's name with spaces for the plus signs of Rocketfuel.
 
     >>> _city("New+York,+NY"), _city("T")
     ('New York, NY', '')

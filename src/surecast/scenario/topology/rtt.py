@@ -25,7 +25,7 @@ _TAR_MAGIC_AT = 257
 
 
 def read_rtt_matrix(source: Source, options: ReadOptions) -> RawTopology:
-    """Every pair that was measured becomes a direct link with half of its mean round-trip time."""
+    """Returns a topology in which every measured pair is a direct link with half of its mean round-trip time."""
     if options.unit is None:
         raise source.fail("a matrix of round-trip times does not name its unit; set the option unit to ms or s")
     if source.data[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
@@ -45,10 +45,10 @@ def _choose_slice(source: Source, wanted: int | str | None) -> Source:
                 wanted = next(iter(members))
             chosen = _matching(members, wanted)
             if chosen is None:
-                asked = "which one is not said" if wanted is None else f"none is called or numbered {wanted!r}"
+                reason = "which one is not said" if wanted is None else f"none is called or numbered {wanted!r}"
                 first, last = next(iter(members)), list(members)[-1]
                 raise source.fail(
-                    f"an archive of {len(members)} slices, {first} to {last}; {asked}; set the option slice"
+                    f"an archive of {len(members)} slices, {first} to {last}; {reason}; set the option slice"
                 )
             file = archive.extractfile(members[chosen])
             data = b"" if file is None else file.read(BYTES_MAX)
@@ -58,7 +58,7 @@ def _choose_slice(source: Source, wanted: int | str | None) -> Source:
 
 
 def _matching(members: dict[str, tarfile.TarInfo], wanted: int | str | None) -> str | None:
-    """The member with that name, or whose name has that number as its last one."""
+    """Returns the member with that name, or whose name has that number as its last one."""
     if str(wanted) in members:
         return str(wanted)
     for name in members:

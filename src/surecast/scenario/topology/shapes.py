@@ -26,7 +26,7 @@ WAXMAN_REACH = 0.25
 
 
 def link_count(routers: int, mean_degree: float) -> int:
-    """Links for a mean degree: at least those of a tree, at most one for each pair.
+    """Returns the number of links for a mean degree: at least those of a tree, at most one for each pair.
 
     >>> link_count(10, 3.0), link_count(10, 1.0), link_count(3, 8.0)
     (15, 9, 3)
@@ -36,7 +36,7 @@ def link_count(routers: int, mean_degree: float) -> int:
 
 
 def recursive_tree(rng: np.random.Generator, routers: int) -> list[Pair]:
-    """A random recursive tree: each router joins one of those before it, all equally likely."""
+    """Returns a random recursive tree: each router joins one of those before it, all equally likely."""
     if routers < 2:
         return []
     parents = rng.integers(0, np.arange(1, routers))
@@ -44,7 +44,7 @@ def recursive_tree(rng: np.random.Generator, routers: int) -> list[Pair]:
 
 
 def nearest_tree(xy: Array) -> list[Pair]:
-    """A tree in which each router joins the nearest of those before it."""
+    """Returns a tree in which each router joins the nearest of those before it."""
     pairs = []
     for child in range(1, len(xy)):
         away = xy[:child] - xy[child]
@@ -52,40 +52,40 @@ def nearest_tree(xy: Array) -> list[Pair]:
     return pairs
 
 
-def uniform_pairs(rng: np.random.Generator, routers: int, taken: list[Pair], count: int) -> list[Pair]:
-    """Further pairs, all equally likely, none of them taken."""
+def uniform_pairs(rng: np.random.Generator, routers: int, existing: list[Pair], count: int) -> list[Pair]:
+    """Returns further pairs, all equally likely, none of them existing."""
     total = routers * (routers - 1) // 2
-    drawn = rng.choice(total, size=min(total, count + len(taken)), replace=False)
-    used = set(taken)
-    found: list[Pair] = []
+    drawn = rng.choice(total, size=min(total, count + len(existing)), replace=False)
+    used = set(existing)
+    pairs: list[Pair] = []
     for number in drawn.tolist():
         # Pairs are numbered (0,1), (0,2), (1,2), (0,3), ...
         high = (1 + math.isqrt(1 + 8 * number)) // 2
         pair = (number - high * (high - 1) // 2, high)
-        if len(found) < count and pair not in used:
-            found.append(pair)
-    return found
+        if len(pairs) < count and pair not in used:
+            pairs.append(pair)
+    return pairs
 
 
-def short_pairs(rng: np.random.Generator, xy: Array, taken: list[Pair], count: int) -> list[Pair]:
-    """Further pairs, near ones more likely.
+def short_pairs(rng: np.random.Generator, xy: Array, existing: list[Pair], count: int) -> list[Pair]:
+    """Returns further pairs, near ones more likely.
 
     Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988: the chance falls exponentially with distance.
     """
     if count == 0 or len(xy) > WAXMAN_ROUTERS_MAX:
-        return uniform_pairs(rng, len(xy), taken, count) if count else []
+        return uniform_pairs(rng, len(xy), existing, count) if count else []
     high, low = np.tril_indices(len(xy), k=-1)
     distance = np.hypot(*(xy[high] - xy[low]).T)
     # The largest of log weight plus Gumbel noise is a draw without replacement by weight.
     score = rng.gumbel(size=len(distance)) - distance / (WAXMAN_REACH * max(float(distance.max()), 1e-9))
-    for a, b in taken:
+    for a, b in existing:
         score[b * (b - 1) // 2 + a] = -np.inf
     best = np.argsort(-score, kind="stable")[:count]
     return [(int(low[i]), int(high[i])) for i in best]
 
 
 def in_disc(rng: np.random.Generator, routers: int, centre: Array, radius: float) -> Array:
-    """Points spread evenly over a disc."""
+    """Returns points spread evenly over a disc."""
     angle = rng.uniform(0, 2 * math.pi, routers)
     distance = radius * np.sqrt(rng.uniform(0, 1, routers))
     return np.asarray(centre + np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1))

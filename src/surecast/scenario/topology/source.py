@@ -58,7 +58,7 @@ class Source:
         return text.removeprefix(_UTF8_MARK).replace("\r\n", "\n").replace("\r", "\n")
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Number and content of every line that is not blank."""
+        """Yields the number and content of every line that is not blank."""
         text, start, number = self.text, 0, 0
         while start <= len(text):
             end = text.find("\n", start)
@@ -68,32 +68,32 @@ class Source:
                 yield number, stripped
             start = end + 1
 
-    def number(self, text: str, what: str, line: int | None) -> float:
-        """A finite number, or an error that names `what` was expected."""
+    def number(self, text: str, quantity: str, line: int | None) -> float:
+        """Returns a finite number; raises an error that names the expected `quantity` otherwise."""
         try:
             value = float(text)
         except ValueError:
-            raise self.fail(f"expected {what}, a number, and found {text[:40]!r}", line) from None
+            raise self.fail(f"expected {quantity}, a number, and found {text[:40]!r}", line) from None
         if not math.isfinite(value):
-            raise self.fail(f"expected {what}, a finite number, and found {text[:40]!r}", line)
+            raise self.fail(f"expected {quantity}, a finite number, and found {text[:40]!r}", line)
         return value
 
-    def count(self, text: str, what: str, line: int | None) -> int:
-        """A whole number of zero or more."""
+    def count(self, text: str, quantity: str, line: int | None) -> int:
+        """Returns a whole number of zero or more; raises an error otherwise."""
         if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise self.fail(f"expected {what}, a whole number, and found {text[:40]!r}", line)
+            raise self.fail(f"expected {quantity}, a whole number, and found {text[:40]!r}", line)
         return int(text)
 
     def place(self, x: str, y: str, line: int | None) -> tuple[float, float]:
-        """Two coordinates of any meaning."""
-        found = self.number(x, "an x coordinate", line), self.number(y, "a y coordinate", line)
-        for value in found:
+        """Returns two coordinates of any meaning."""
+        coordinates = self.number(x, "an x coordinate", line), self.number(y, "a y coordinate", line)
+        for value in coordinates:
             if abs(value) > COORDINATE_MAX:
                 raise self.fail(f"the coordinate {value:g} is too large; the limit is {COORDINATE_MAX:g}", line)
-        return found
+        return coordinates
 
     def degrees(self, longitude: str, latitude: str, line: int | None) -> tuple[float, float]:
-        """A longitude and a latitude in degrees."""
+        """Returns a longitude and a latitude in degrees."""
         lon, lat = self.number(longitude, "a longitude", line), self.number(latitude, "a latitude", line)
         if abs(lon) > 180 or abs(lat) > 90:
             raise self.fail(
@@ -103,7 +103,7 @@ class Source:
 
 
 def open_source(path: Path) -> Source:
-    """The decompressed content of a file, or a TopologyError that says why there is none."""
+    """Returns the decompressed content of a file; raises a TopologyError with the reason if there is none."""
     name = str(path)
     try:
         if path.is_dir():
