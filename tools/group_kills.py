@@ -233,6 +233,15 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
     return 1 if problems else 0
 
 
+def describe(gaps_s: list[float]) -> str:
+    """Returns the distribution of gaps in a line."""
+    gaps = sorted(gaps_s) or [0.0]
+    shares = ((0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "longest"))
+    return "gaps: " + ", ".join(
+        f"{name} {gaps[min(len(gaps) - 1, int(share * len(gaps)))]:.3f} s" for share, name in shares
+    )
+
+
 async def kill_leaders(options: argparse.Namespace, folder: Path) -> int:
     """Kills leaders in pieces until so many died or the time is over; the exit code."""
     ends = time.monotonic() + options.seconds
@@ -256,14 +265,12 @@ async def kill_leaders(options: argparse.Namespace, folder: Path) -> int:
             trial.end()
         acknowledged += len(trial.load.history.acknowledged)
         broken += len(problems)
-        print(f"piece {piece}, seed {seed}: {len(trial.outcomes)} leaders killed; {trial.summary()}")
+        killed = len(trial.outcomes)
+        print(f"piece {piece}, seed {seed}: {killed} leaders killed; {trial.summary()}; {describe(gaps_s[-killed:])}")
         print("\n".join(problems) or "all promises kept", flush=True)
-    gaps = sorted(gaps_s) or [0.0]
-    shares = ((0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "longest"))
     print(
         f"{len(gaps_s)} of {options.leader_kills} leaders killed, {acknowledged} publications acknowledged, "
-        f"{broken} promises broken; gaps: "
-        + ", ".join(f"{name} {gaps[min(len(gaps) - 1, int(share * len(gaps)))]:.3f} s" for share, name in shares)
+        f"{broken} promises broken; {describe(gaps_s)}"
     )
     return 1 if broken else 2 if len(gaps_s) < options.leader_kills else 0
 
