@@ -57,3 +57,22 @@ group = load_broker_group(Path(sys.argv[1]))
 assert config_of(group, 1).listeners[0].port == 1883 and applications_of(group) == []
 """
     assert not loaded(code, str(file)) & {*NUMERIC, "surecast.zap"}
+
+
+def test_a_broker_loads_metrics_websockets_and_yaml_when_it_is_told_to_use_them() -> None:
+    modules = loaded("import surecast.broker.config, surecast.broker.run")
+    assert not modules & {"prometheus_client", "websockets", "yaml"}
+
+
+def test_a_command_loads_no_other_command() -> None:
+    code = """
+sys.argv = ["surecast", "broker", "--check-config", "absent.yaml"]
+from surecast.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+"""
+    commands = {module for module in loaded(code) if module.startswith("surecast.cli.")}
+    expected = {"app", "broker", "options", "output"}
+    assert commands == {f"surecast.cli.{name}" for name in expected}

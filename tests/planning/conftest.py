@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surecast.documents.source import parse_source
+from surecast.documents.reading import parse_source
 from surecast.scenario import Scenario, System
 from surecast.scenario.load import parse_scenario
 

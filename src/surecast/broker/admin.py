@@ -33,7 +33,6 @@ from surecast.broker.admin_http import Request, Response, json_response
 from surecast.broker.authenticator import Authenticator
 from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, read_from
 from surecast.broker.listeners import Listener
-from surecast.broker.metrics import BrokerCollector, metrics_text
 from surecast.broker.shell import Shell
 from surecast.protocol.broker import Connection, Session
 from surecast.protocol.mqtt import V5, V31, V311
@@ -57,7 +56,7 @@ class Admin:
         self,
         name: str,
         server: Shell,
-        collector: BrokerCollector,
+        metrics: Callable[[], bytes],
         listeners: list[Listener],
         *,
         is_ready: Callable[[], bool],
@@ -70,7 +69,7 @@ class Admin:
     ):
         self._name = name
         self._server = server
-        self._collector = collector
+        self._metrics_text = metrics
         self._listeners = listeners
         self._is_ready = is_ready
         self._state_folder = state_folder
@@ -145,7 +144,7 @@ class Admin:
         return Response(200, f"ready\n{alarms}".encode())
 
     def _metrics(self, request: Request) -> Response:
-        return Response(200, metrics_text(self._collector), "text/plain; version=0.0.4; charset=utf-8")
+        return Response(200, self._metrics_text(), "text/plain; version=0.0.4; charset=utf-8")
 
     def _status(self, request: Request) -> Response:
         broker, now = self._server.broker, self._server.time_s()

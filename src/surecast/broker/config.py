@@ -19,7 +19,7 @@ from surecast.broker.config_models import BrokerConfig, ClientSpec, ListenerSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import Rule, parse_rule, read_rules
 from surecast.broker.tls import certificate_context, tls_context
-from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field, read_source
+from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field
 from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import ConfigurationError, FileError, Problem, ScenarioError
 
@@ -115,6 +115,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _read(path: Path) -> Source:
+    from surecast.documents.reading import read_source  # a broker without a file starts without the YAML parser
+
     try:
         source = read_source(path)
     except ScenarioError as error:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from surecast.broker.group_server import GroupServer
-from surecast.broker.listeners import Gate, Listener
-from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.metrics import BrokerCollector
 
 __all__ = ["GroupCollector"]
 
@@ -16,14 +15,12 @@ __all__ = ["GroupCollector"]
 class GroupCollector(BrokerCollector):
     """Reads a replica's status into the families of Prometheus too."""
 
-    def __init__(self, server: GroupServer, store: MeasuredStore, listeners: list[Listener], gate: Gate):
-        super().__init__(server, store, listeners, gate)
-        self._node = server.node
+    _server: GroupServer
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
         yield from super().collect()
-        status = self._node.status()
+        status = self._server.node.status()
         difference = GaugeMetricFamily(
             "surecast_group_clock_difference_seconds",
             "How far the clock of another replica is ahead of the own one.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -13,9 +14,8 @@ from surecast.broker.event_log import Started
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.group_admin import AdminPort
 from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, load_broker_group, pack_limits
-from surecast.broker.group_metrics import GroupCollector
 from surecast.broker.group_server import GroupServer
-from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.replica import make_node
 from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
@@ -23,6 +23,9 @@ from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
 from surecast.protocol.broker import Authorise, Broker, BrokerSettings
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, GroupMachine
+
+if TYPE_CHECKING:
+    from surecast.broker.metrics import BrokerCollector
 
 __all__ = ["GroupService", "run_group_broker"]
 
@@ -62,8 +65,10 @@ class GroupService(BrokerService):
         self._applications = tuple(applications)
         self._port: AdminPort | None = None
 
-    def _make_collector(self, store: MeasuredStore) -> BrokerCollector:
-        return GroupCollector(self.server, store, self.listeners, self._gate)
+    def _collector_class(self) -> type[BrokerCollector]:
+        from surecast.broker.group_metrics import GroupCollector
+
+        return GroupCollector
 
     def _started(self) -> Started:
         group = self.group

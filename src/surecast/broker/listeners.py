@@ -10,15 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from surecast.broker.address_rates import AddressRates
 from surecast.broker.config_models import ListenerSpec
 from surecast.broker.shell import Shell
 from surecast.broker.tcp import TcpChannel, peer_name
 from surecast.broker.tls import tls_context
-from surecast.broker.websocket import WebSocketChannel
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker.quotas import network_of
+
+if TYPE_CHECKING:
+    from surecast.broker.websocket import WebSocketChannel
 
 __all__ = ["Gate", "Listener", "bind", "certificate_name"]
 
@@ -60,6 +63,11 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._by_address: Counter[str] = Counter()
         self._context: ssl.SSLContext | None = tls_context(spec) if spec.secure else None
+        self._websocket: type[WebSocketChannel] | None = None
+        if spec.websocket:
+            from surecast.broker.websocket import WebSocketChannel  # a listener for TCP starts without it
+
+            self._websocket = WebSocketChannel
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
         self._tokens = self._burst = max(1.0, spec.connection_rate_max or 0.0)
@@ -198,8 +206,8 @@ class Listener:
     def _channel(self, over: Callable[[], None]) -> TcpChannel | WebSocketChannel:
         spec = self.spec
         identify = certificate_name if spec.use_certificate_name else None
-        if spec.websocket:
-            return WebSocketChannel(self._server, self.name, spec.path, spec.origins, identify, over)
+        if self._websocket is not None:
+            return self._websocket(self._server, self.name, spec.path, spec.origins, identify, over)
         return TcpChannel(self._server, self.name, identify, over)
 
 

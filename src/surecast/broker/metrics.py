@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -15,73 +13,36 @@ from surecast import __version__
 from surecast.broker.alarms import Alarms
 from surecast.broker.authenticator import Authenticator
 from surecast.broker.listeners import Gate, Listener
+from surecast.broker.measured_store import BOUNDS_S, MeasuredStore
 from surecast.broker.shell import Shell
-from surecast.broker.store import Durability, Operation, Store, StoreStatistics
 from surecast.protocol.broker import REASONS
 
-__all__ = ["BrokerCollector", "MeasuredStore", "metrics_text"]
-
-BOUNDS_S = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-
-
-class MeasuredStore:
-    """A store that measures how long its commits take.
-
-    >>> from surecast.broker.store import MemoryStore
-    >>> store = MeasuredStore(MemoryStore())
-    >>> store.commit([(b"key", b"value")])
-    >>> sum(store.counts)
-    1
-    """
-
-    def __init__(self, store: Store):
-        self._store = store
-        self.counts = [0] * (len(BOUNDS_S) + 1)
-        self.total_s = 0.0
-
-    @property
-    def durability(self) -> Durability:
-        """What a commit that returned survives."""
-        return self._store.durability
-
-    def commit(self, operations: Iterable[Operation]) -> None:
-        """Commits, and takes the time."""
-        begun = time.perf_counter()
-        self._store.commit(operations)
-        took_s = time.perf_counter() - begun
-        self.counts[bisect_left(BOUNDS_S, took_s)] += 1
-        self.total_s += took_s
-
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every live pair once."""
-        return self._store.items()
-
-    def statistics(self) -> StoreStatistics:
-        """The present size."""
-        return self._store.statistics()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Returns what the store found when it was opened, in words."""
-        return self._store.warnings
-
-    def close(self) -> None:
-        """Lets go of the files."""
-        self._store.close()
+__all__ = ["BrokerCollector", "metrics_text"]
 
 
 class BrokerCollector(Collector):
     """Reads a broker's counts into the families of Prometheus."""
 
-    def __init__(self, server: Shell, store: MeasuredStore, listeners: list[Listener], gate: Gate):
+    def __init__(
+        self,
+        server: Shell,
+        store: MeasuredStore,
+        listeners: list[Listener],
+        gate: Gate,
+        *,
+        alarms: Alarms,
+        authenticator: Authenticator,
+        http_turned_away: Counter[str],
+        events_lost: Callable[[], int],
+    ):
         self._server = server
         self._store = store
         self._listeners = listeners
         self._gate = gate
-        self.events_lost = 0
-        self.http_turned_away: Counter[str] = Counter()
-        self.alarms: Alarms | None = None
-        self.authenticator: Authenticator | None = None
+        self._alarms = alarms
+        self._authenticator = authenticator
+        self._http_turned_away = http_turned_away
+        self._events_lost = events_lost
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
@@ -105,7 +66,7 @@ class BrokerCollector(Collector):
             ("protocol_errors", "Connections that broke the protocol.", counters.protocol_errors),
             ("connections_opened", "Connections accepted by listeners.", counters.connections),
             ("connections_refused", "CONNECT packets that were refused.", counters.refused),
-            ("event_log_lost", "Times the event log could not be written.", self.events_lost),
+            ("event_log_lost", "Times the event log could not be written.", self._events_lost()),
         ):
             yield CounterMetricFamily(f"surecast_{name}", text, value=count)
         turned = CounterMetricFamily(
@@ -125,7 +86,7 @@ class BrokerCollector(Collector):
             "surecast_http_turned_away", "HTTP connections that got no answer.", labels=["reason"]
         )
         for reason in ("silent", "busy"):
-            http.add_metric([reason], self.http_turned_away[reason])
+            http.add_metric([reason], self._http_turned_away[reason])
         yield http
         for limit, count in sorted(self._limited().items()):
             limited.add_metric([limit], count)
@@ -133,12 +94,11 @@ class BrokerCollector(Collector):
 
     def _passwords(self) -> Iterator[Metric]:
         checks = CounterMetricFamily("surecast_password_checks", "Passwords of clients.", labels=["result"])
-        if self.authenticator is not None:
-            for result in ("remembered", "right", "wrong", "busy", "gone"):
-                checks.add_metric([result], self.authenticator.counts[result])
-            yield checks
-            text = "Passwords that wait to be checked."
-            yield GaugeMetricFamily("surecast_password_checks_waiting", text, value=self.authenticator.waiting)
+        for result in ("remembered", "right", "wrong", "busy", "gone"):
+            checks.add_metric([result], self._authenticator.counts[result])
+        yield checks
+        text = "Passwords that wait to be checked."
+        yield GaugeMetricFamily("surecast_password_checks_waiting", text, value=self._authenticator.waiting)
 
     def _limited(self) -> Counter[str]:
         """Returns how often each limit was reached; one that never was is left out."""
@@ -184,16 +144,14 @@ class BrokerCollector(Collector):
         yield info
 
     def _alarm_figures(self) -> Iterator[Metric]:
-        if self.alarms is None:
-            return
         alarm = GaugeMetricFamily("surecast_alarm", "1 while publishers wait for memory or disk.", labels=["kind"])
         for kind in ("memory", "disk"):
-            alarm.add_metric([kind], int(kind in self.alarms.on))
+            alarm.add_metric([kind], int(kind in self._alarms.on))
         yield alarm
-        yield GaugeMetricFamily("surecast_memory_bytes", "Memory of the process.", value=self.alarms.memory_bytes)
-        if self.alarms.disk_free_bytes is not None:
+        yield GaugeMetricFamily("surecast_memory_bytes", "Memory of the process.", value=self._alarms.memory_bytes)
+        if self._alarms.disk_free_bytes is not None:
             yield GaugeMetricFamily(
-                "surecast_disk_free_bytes", "Free space for the state.", value=self.alarms.disk_free_bytes
+                "surecast_disk_free_bytes", "Free space for the state.", value=self._alarms.disk_free_bytes
             )
         yield GaugeMetricFamily(
             "surecast_publishers_waiting", "Connections that an alarm holds.", value=self._server.publishers_waiting

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -25,7 +27,7 @@ from surecast.broker.config_models import BrokerConfig
 from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.listeners import Gate, Listener, bind
-from surecast.broker.metrics import BrokerCollector, MeasuredStore
+from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.password_queue import Spacing
 from surecast.broker.private import write_private
 from surecast.broker.reload import Prepared, merge, prepare
@@ -41,6 +43,9 @@ from surecast.broker.tls import certificate_context, load_certificate
 from surecast.errors import SurecastError
 from surecast.protocol.broker import Connection, ConnectionHooks
 from surecast.protocol.mqtt import ReasonCode
+
+if TYPE_CHECKING:
+    from surecast.broker.metrics import BrokerCollector
 
 __all__ = ["EXIT_STORE_FAILED", "BrokerService", "run_broker"]
 
@@ -83,6 +88,7 @@ class BrokerService:
         self._failure: Exception | None = None
         self._events: EventLog | None = None
         self._events_warned_at = 0.0
+        self._events_lost = 0
         self._seen_drops: dict[str, int] = {}
         self._users: Users | None = None
         self._access: AccessRules | None = None
@@ -180,12 +186,9 @@ class BrokerService:
     async def _start(self) -> None:
         config = self.config
         self._secure(prepare(config))
-        store = await self._open_server(self._open_event_log())
+        self._store = await self._open_server(self._open_event_log())
         restored = len(self.server.broker.sessions.by_key)
-        self._collector = collector = self._make_collector(store)
-        collector.alarms = self._alarms
-        collector.authenticator = self._authenticator
-        socket = await self._start_admin(collector)
+        socket = await self._start_admin()
         for listener in self.listeners:
             listener.start()
         if self._events is not None:
@@ -201,8 +204,30 @@ class BrokerService:
             self.log.text(banner(config, self.listeners, socket, self.http_addresses, restored))
             self.log.info("started", **{each.name: ",".join(each.addresses) for each in self.listeners})
 
-    def _make_collector(self, store: MeasuredStore) -> BrokerCollector:
-        return BrokerCollector(self.server, store, self.listeners, self._gate)
+    @cached_property
+    def _collector(self) -> BrokerCollector:
+        """The figures for Prometheus."""
+        return self._collector_class()(
+            self.server,
+            self._store,
+            self.listeners,
+            self._gate,
+            alarms=self._alarms,
+            authenticator=self._authenticator,
+            http_turned_away=self._http.turned_away,
+            events_lost=lambda: self._events_lost,
+        )
+
+    def _collector_class(self) -> type[BrokerCollector]:
+        from surecast.broker.metrics import BrokerCollector
+
+        return BrokerCollector
+
+    def _metrics_text(self) -> bytes:
+        # Imported when metrics are first asked for: a broker without a port for them starts without Prometheus' client.
+        from surecast.broker.metrics import metrics_text
+
+        return metrics_text(self._collector)
 
     def _started(self) -> Started:
         """What the event log says of this broker at its start."""
@@ -291,13 +316,13 @@ class BrokerService:
         connections = ConnectionHooks(self._log_connected, self._log_refused, self._log_closed)
         return Hooks(connections, self._store_failed, self._end_turn)
 
-    async def _start_admin(self, collector: BrokerCollector) -> Path:
+    async def _start_admin(self) -> Path:
         config = self.config
         http = config.http
         admin = Admin(
             config.name,
             self.server,
-            collector,
+            self._metrics_text,
             self.listeners,
             is_ready=lambda: self.ready.is_set() and not self._stopping.is_set() and self._failure is None,
             state_folder=config.state.folder,
@@ -307,13 +332,13 @@ class BrokerService:
             log_readers=frozenset(http.log_readers) if http is not None else frozenset(),
             executor=self._threads,
         )
-        server = HttpServer(admin.handle)
-        collector.http_turned_away = server.turned_away
+        self._http = server = HttpServer(admin.handle)
         self._exit.callback(server.close)
         path = admin_socket_path(config, self.listeners[0].port)
         await server.serve(bind_local(path), is_local=True)
         self._exit.callback(lambda: path.unlink(missing_ok=True))
         if http is not None:
+            self._metrics_text()  # so that the first who asks does not wait for an import
             if http.certificate is not None:
                 self._http_context = certificate_context(http.certificate, http.key)
             for sock in bind(http.host, http.port):
@@ -381,7 +406,7 @@ class BrokerService:
         try:
             self._events.flush()
         except EventLogError as error:
-            self._collector.events_lost += 1
+            self._events_lost += 1
             now = time.monotonic()
             if now - self._events_warned_at > _LOG_WARNING_S or not self._events_warned_at:
                 self._events_warned_at = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ def main() -> None:
 
 
 def _run() -> None:
+    # Pydantic would look for plugins among all installed packages, at every start.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from surecast.cli.app import app
     from surecast.cli.output import print_error
     from surecast.errors import SaturationError, SurecastError

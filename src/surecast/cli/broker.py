@@ -121,9 +121,11 @@ def _leave(code: int) -> NoReturn:
 
 
 def settings_of(texts: list[str] | None) -> dict[str, Any]:
-    from surecast.documents.source import parse_source
-
     given = parse_overrides(texts)
+    if not given:
+        return {}
+    from surecast.documents.reading import parse_source
+
     return {name: parse_source(value, f"--set {name}", Path()).data for name, value in given.items()}
 
 

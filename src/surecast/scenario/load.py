@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from surecast.documents.source import FieldPath, Source, has_part, parse_source, read_source
+from surecast.documents.reading import override_field, parse_source, read_source
+from surecast.documents.source import FieldPath, Source, has_part
 from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import Problem, ScenarioError
 from surecast.scenario.build import build, find_problems
@@ -36,7 +37,7 @@ def load_system(path: str | Path, overrides: Mapping[str, str] | None = None) ->
     """Reads a scenario file and resolves it: the checked scenario, and the system it means."""
     source = read_source(Path(path))
     for name, text in (overrides or {}).items():
-        source.override(name, text)
+        override_field(source, name, text)
     return parse_scenario(source)
 
 

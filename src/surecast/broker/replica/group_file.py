@@ -16,7 +16,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from surecast.broker.config_models import Count, FilePath, ListenerSpec
 from surecast.broker.replica.addresses import Address, Place, parse_address
 from surecast.documents.models import Name, Spec
-from surecast.documents.source import FieldPath, Source, read_source
+from surecast.documents.reading import read_source
+from surecast.documents.source import FieldPath, Source
 from surecast.documents.units import Duration, PositiveDuration, Size
 from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import ConfigurationError, Problem, ScenarioError

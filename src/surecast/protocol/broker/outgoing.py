@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
@@ -19,7 +20,7 @@ from surecast.protocol.mqtt import PublishRun, ReasonCode
 __all__ = ["Outgoing"]
 
 _DUP = 0x08
-_IDENTIFIERS = b"".join(i.to_bytes(2, "big") for i in range(65_536))
+_IDENTIFIERS = struct.pack(">65536H", *range(65_536))
 _CALM_AT = 0.5
 _NO_LIMIT = 1 << 32  # no packet is as large
 

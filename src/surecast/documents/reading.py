@@ -1,0 +1,162 @@
+"""Reads YAML text as plain data, with the line of every part of it.
+
+The dialect is YAML 1.2's core schema: `on`, `off`, `yes` and `no` are words, and `1:30` is text, not 90.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field
+from surecast.errors import Problem, ScenarioError
+
+__all__ = ["override_field", "parse_source", "read_source"]
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_PARTS = 1_000_000
+_INT = re.compile(r"[-+]?\d[\d_]*$")
+_FLOAT = re.compile(r"[-+]?(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*|\d[\d_]*)(?:[eE][-+]?\d+)?$")
+CORE_TYPES = ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
+CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in CORE_TYPES}
+
+
+def read_source(path: Path) -> Source:
+    """Reads a scenario file; whatever is wrong with it as YAML becomes a ScenarioError with its line."""
+    file = str(path)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ScenarioError([Problem(file, None, "", f"is larger than {MAX_BYTES // 2**20} MiB")])
+        text = data.decode("utf-8")
+    except FileNotFoundError:
+        hint = "start one with: surecast scenario new"
+        raise ScenarioError([Problem(file, None, "", "there is no such file", hint)]) from None
+    except IsADirectoryError:
+        raise ScenarioError([Problem(file, None, "", "is a folder; name a scenario file in it")]) from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError([Problem(file, None, "", f"is not UTF-8 text (byte {error.start})")]) from None
+    except OSError as error:
+        raise ScenarioError([Problem(file, None, "", f"cannot be read: {error.strerror}")]) from None
+    return parse_source(text, file, path.resolve().parent)
+
+
+def parse_source(text: str, file: str, folder: Path) -> Source:
+    """Parses scenario text; `file` names it in errors, and relative paths in it start at `folder`."""
+    reader = _Reader(file)
+    data = reader.read(text)
+    return Source(file, folder, data, reader.lines)
+
+
+def override_field(source: Source, name: str, text: str) -> None:
+    """Sets one field, given by name, to a YAML value; parts of it that do not exist are made."""
+    path = parse_field(name)
+    value = _Reader(f"--set {name}").read(text) if text.strip() else None
+    place: Any = source.data
+    for step, following in itertools.pairwise(path):
+        if isinstance(place, dict) and isinstance(step, str) and not isinstance(place.get(step), (dict, list)):
+            place[step] = {} if isinstance(following, str) else []
+        place = place[step] if has_part(place, step) else None
+    if not has_part(place, path[-1]) and not (isinstance(place, dict) and isinstance(path[-1], str)):
+        hint = f"the list has {len(place)} entries, from [0]" if isinstance(place, list) else "check the name"
+        raise ScenarioError([Problem(f"--set {name}", None, "", "there is no such field to set", hint)])
+    place[path[-1]] = value
+    source.overridden[path] = name
+
+
+class _Reader:
+    """Turns one YAML document into data, noting lines and collecting problems."""
+
+    def __init__(self, file: str):
+        self.file = file
+        self.lines: dict[FieldPath, int] = {}
+        self.problems: list[Problem] = []
+        self.parts = 0
+
+    def read(self, text: str) -> Any:
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            message = f"is not valid YAML: {error.problem or error.context}"
+            raise ScenarioError([Problem(self.file, mark.line + 1 if mark else None, "", message)]) from None
+        except (yaml.YAMLError, RecursionError) as error:
+            reason = getattr(error, "reason", None) or "nested too deeply"
+            raise ScenarioError([Problem(self.file, None, "", f"is not valid YAML: {reason}")]) from None
+        if node is None:
+            hint = "start one with: surecast scenario new"
+            raise ScenarioError([Problem(self.file, None, "", "is empty", hint)])
+        try:
+            data = self._value(node, ())
+        except RecursionError:
+            raise ScenarioError([Problem(self.file, None, "", "is nested too deeply, or contains itself")]) from None
+        if self.problems:
+            raise ScenarioError(self.problems)
+        return data
+
+    def _value(self, node: yaml.Node, path: FieldPath) -> Any:
+        self.parts += 1
+        if self.parts > MAX_PARTS:
+            raise ScenarioError([Problem(self.file, None, "", f"has more than {MAX_PARTS} parts")])
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        if node.tag not in CORE_TAGS:
+            message = f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')} means nothing here"
+            self.problems.append(Problem(self.file, line, field_name(path), message, "remove it"))
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*path, i)) for i, item in enumerate(node.value)]
+        return _scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: FieldPath) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        own: set[str] = set()
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                self._merge(value_node, path, result)
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem(self.file, line, field_name(path), "a field name must be plain text"))
+                continue
+            key = str(key_node.value)
+            if key in own:
+                first = self.lines[(*path, key)]
+                message = f"is given twice, first in line {first}"
+                self.problems.append(Problem(self.file, line, field_name((*path, key)), message))
+                continue
+            own.add(key)
+            self.lines[(*path, key)] = line
+            result[key] = self._value(value_node, (*path, key))
+        return result
+
+    def _merge(self, node: yaml.Node, path: FieldPath, result: dict[str, Any]) -> None:
+        for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            merged = self._value(part, path)
+            if isinstance(merged, dict):
+                for key, value in merged.items():
+                    result.setdefault(key, value)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    """The value of a scalar by the core schema; quoted text stays text."""
+    text = str(node.value)
+    if getattr(node, "style", None) in ("'", '"', "|", ">"):
+        return text
+    if text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if text in ("true", "True", "TRUE"):
+        return True
+    if text in ("false", "False", "FALSE"):
+        return False
+    if _INT.match(text):
+        return int(text.replace("_", ""))
+    if _FLOAT.match(text):
+        return float(text.replace("_", ""))
+    return text
