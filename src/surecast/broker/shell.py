@@ -104,6 +104,7 @@ class Shell(ABC):
         self._leaving: dict[Channel, str] = {}
         self._stalled: set[Channel] = set()
         self._small_bytes = _SMALL_BYTES
+        self._piece_s = _PIECE_S
         self.alarms: dict[str, str] = {}
         """The alarms that are on, with their texts: publishers are not read meanwhile."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -279,7 +280,7 @@ class Shell(ABC):
 
     def _next_piece(self, channel: Channel) -> None:
         rest = self._rest.get(channel)
-        if rest is None:
+        if rest is None or self._waits(channel):
             return
         piece = bytes(rest.data[: channel.piece_bytes])
         del rest.data[: channel.piece_bytes]
@@ -296,6 +297,10 @@ class Shell(ABC):
             self._channels[channel.connection] = channel
             self.lost(channel.connection, self._leaving.pop(channel))
 
+    def _waits(self, channel: Channel) -> bool:
+        """Returns whether nothing more of a client is to be handled for now, even if it was read."""
+        return False
+
     def _receive_timed(self, channel: Channel, piece: bytes) -> None:
         """Handles a piece, and makes the next one as long as fits into a turn."""
         begun_s = time.perf_counter()
@@ -304,8 +309,8 @@ class Shell(ABC):
         else:
             self._receive(channel.connection, piece)
         took_s = time.perf_counter() - begun_s
-        if took_s > _PIECE_S:
-            channel.piece_bytes = max(_PIECE_BYTES_MIN, int(len(piece) * _PIECE_S / took_s))
+        if took_s > self._piece_s:
+            channel.piece_bytes = max(_PIECE_BYTES_MIN, int(len(piece) * self._piece_s / took_s))
         elif channel.piece_bytes < _PIECE_BYTES_MAX:
             channel.piece_bytes *= 2
 

@@ -17,6 +17,7 @@ from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
 from surecast.protocol.group.unordered_forwarding import UnorderedForwarding
+from surecast.protocol.group.work import MESSAGE_WORK, fitting, next_work_max, work_of
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -40,6 +41,8 @@ _CHECK_S: Final = 0.5
 _TOPICS_MAX: Final = 1_000
 _RUNS: Final = int(Item.RUNS)
 _CLOSED: Final = Phase.CLOSED
+_WAITING_BYTES_MAX: Final = 16 << 20
+_WAITING_COMMANDS: Final = 4
 
 
 class FrontEnd(Port):
@@ -47,10 +50,11 @@ class FrontEnd(Port):
 
     `incarnation` tells this incarnation of the replica from its earlier ones and must be larger. `elsewhere` says where
     else a client may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way,
-    each of about `bytes_max` bytes. A client is sent away when nothing it sent was carried out for `patience_s`: then
-    this replica has lost the majority. `order` are the topics that need no total order, as `UnorderedForwarding` takes
-    them; what is forwarded unordered to the other replicas is in `outbox`. `reaches` says whether another replica can
-    be reached. Packets that are not whole yet are counted in `unfinished`.
+    each of about `bytes_max` bytes, and so few packets that others have their turn soon. A client is sent away when
+    nothing it sent was carried out for `patience_s`: then this replica has lost the majority. `order` are the topics
+    that need no total order, as `UnorderedForwarding` takes them; what is forwarded unordered to the other replicas is
+    in `outbox`. `reaches` says whether another replica can be reached. Packets that are not whole yet are counted in
+    `unfinished`.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class FrontEnd(Port):
         self.incarnation = incarnation
         self.elsewhere = elsewhere
         self.window = window
-        self.bytes_max = bytes_max
+        self.bytes_max = self.work_max = bytes_max
         self.patience_s = patience_s
         self.gate = Broker(settings, authenticates=True)
         self.authenticates = authenticates
@@ -86,8 +90,9 @@ class FrontEnd(Port):
         self._next_local = 0
         self._sequence = 0
         self._items: list[Happening] = []
-        self._bytes = 0
-        self._under_way: dict[int, tuple[float, Decoded]] = {}
+        self._bytes = self._work = 0
+        self._under_way: dict[int, tuple[float, Decoded, int]] = {}
+        self._work_last = 0
         self._early: dict[int, Early] = {}
         self._leaving: dict[int, tuple[Home, int]] = {}
         self._waiting: dict[int, int] = {}
@@ -118,7 +123,22 @@ class FrontEnd(Port):
     @property
     def is_ready(self) -> bool:
         """Whether there is a command to take."""
-        return bool(self._items) and len(self._under_way) < self.window
+        return bool(self._items) and len(self._under_way) < self._window()
+
+    def _window(self) -> int:
+        """Returns how many commands may be under way: few while they cost much, so that others come between them."""
+        return self.window if self.work_max == self.bytes_max else 2
+
+    def is_flooded(self, share: float = 1.0) -> bool:
+        """Returns whether more waits than a share of what should: then less is to be read."""
+        return self.bytes_waiting > share * _WAITING_BYTES_MAX or self._work > share * _WAITING_COMMANDS * self.work_max
+
+    def took(self, time_s: float) -> None:
+        """Carrying out the last own command took so long: the next ones are made as long as fits into a turn.
+
+        What a client sent costs all replicas the same, and nobody else is served meanwhile.
+        """
+        self.work_max = next_work_max(self.work_max, self.bytes_max, self._work_last, time_s)
 
     def open(self, origin: Origin, now: float) -> Member:
         """A new connection, at the gate."""
@@ -138,7 +158,8 @@ class FrontEnd(Port):
         if not self._goes_straight and connection.session is not None and (known := reader.more(data)) is not None:
             # More of the same: what it says is known.
             self._items.append((_RUNS, connection.local, data, known))
-            self._bytes += len(data)
+            self._bytes += (size := len(data))
+            self._work += size + size // known.length * MESSAGE_WORK
             return
         if data == _PINGREQ and not tail:
             # Nothing but this connection is concerned. Among other packets it goes the long way.
@@ -303,17 +324,18 @@ class FrontEnd(Port):
     def take(self, now: float) -> list[tuple[int, list[bytes]]]:
         """The next commands, by number and in pieces, to be carried out; as many as may be under way."""
         taken = []
-        while self._items and len(self._under_way) < self.window:
-            items = self._items
-            if self._bytes > self.bytes_max and len(items) > 1:
-                count = _fitting(items, self.bytes_max)
+        while self._items and len(self._under_way) < self._window():
+            items, work = self._items, self._work
+            if work > self.work_max and len(items) > 1:
+                count, work = fitting(items, self.work_max)
                 self._items, items = items[count:], items[:count]
                 self._bytes -= sum(len(item[2]) for item in items)
+                self._work -= work
             else:
-                self._items, self._bytes = [], 0
+                self._items, self._bytes, self._work = [], 0, 0
             self._sequence += 1
             pieces, decoded = pack(self.machine.replica, self.incarnation, self._sequence, items)
-            self._under_way[self._sequence] = (now, decoded)
+            self._under_way[self._sequence] = (now, decoded, work)
             taken.append((self._sequence, pieces))
         return taken
 
@@ -358,8 +380,8 @@ class FrontEnd(Port):
         """This replica did not run for so long: what clients and the group said meanwhile is not read yet."""
         for member in self.members.values():
             member.listened_at += late_s
-        for sequence, (at, decoded) in self._under_way.items():
-            self._under_way[sequence] = (at + late_s, decoded)
+        for sequence, (at, decoded, work) in self._under_way.items():
+            self._under_way[sequence] = (at + late_s, decoded, work)
 
     def is_stuck(self, now: float) -> bool:
         """Whether a command has been under way for too long."""
@@ -402,8 +424,11 @@ class FrontEnd(Port):
         """The packets of an own command; it is under way no longer."""
         if incarnation != self.incarnation:
             return None
-        found = self._under_way.pop(sequence, None)
-        return found[1] if found is not None else None
+        command = self._under_way.pop(sequence, None)
+        if command is None:
+            return None
+        self._work_last = command[2]
+        return command[1]
 
     def leaves(self, incarnation: int, number: int, newcomer: Home) -> None:
         """A client of this replica wants to enter by another connection: all that was read of this one goes first.
@@ -441,7 +466,7 @@ class FrontEnd(Port):
         known = self.machine.sources.get(self.machine.replica)
         self.incarnation = max(incarnation, known.incarnation + 1 if known is not None else incarnation)
         self._sequence = 0
-        self._items, self._bytes = [], 0
+        self._items, self._bytes, self._work = [], 0, 0
         self._under_way.clear()
         self._early.clear()
         self._leaving.clear()
@@ -453,13 +478,4 @@ class FrontEnd(Port):
     def _add(self, kind: int, number: int, data: bytes, known: Packets | Pattern | None) -> None:
         self._items.append((kind, number, data, known))
         self._bytes += len(data)
-
-
-def _fitting(items: list[Happening], bytes_max: int) -> int:
-    """How many items go into one command, at least one."""
-    size = 0
-    for count, (_, _, data, _) in enumerate(items):
-        size += len(data)
-        if size > bytes_max and count:
-            return count
-    return len(items)
+        self._work += work_of(data, known)

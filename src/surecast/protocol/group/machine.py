@@ -72,6 +72,9 @@ class Port:
         """The items of an own command with their packets decoded, so that they need not be decoded again."""
         return None
 
+    def carried_out(self) -> None:
+        """The command whose packets were last asked for is carried out."""
+
     def leaves(self, incarnation: int, number: int, newcomer: Home) -> None:
         """The client of a connection of this replica wants to enter by another one, and waits there.
 
@@ -282,6 +285,7 @@ class GroupMachine:
             decoded = self.port.decoded(source.incarnation, sequence)
             if decoded is not None:
                 self._run_decoded(source, decoded, now)
+                self.port.carried_out()
                 return
         handlers, at = self._handlers, begin + HEAD.size
         while at < end:
