@@ -30,41 +30,63 @@ _NARROW = 1e-12
 
 
 class Sides(NamedTuple):
-    """A rebuilt overlay with the rates of each class at each broker, and below and above each link."""
+    """The rates of each class at each broker of a placement, and on both sides of each link.
+
+    A broker is its position in `members`. Below a link are the broker and all that hang from it; above, all others.
+    """
 
     members: Index
+    """[broker] The candidate position that it stands at."""
     order: Index
+    """[i] The brokers from the root downwards, parents before children."""
     parent: Index
+    """[broker] The broker above it."""
     own_publications: Array
+    """[broker, class] Publications per second of its own clients."""
     own_subscriptions: Array
+    """[broker, class] Subscriptions per second of its own clients."""
     publications_below: Array
     publications_above: Array
+    """[broker, class] Publications per second on each side of the link to its parent."""
     subscriptions_below: Array
     subscriptions_above: Array
+    """[broker, class] Subscriptions per second on each side of that link."""
     own_notifications: Array
+    """[broker, weight] What its own clients publish, over all classes."""
     own_controls: Array
+    """[broker, weight] Subscriptions and unsubscriptions of its own clients, over all classes."""
     flood: Array
+    """[direction, broker, weight] What crosses the link under flooding."""
 
 
 class Sums(NamedTuple):
-    """Traffic on each link under each routing, summed over all classes: by routing, direction, broker (and weight)."""
+    """Traffic and table entries of each link, over all classes, by routing, direction and broker."""
 
     notifications: Array
+    """[routing, direction, broker, weight] Publications per second that cross the link."""
     controls: Array
+    """[routing, direction, broker, weight] Control messages per second that cross it."""
     entries: Array
+    """[routing, direction, broker] Routing entries for the far side of it."""
 
 
 class Load(NamedTuple):
-    """The load of each queue under one algorithm: brokers by number, and physical queues. `touched` lists those
-    used."""
+    """The load of each queue under one algorithm: at the brokers, and in the physical network."""
 
     links: Array
+    """[kind, direction, broker, weight] Messages per second on overlay links; kind 0 notifications, 1 control."""
     broker_rates: Array
+    """[kind, broker, weight] Messages per second that arrive at a broker."""
     entries: Array
+    """[broker] Routing entries."""
     services: Array
+    """[broker, kind, moment] First and second moment of the service time."""
     broker: Array
+    """[broker, moment] Utilisation, and rate times second moment."""
     queue: Array
+    """[queue, moment] The same of physical queues."""
     touched: Index
+    """The queues in use, after their number."""
 
 
 @njit(cache=True)

@@ -47,6 +47,8 @@ PUSH, PUSH_PULL, PULL = 1, 2, 3
 DIGEST, REQUEST, REPLY = 0, 1, 2
 """Places of messages in the counts; pushed packets stand where answers do."""
 _ROUND, _HEARD, _ASK, _COME, _PATHS = 0, 1, 2, 3, 4
+"""Pending events: a round of announcements, an announcement arrives, a request is due, packets of a peer arrive, the
+paths have brought enough."""
 _ANSWERS = 2
 _GIVERS_MAX = 256
 """Peers of which one member remembers that they have the event."""
@@ -108,44 +110,61 @@ class Arrival(NamedTuple):
 
 
 class State(NamedTuple):
-    """An event under way: what happens next, and what each member has, asks, knows and tells."""
+    """One event in a group: the pending events of the calculation, and what each member has, asks and announces.
+
+    The publisher, if it gossips, stands behind the members in the arrays by *gossiper*.
+    """
 
     queue: Queue
     now: Floats
+    """[1] The present time, an array so that it can change."""
     gained: Ints
+    """[member] Packets that it got from peers."""
     tries: Ints
+    """[member] Requests that it may still send; -1 while it asks nobody."""
     ask_s: Floats
+    """[member] When it asks next."""
     known: Ints
+    """[member] How many peers it knows to have the event."""
     givers: Ints
+    """[member, i] These peers."""
     given: Ints
+    """[member, i] Packets that the i-th of them has given to it."""
     is_source: NDArray[np.bool_]
+    """[member, i] Whether the i-th of them may be asked: it announced the event since the requests began."""
     since_s: Floats
+    """[gossiper] Since when it is complete; infinite before."""
     rounds: Ints
+    """[gossiper] Rounds of announcements that it still holds."""
     order: Ints
+    """[member] Room for drawing a view: all members in some order."""
     views: Ints
+    """[gossiper, i] The peers that it gossips with."""
     view_of: Ints
+    """[gossiper] How many these are; -1 while they are not drawn."""
     links: Ints
+    """[link] The state of a bursty link at its last packet, or UNMET."""
 
 
 def new_state(laws: Laws, ways: Ways, capacity: int) -> State:
     """Returns the arrays for a group, with space for `capacity` pending events."""
     members, everyone = laws.members, laws.members + laws.has_publisher
     return State(
-        new_queue(capacity),
-        np.zeros(1),
-        np.empty(members, dtype=np.int64),
-        np.empty(members, dtype=np.int64),
-        np.empty(members),
-        np.empty(members, dtype=np.int64),
-        np.empty((members, _GIVERS_MAX), dtype=np.int64),
-        np.empty((members, _GIVERS_MAX), dtype=np.int64),
-        np.empty((members, _GIVERS_MAX), dtype=np.bool_),
-        np.empty(everyone),
-        np.empty(everyone, dtype=np.int64),
-        np.arange(members),
-        np.empty((everyone, min(laws.view_size, members)), dtype=np.int64),
-        np.empty(everyone, dtype=np.int64),
-        np.empty(len(ways.loss), dtype=np.int64),
+        queue=new_queue(capacity),
+        now=np.zeros(1),
+        gained=np.empty(members, dtype=np.int64),
+        tries=np.empty(members, dtype=np.int64),
+        ask_s=np.empty(members),
+        known=np.empty(members, dtype=np.int64),
+        givers=np.empty((members, _GIVERS_MAX), dtype=np.int64),
+        given=np.empty((members, _GIVERS_MAX), dtype=np.int64),
+        is_source=np.empty((members, _GIVERS_MAX), dtype=np.bool_),
+        since_s=np.empty(everyone),
+        rounds=np.empty(everyone, dtype=np.int64),
+        order=np.arange(members),
+        views=np.empty((everyone, min(laws.view_size, members)), dtype=np.int64),
+        view_of=np.empty(everyone, dtype=np.int64),
+        links=np.empty(len(ways.loss), dtype=np.int64),
     )
 
 
