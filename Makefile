@@ -1,5 +1,5 @@
 # The two commands a newcomer needs: make demo, make test. Both set everything up themselves.
-.PHONY: demo test test-long setup lint format docs references coverage clean
+.PHONY: demo test test-long setup lint format docs references coverage release-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,6 +40,10 @@ coverage: setup
 	@mkdir -p out/coverage
 	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov \
 		--cov-report=term:skip-covered --cov-report=html $(TESTS)
+
+# Builds wheel and sdist, tries each in an empty environment, and writes the notes: out/release. Nothing is tagged.
+release-check: setup
+	$(BIN)/python tools/release.py
 
 # Leaves .venv with the surecast command in it; skipped when nothing changed.
 setup:
