@@ -35,7 +35,7 @@ class Imbalance:
 
 
 def check_accounts(report: QoSReport, tolerance: float = 1e-6) -> list[Imbalance]:
-    """All subscribers, classes and systems whose accounts do not balance.
+    """Returns all subscribers, classes and systems whose accounts do not balance.
 
     Shares must sum to 1 and counts to `count_published`, within `tolerance` (of counts, relative to the number
     published); and where a number of dropped events is given both in all and by reason, the reasons must sum to it.
@@ -83,7 +83,7 @@ def _check_kind(all_columns: Columns, kind: str, tolerance: float) -> list[Imbal
 
 
 def _check_reasons(all_columns: Columns, metric: str, tolerance: float) -> list[Imbalance]:
-    """A total that stands beside its own parts must be their sum."""
+    """Returns the totals that are not the sum of their parts."""
     columns = all_columns.take(all_columns.metric.is_word(metric))
     groups = Groups(columns.keys(("variant", "scope", "name")))
     is_total = columns.detail.is_word("")
@@ -98,7 +98,7 @@ def _check_reasons(all_columns: Columns, metric: str, tolerance: float) -> list[
 
 
 def _present(groups: Groups, rows: NDArray[np.bool_]) -> Floats:
-    """1 for each group with at least one of these rows, else 0."""
+    """Returns 1 for each group with at least one of these rows, else 0."""
     return np.minimum(groups.sum(rows.astype(np.float64)), 1.0)
 
 

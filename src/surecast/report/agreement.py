@@ -1,4 +1,4 @@
-"""How well two reports agree, family by family, and what only one of them has."""
+"""The agreement of two reports, family by family, and the figures that only one of them has."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Unmatched:
 
 
 def agreements(a: Columns, b: Columns, distance: Floats, inside: NDArray[np.int8]) -> list[Agreement]:
-    """One row per family, in the order in which the families first appear."""
+    """Returns one row per family, in the order in which the families first appear."""
     families = Groups(a.keys(FAMILY))
     difference = b.value - a.value
     size = np.abs(difference)
@@ -69,7 +69,7 @@ def agreements(a: Columns, b: Columns, distance: Floats, inside: NDArray[np.int8
     consistent = families.sum((inside == 1).astype(np.float64))
     rows = []
     for i, first in enumerate(families.first.tolist()):
-        at = int(largest[i])
+        row = int(largest[i])
         r = float(correlation[i])
         rows.append(
             Agreement(
@@ -78,9 +78,9 @@ def agreements(a: Columns, b: Columns, distance: Floats, inside: NDArray[np.int8
                 mean_difference=float(bias[i]),
                 mean_absolute=float(mean_size[i]),
                 root_mean_square=float(squares[i]),
-                largest=float(size[at]),
-                largest_name=a.name[at],
-                disagreement=float(distance[at]),
+                largest=float(size[row]),
+                largest_name=a.name[row],
+                disagreement=float(distance[row]),
                 correlation=None if r != r else r,
                 inside=float(consistent[i] / decided[i]) if decided[i] else None,
                 inside_count=int(decided[i]),
@@ -90,7 +90,7 @@ def agreements(a: Columns, b: Columns, distance: Floats, inside: NDArray[np.int8
 
 
 def _correlation(families: Groups, a: Floats, b: Floats) -> Floats:
-    """Pearson's correlation by family; NaN where a side is constant."""
+    """Returns Pearson's correlation by family; NaN where a side is constant."""
     deviations, spreads = [], []
     constant = np.zeros(len(families), dtype=np.bool_)
     for values in (a, b):
@@ -107,7 +107,7 @@ def _correlation(families: Groups, a: Floats, b: Floats) -> Floats:
 
 
 def unmatched(columns: Columns) -> list[Unmatched]:
-    """One row per family, with the first few components as examples."""
+    """Returns one row per family, with the first few components as examples."""
     families = Groups(columns.keys(FAMILY))
     order = np.argsort(families.of, kind="stable")
     rows, start = [], 0
@@ -121,7 +121,8 @@ def unmatched(columns: Columns) -> list[Unmatched]:
 
 
 def consistent(a: Columns, b: Columns) -> NDArray[np.int8]:
-    """Whether each pair of figures is consistent with what is known about its accuracy: 1 yes, 0 no, -1 unknown.
+    """Returns whether each pair of figures is consistent with what is known about its accuracy: 1 yes, 0 no, -1
+    unknown.
 
     The interval of b must contain the value of a; where only a has an interval, it must contain the value of b. The
     value of a bound stands for all values on its right side: 0.9 as a lower bound fits an interval from 0.94 to 0.96.
@@ -139,11 +140,11 @@ def consistent(a: Columns, b: Columns) -> NDArray[np.int8]:
 
 
 def _reach(side: Columns) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """The values a figure stands for, its interval aside: itself, or a half line where it is a bound."""
+    """Returns the values a figure stands for, its interval aside: itself, or a half line where it is a bound."""
     lower, upper = side.how.is_word("lower_bound"), side.how.is_word("upper_bound")
     return np.where(upper, -np.inf, side.value), np.where(lower, np.inf, side.value), lower | upper
 
 
 def _interval(side: Columns) -> tuple[Floats, Floats]:
-    """The interval, without end where an end is absent."""
+    """Returns the interval, without end where an end is absent."""
     return np.where(np.isnan(side.low), -np.inf, side.low), np.where(np.isnan(side.high), np.inf, side.high)

@@ -29,12 +29,12 @@ def text_to_arrow(column: Words) -> pa.DictionaryArray:
 
 
 def floats_to_arrow(column: Floats) -> pa.Array:
-    """NaN stands for an absent number."""
+    """Returns numbers as an Arrow array; NaN becomes null."""
     return pa.array(column, pa.float64(), mask=np.isnan(column))
 
 
 def report_to_arrow(report: QoSReport) -> pa.Table:
-    """One row per figure, texts dictionary-encoded, the head in the metadata."""
+    """Returns one row per figure, texts dictionary-encoded, the head in the metadata."""
     columns = report.columns
     arrays: dict[str, pa.Array] = {column: text_to_arrow(columns.text(column)) for column in TEXT}
     arrays["value"] = pa.array(columns.value)
@@ -94,7 +94,7 @@ def _text_from_arrow(name: str, column: pa.ChunkedArray) -> Words:
 
 
 def _without_repeated_words(column: Words) -> Words:
-    """A foreign dictionary may hold a word twice; here each word has one code."""
+    """Returns a column in which each word has one code; a foreign dictionary may hold a word twice."""
     index: dict[str, int] = {}
     table = np.array([index.setdefault(word, len(index)) for word in column.words], dtype=np.int32)
     return Words(table[column.codes], tuple(index)) if len(table) else column
@@ -117,7 +117,7 @@ def _check_numeric(name: str, column: pa.ChunkedArray) -> None:
 
 
 def comparison_to_arrow(comparison: Comparison, head: dict[str, Any]) -> pa.Table:
-    """One row per figure that both reports have; the summaries are in the metadata."""
+    """Returns one row per figure that both reports have; the summaries are in the metadata."""
     a, b = comparison.a_columns, comparison.b_columns
     arrays: dict[str, pa.Array] = {column: text_to_arrow(a.text(column)) for column in KEY}
     arrays |= {"a": pa.array(a.value), "b": pa.array(b.value), "difference": pa.array(comparison.difference)}

@@ -1,4 +1,4 @@
-"""How a report is put together: figure by figure, or by whole columns."""
+"""Building of a report: figure by figure, or by whole columns."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ class ReportBuilder:
         surecast.report.errors.ReportError: subscriber s1, reliability: value 1.2 is out of range; it must be \
 between 0 and 1
         """
-        known = self._metric(scope, metric, detail)
+        definition = self._metric(scope, metric, detail)
         check_name(scope, name)
         check_how(how)
         where = describe_key(variant, scope, name, metric, detail)
         number = _number(where, value)
         ends = [math.nan if end is None else _number(where, end) for end in (low, high)]
         count = NO_SAMPLES if samples is None else _samples(where, samples)
-        check_one(where, known.minimum, known.maximum, number, ends[0], ends[1], count)
+        check_one(where, definition.minimum, definition.maximum, number, ends[0], ends[1], count)
         texts = zip(TEXT, (variant, scope, name, metric, detail, how), strict=True)
         a, b, c, d, e, f = (self._code(column, text) for column, text in texts)
         self._pending.append((a, b, c, d, e, f, number, ends[0], ends[1], count))
@@ -150,12 +150,15 @@ between 0 and 1
         value = _floats("values", values)
         rows = len(value)
         details = [detail] if isinstance(detail, str) else list(dict.fromkeys(detail))
-        known = [self._metric(scope, metric, each) for each in details] or [find_metric(metric)]
+        definitions = [self._metric(scope, metric, each) for each in details] or [find_metric(metric)]
         for each in [how] if isinstance(how, str) else dict.fromkeys(how):
             check_how(each)
         texts = (variant, scope, names, metric, detail, how)
         coded = tuple(self._encode(column, text, rows) for column, text in zip(TEXT, texts, strict=True))
-        ends = [_floats(what, math.nan if end is None else end, rows) for what, end in (("low", low), ("high", high))]
+        ends = [
+            _floats(column_name, math.nan if end is None else end, rows)
+            for column_name, end in (("low", low), ("high", high))
+        ]
         counts = _ints("samples", NO_SAMPLES if samples is None else samples, rows)
         if where is not None:
             mask = np.broadcast_to(np.asarray(where, dtype=np.bool_), (rows,))
@@ -163,7 +166,13 @@ between 0 and 1
             ends = [end[mask] for end in ends]
         self._check_names(scope, coded[2])
         check_many(
-            lambda row: self._describe(coded, row), known[:1], np.zeros_like(coded[3]), value, ends[0], ends[1], counts
+            lambda row: self._describe(coded, row),
+            definitions[:1],
+            np.zeros_like(coded[3]),
+            value,
+            ends[0],
+            ends[1],
+            counts,
         )
         self._flush()
         self._chunks.append((coded, value, ends[0], ends[1], counts))
@@ -191,7 +200,7 @@ between 0 and 1
         self._warnings.update(dict.fromkeys(report.info.warnings))
 
     def build(self) -> QoSReport:
-        """The report of everything added so far; refuses a figure that was given twice."""
+        """Returns the report of everything added so far; refuses a figure that was added twice."""
         self._flush()
         empty: _Chunk = (tuple(np.empty(0, np.int32) for _ in TEXT), *(np.empty(0),) * 3, np.empty(0, np.int64))
         chunks = [empty, *self._chunks]
@@ -218,12 +227,12 @@ between 0 and 1
         )
 
     def _metric(self, scope: str, metric: str, detail: str) -> Metric:
-        known = self._checked.get((scope, metric, detail))
-        if known is None:
-            known = find_metric(metric)
-            known.check_use(scope, detail)
-            self._checked[scope, metric, detail] = known
-        return known
+        definition = self._checked.get((scope, metric, detail))
+        if definition is None:
+            definition = find_metric(metric)
+            definition.check_use(scope, detail)
+            self._checked[scope, metric, detail] = definition
+        return definition
 
     def _code(self, column: str, text: str) -> int:
         codes = self._codes[column]
@@ -282,26 +291,26 @@ def _samples(where: str, samples: object) -> int:
     return int(samples)
 
 
-def _floats(what: str, values: ArrayLike, rows: int | None = None) -> Floats:
-    """A copy of the values as a column; one value holds for all rows where their number is known."""
+def _floats(column: str, values: ArrayLike, rows: int | None = None) -> Floats:
+    """Returns a copy of the values as a column; one value holds for all rows where their number is known."""
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ReportError(f"{what}: not all of them are numbers") from None
-    return _fitting(what, array, rows)
+        raise ReportError(f"{column}: not all of them are numbers") from None
+    return _fitting(column, array, rows)
 
 
-def _ints(what: str, values: ArrayLike, rows: int) -> Ints:
+def _ints(column: str, values: ArrayLike, rows: int) -> Ints:
     array = np.array(values)
     if array.dtype.kind not in "iu" and array.size:
-        raise ReportError(f"{what}: not all of them are whole numbers")
-    return _fitting(what, array.astype(np.int64), rows)
+        raise ReportError(f"{column}: not all of them are whole numbers")
+    return _fitting(column, array.astype(np.int64), rows)
 
 
-def _fitting(what: str, array: _Numbers, rows: int | None) -> _Numbers:
+def _fitting(column: str, array: _Numbers, rows: int | None) -> _Numbers:
     if array.ndim == 0 and rows is not None:
         return np.full(rows, array, dtype=array.dtype)
     if array.ndim != 1 or (rows is not None and len(array) != rows):
         expected = "one value per name" if rows is None else f"{rows} values"
-        raise ReportError(f"{what}: expected {expected}, got an array of shape {array.shape}")
+        raise ReportError(f"{column}: expected {expected}, got an array of shape {array.shape}")
     return array

@@ -56,12 +56,12 @@ class Words:
         return self.words[int(self.codes[row])]
 
     def is_word(self, word: str) -> NDArray[np.bool_]:
-        """Which rows hold this word."""
+        """Returns, for each row, whether it holds this word."""
         code = self.words.index(word) if word in self.words else -1
         return np.asarray(self.codes == code)
 
     def is_one_of(self, words: Sequence[str]) -> NDArray[np.bool_]:
-        """Which rows hold one of these words."""
+        """Returns, for each row, whether it holds one of these words."""
         codes = [code for code, word in enumerate(self.words) if word in words]
         return np.isin(self.codes, np.array(codes, dtype=np.int32))
 
@@ -69,7 +69,7 @@ class Words:
         return Words(self.codes[rows], self.words).normalised()
 
     def normalised(self) -> Words:
-        """The same column with every word once, in order of first appearance, and none unused."""
+        """Returns the same column with every word once, in order of first appearance, and none unused."""
         used, first, inverse = np.unique(self.codes, return_index=True, return_inverse=True)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(used), dtype=np.int32)
@@ -78,7 +78,7 @@ class Words:
         return Words(_frozen(codes), tuple(self.words[used[i]] for i in order))
 
     def texts(self) -> list[str]:
-        """The text of every row; one object per distinct word, not per row."""
+        """Returns the text of every row; one object per distinct word, not per row."""
         return [self.words[code] for code in self.codes.tolist()]
 
     def equals(self, other: Words) -> bool:
@@ -104,9 +104,9 @@ class Columns:
         return len(self.value)
 
     def text(self, column: str) -> Words:
-        """One of the text columns by its name."""
-        found: Words = getattr(self, column)
-        return found
+        """Returns one of the text columns by its name."""
+        words: Words = getattr(self, column)
+        return words
 
     @classmethod
     def assemble(cls, texts: Iterable[Words], value: Floats, low: Floats, high: Floats, samples: Ints) -> Columns:
@@ -120,15 +120,15 @@ class Columns:
         return Columns.assemble(texts, self.value[rows], self.low[rows], self.high[rows], self.samples[rows])
 
     def key(self, row: int) -> tuple[str, str, str, str, str]:
-        """Variant, scope, name, metric and detail of a row."""
+        """Returns variant, scope, name, metric and detail of a row."""
         return self.variant[row], self.scope[row], self.name[row], self.metric[row], self.detail[row]
 
     def family(self, row: int) -> tuple[str, str, str, str]:
-        """The key of a row without the name: variant, scope, metric and detail."""
+        """Returns the key of a row without the name: variant, scope, metric and detail."""
         return self.variant[row], self.scope[row], self.metric[row], self.detail[row]
 
     def equals(self, other: Columns) -> bool:
-        """Whether all rows are the same, in the same order."""
+        """Returns whether all rows are the same, in the same order."""
         for field in fields(self):
             mine, its = getattr(self, field.name), getattr(other, field.name)
             same = mine.equals(its) if isinstance(mine, Words) else np.array_equal(mine, its, mine.dtype.kind == "f")
@@ -137,7 +137,7 @@ class Columns:
         return True
 
     def describe(self, row: int) -> str:
-        """The key of a row, in words."""
+        """Returns the key of a row, in words."""
         return describe_key(*self.key(row))
 
     def figure(self, row: int) -> Figure:
@@ -159,7 +159,7 @@ class Columns:
         return (self.figure(row) for row in range(len(self)))
 
     def keys(self, columns: Sequence[str] = KEY) -> Ints:
-        """One number per row, equal for two rows exactly if they agree in these columns."""
+        """Returns one number per row, equal for two rows exactly if they agree in these columns."""
         return fold([(self.text(column).codes, len(self.text(column).words)) for column in columns])
 
 
@@ -187,12 +187,12 @@ class Groups:
         return np.asarray(np.bincount(self.of, weights=values, minlength=len(self)), dtype=np.float64)
 
     def mean(self, values: Floats) -> Floats:
-        """Mean by group, never outside the group's own values, whatever the rounding."""
+        """Returns the mean by group, never outside the group's own values, whatever the rounding."""
         mean = self.sum(values) / self.size
         return np.clip(mean, values[self.largest_row(-values)], values[self.largest_row(values)])
 
     def largest_row(self, values: Floats) -> NDArray[np.intp]:
-        """The row of the largest value of each group; the first one of equals."""
+        """Returns the row of the largest value of each group; the first one of equals."""
         order = np.lexsort((-values, self.of))
         starts = np.concatenate(([0], np.cumsum(self.size)[:-1])).astype(np.intp)
         return np.asarray(order[starts[: len(self)]], dtype=np.intp)

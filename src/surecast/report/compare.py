@@ -120,14 +120,14 @@ class Comparison:
         metric: str | None = None,
         variant: str | None = None,
     ) -> list[Difference]:
-        """The figures that fit, the largest disagreements first; at most `limit` of them.
+        """Returns the figures that fit, the largest disagreements first; at most `limit` of them.
 
         >>> from surecast.report.report import example_report
         >>> print(*compare(example_report(), example_report()).rows(1))
         whole system, message_rate_per_s by notification: 120 against 120
         """
-        found = self._rows(scope=scope, metric=metric, variant=variant)
-        return list(self._differences(found if limit is None else found[:limit]))
+        rows = self._rows(scope=scope, metric=metric, variant=variant)
+        return list(self._differences(rows if limit is None else rows[:limit]))
 
     @cached_property
     def summary(self) -> list[Agreement]:
@@ -142,7 +142,7 @@ class Comparison:
     def points(
         self, metric: str, *, scope: str | None = None, detail: str | None = None, variant: str | None = None
     ) -> Points:
-        """The two values of every figure of a metric, for a scatter of one report against the other.
+        """Returns the two values of every figure of a metric, for a scatter of one report against the other.
 
         >>> from surecast.report.report import example_report
         >>> points = compare(example_report(), example_report()).points("reliability")
@@ -161,11 +161,11 @@ class Comparison:
         return Points(metric, metric_or_plain(metric).unit, labels, a.value, b.value, *ends)
 
     def as_dict(self, limit: int | None = None) -> dict[str, Any]:
-        """The comparison as plain values, ready for JSON; with at most `limit` rows."""
+        """Returns the comparison as plain values, ready for JSON; with at most `limit` rows."""
         return {**self._head(), "rows": [asdict(row) for row in self.rows(limit)]}
 
     def to_arrow(self) -> pa.Table:
-        """One row per figure that both reports have, in the order of `rows`."""
+        """Returns one row per figure that both reports have, in the order of `rows`."""
         from surecast.report.arrow import comparison_to_arrow
 
         return comparison_to_arrow(self, self._head())

@@ -20,7 +20,8 @@ __all__ = ["render_comparison"]
 
 
 def render_comparison(comparison: Comparison, *, limit: int = 20) -> Group:
-    """A comparison for people: agreement per metric, the largest disagreements, and what only one report has.
+    """Returns a comparison as tables: agreement per metric, the largest disagreements, and figures that only one report
+    has.
 
     >>> from rich.console import Console
     >>> from surecast.report.compare import compare

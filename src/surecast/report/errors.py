@@ -1,4 +1,4 @@
-"""What can be wrong with a report, and how the message helps."""
+"""The errors of reports, with messages that suggest a remedy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class ReportError(UserError):
     """A report cannot be built, asked, read, written or compared as requested."""
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the closest known one, if any is close.
+def suggestion(word: str, words: Iterable[str]) -> str:
+    """Returns the end of a message about an unknown word: the closest known one, if any is close.
 
     >>> suggestion("utilization", ["utilisation", "reliability"])
     "; did you mean 'utilisation'?"
     >>> suggestion("zzz", ["utilisation"])
     ''
     """
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def listing(words: Iterable[str], limit: int = 8) -> str:

@@ -60,7 +60,7 @@ class Figure:
         return f"{self.where()}: {self.value:.6g}{interval} ({self.how})"
 
     def where(self) -> str:
-        """What the figure is about, in words.
+        """Returns the key of the figure, in words.
 
         >>> Figure("broker", "b1", "rate_in_per_s", 5.0, "exact", detail="control", variant="covering").where()
         'covering: broker b1, rate_in_per_s by control'
@@ -69,6 +69,6 @@ class Figure:
 
 
 def describe_key(variant: str, scope: str, name: str, metric: str, detail: str) -> str:
-    """The key of a figure, in words."""
+    """Returns the key of a figure, in words."""
     component = f"{SCOPES.get(scope, scope)} {name}".rstrip()
     return f"{variant + ': ' if variant else ''}{component}, {metric}{' by ' + detail if detail else ''}"

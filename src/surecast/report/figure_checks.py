@@ -1,4 +1,4 @@
-"""What every figure must obey, one at a time or a whole column at once."""
+"""The rules that every figure must obey, for one figure or a whole column."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def check_one(where: str, lowest: float, largest: float, value: float, low: floa
     """Refuses a figure whose number cannot be right. NaN stands for an absent end of the interval."""
     if math.isnan(value):
         raise ReportError(f"{where}: the value is not a number; leave out a figure that does not exist")
-    for what, number in (("value", value), ("low", low), ("high", high)):
+    for column, number in (("value", value), ("low", low), ("high", high)):
         if abs(number) > LARGEST:
             raise ReportError(
-                f"{where}: {what} is {number}; a figure must be finite (and below {LARGEST:g}): leave it out, and say "
-                "why in a warning"
+                f"{where}: {column} is {number}; a figure must be finite (and below {LARGEST:g}): leave it out, and "
+                "say why in a warning"
             )
     if not lowest - ROUNDING <= value <= largest + ROUNDING:
         allowed = f"between {lowest:g} and {largest:g}" if math.isfinite(largest) else f"{lowest:g} or more"
@@ -51,7 +51,7 @@ def check_many(
     high: Floats,
     samples: Ints,
 ) -> None:
-    """As `check_one`, for columns; `where` describes a row, and `metrics[of[row]]` is its metric."""
+    """Checks columns as `check_one` does a figure; `where` describes a row, and `metrics[of[row]]` is its metric."""
     lowest = np.array([metric.minimum for metric in metrics])[of]
     largest = np.array([metric.maximum for metric in metrics])[of]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -69,7 +69,7 @@ def check_many(
 
 
 def check_name(scope: str, name: str) -> None:
-    """Every component has a name, and the system as a whole has none."""
+    """Refuses a component without a name, and a name for the system as a whole."""
     if scope == "system" and name:
         raise ReportError(f"scope 'system' is the whole system: name {name!r} must be empty")
     if scope != "system" and not name:

@@ -31,7 +31,7 @@ _REQUIRED = frozenset(COLUMNS)
 
 
 def as_dict(report: QoSReport) -> dict[str, Any]:
-    """The report as plain values, ready for JSON: its head, and one mapping per figure.
+    """Returns the report as plain values, ready for JSON: its head, and one mapping per figure.
 
     >>> from surecast.report.report import example_report
     >>> as_dict(example_report())["figures"][2]["value"]
@@ -127,14 +127,14 @@ def locked_folder(folder: Path, option: str, busy: Exception) -> Iterator[None]:
 
 
 def write_parquet(table: pa.Table, file: IO[bytes]) -> None:
-    """With a checksum on every page, so that damage is noticed."""
+    """Writes Parquet with a checksum on every page, so that damage is noticed."""
     import pyarrow.parquet as pq
 
     pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def json_lines(head: dict[str, Any], name: str, records: Iterator[str]) -> Iterator[str]:
-    """A JSON object in lines: one for each key of its head, then one for each of the records, encoded already."""
+    """Yields a JSON object in lines: one for each key of its head, then one for each of the encoded records."""
     yield "{\n"
     for key, value in head.items():
         yield f"{encode_json(key)}: {encode_json(value)},\n"
@@ -151,7 +151,7 @@ encode_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 def suffix_of(path: Path) -> str:
-    """The format of a file by its suffix.
+    """Returns the format of a file by its suffix.
 
     >>> suffix_of(Path("star.csv"))
     Traceback (most recent call last):
@@ -175,7 +175,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _records(columns: Columns) -> Iterator[dict[str, Any]]:
-    """One mapping per figure, with the columns in the order of the Arrow table."""
+    """Yields one mapping per figure, with the columns in the order of the Arrow table."""
     variant, scope, name, metric, detail, how = (columns.text(column).texts() for column in TEXT)
     ends = zip(columns.low.tolist(), columns.high.tolist(), columns.samples.tolist(), strict=True)
     rows = zip(variant, scope, name, metric, detail, columns.value.tolist(), how, ends, strict=True)
@@ -195,7 +195,8 @@ def _records(columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _encoded(columns: Columns) -> Iterator[str]:
-    """The same as JSON. Each word is encoded once; numbers are finite, and `repr` gives back the very same number."""
+    """Yields the records as JSON. Each word is encoded once; numbers are finite, and `repr` gives back the very same
+    number."""
     words = {column: [encode_json(word) for word in columns.text(column).words] for column in TEXT}
     texts = ([words[column][code] for code in columns.text(column).codes.tolist()] for column in TEXT)
     ends = zip(columns.low.tolist(), columns.high.tolist(), columns.samples.tolist(), strict=True)

@@ -76,7 +76,7 @@ class FittedTable:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Text as it is: names are neither markup nor control sequences."""
+    """Returns text as it is: names are neither markup nor control sequences."""
     from rich.text import Text
 
     return Text(

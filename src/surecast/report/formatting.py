@@ -13,7 +13,7 @@ _TIMES = ((1e-6, 1e9, " ns"), (1e-3, 1e6, " µs"), (1.0, 1e3, " ms"), (7200.0, 1
 
 
 def format_value(value: float, unit: str) -> str:
-    """A value with its unit.
+    """Returns a value with its unit.
 
     >>> [format_value(v, "s") for v in (0.0123, 90, 250_000)]
     ['12.3 ms', '90 s', '2.894 d']
@@ -27,7 +27,7 @@ def format_value(value: float, unit: str) -> str:
 
 
 def format_signed(value: float, unit: str) -> str:
-    """A difference with its unit.
+    """Returns a difference with its unit.
 
     >>> format_signed(0.002, "s"), format_signed(-0.002, "s"), format_signed(0.0, "s")
     ('+2 ms', '-2 ms', '0 s')
@@ -36,7 +36,7 @@ def format_signed(value: float, unit: str) -> str:
 
 
 def format_percent(value: float | None) -> str:
-    """A relative difference.
+    """Returns a relative difference.
 
     >>> format_percent(-0.0345), format_percent(None)
     ('-3.5 %', '-')
@@ -48,7 +48,7 @@ def format_percent(value: float | None) -> str:
 
 
 def format_figure(figure: Figure) -> str:
-    """A figure with its interval, its unit and the mark of how it was obtained.
+    """Returns a figure with its interval, its unit and the mark of how it was obtained.
 
     >>> format_figure(Figure("subscriber", "s1", "reliability", 0.9123, "simulated", low=0.9093, high=0.9153))
     '~ 0.912 ± 0.003'
@@ -83,7 +83,7 @@ def _with_interval(value: float, low: float | None, high: float | None, unit: st
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    """The factor and the unit in which this value is easiest to read."""
+    """Returns the factor and the unit in which this value is easiest to read."""
     if unit == "1/s":
         return 1.0, "/s"
     if unit != "s":

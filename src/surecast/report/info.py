@@ -1,4 +1,4 @@
-"""What a report is about: which scenario, how it was answered, what was assumed."""
+"""The head of a report: its scenario, how it was answered, and its assumptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 
 @cache
 def surecast_version() -> str:
-    """The installed version, or `unknown` where the package runs from its source tree."""
+    """Returns the installed version, or `unknown` where the package runs from its source tree."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -58,8 +58,8 @@ class ReportInfo:
             raise ReportError(
                 f"unknown source {self.source!r}; known are {listing(SOURCES)}{suggestion(self.source, SOURCES)}"
             )
-        for what, text in (("scenario", self.scenario), ("surecast_version", self.surecast_version)):
-            check_text(what, text)
+        for field_name, text in (("scenario", self.scenario), ("surecast_version", self.surecast_version)):
+            check_text(field_name, text)
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer)):
             raise ReportError(f"seed: {self.seed!r} is not a whole number")
         if not isinstance(self.parameters, Mapping):
@@ -73,11 +73,11 @@ class ReportInfo:
         return f"{self.scenario or 'unnamed scenario'}, {self.source}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The head as plain values, ready for JSON."""
+        """Returns the head as plain values, ready for JSON."""
         return {**asdict(self), "notes": list(self.notes), "warnings": list(self.warnings)}
 
     def head(self) -> dict[str, Any]:
-        """The head of a report file: its format, and what the report is about."""
+        """Returns the head of a report file: its format, and the head of the report."""
         return {"format": FORMAT, "format_version": FORMAT_VERSION, **self.as_dict()}
 
     @classmethod
@@ -123,7 +123,7 @@ def _texts(where: str, texts: object) -> tuple[str, ...]:
 
 
 def _plain(where: str, value: object) -> object:
-    """The value as JSON can hold it exactly; refuses anything else and says where it stands."""
+    """Returns the value as JSON can hold it exactly; refuses anything else and names its place."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int):

@@ -50,13 +50,13 @@ def join(a: QoSReport, b: QoSReport, variants: Mapping[str, str] | None) -> Join
     a_keys, b_keys = keys[: len(a_rows)], keys[len(a_rows) :]
     order = np.argsort(b_keys, kind="stable")
     place = np.searchsorted(b_keys[order], a_keys)
-    found = np.zeros(len(a_keys), dtype=np.bool_)
+    paired = np.zeros(len(a_keys), dtype=np.bool_)
     inside = place < len(b_keys)
-    found[inside] = b_keys[order][place[inside]] == a_keys[inside]
-    partner = order[place[found]]
+    paired[inside] = b_keys[order][place[inside]] == a_keys[inside]
+    partner = order[place[paired]]
     alone = np.ones(len(b_keys), dtype=np.bool_)
     alone[partner] = False
-    return Join(a_rows[found], b_rows[partner], a_rows[~found], b_rows[alone])
+    return Join(a_rows[paired], b_rows[partner], a_rows[~paired], b_rows[alone])
 
 
 def _recode(column: Words, index: dict[str, int]) -> Codes:
@@ -76,7 +76,7 @@ def _check_variants(a: QoSReport, b: QoSReport, variants: Mapping[str, str]) -> 
 
 
 def disagreement(columns: Columns, a: Floats, b: Floats) -> Floats:
-    """How far apart two values are, in a unit that lets figures of different metrics be compared.
+    """Returns the distance of two values, in a unit that lets figures of different metrics be compared.
 
     It is the absolute difference over the scale of its family, that is of all compared figures of the same scope,
     metric and detail. The scale of a share is 1; of anything else it is the root mean square of all values of the

@@ -1,4 +1,4 @@
-"""What a figure can measure: the registry of metrics.
+"""The registry of metrics: the quantities that a figure can measure.
 
 `catalogue.py` holds the metrics that come with Surecast; an extension registers its own with `register_metric`.
 """
@@ -67,9 +67,11 @@ class Metric:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ReportError(f"metric {self.name!r}: a name is made of small letters, digits and underscores")
-        for what, word, known in (("unit", self.unit, UNITS), ("split", self.split, SPLITS)):
-            if word not in known:
-                raise ReportError(f"metric {self.name!r} has unknown {what} {word!r}; known are {listing(known)}")
+        for attribute, word, allowed in (("unit", self.unit, UNITS), ("split", self.split, SPLITS)):
+            if word not in allowed:
+                raise ReportError(
+                    f"metric {self.name!r} has unknown {attribute} {word!r}; known are {listing(allowed)}"
+                )
         if not self.scopes or not set(self.scopes) <= set(SCOPES):
             raise ReportError(f"metric {self.name!r}: scopes must be some of {listing(SCOPES)}, not {self.scopes}")
         suffix = _SUFFIX.get(self.unit, "")
@@ -112,8 +114,8 @@ def register_metric(metric: Metric) -> Metric:
     surecast.report.errors.ReportError: metric 'battery_share' is already registered with another meaning
     >>> unregister_metric("battery_share")
     """
-    known = _REGISTRY.setdefault(metric.name, metric)
-    if known != metric:
+    registered = _REGISTRY.setdefault(metric.name, metric)
+    if registered != metric:
         raise ReportError(f"metric {metric.name!r} is already registered with another meaning")
     return metric
 
@@ -124,7 +126,7 @@ def unregister_metric(name: str) -> None:
 
 
 def metrics() -> tuple[Metric, ...]:
-    """All registered metrics, in the order in which tables show them.
+    """Returns all registered metrics, in the order in which tables show them.
 
     >>> metrics()[0].name
     'reliability'
@@ -133,7 +135,7 @@ def metrics() -> tuple[Metric, ...]:
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of this name.
+    """Returns the metric of this name.
 
     >>> find_metric("utilisation").unit
     'ratio'
@@ -150,7 +152,7 @@ def find_metric(name: str) -> Metric:
 
 
 def metric_or_plain(name: str) -> Metric:
-    """The metric of this name, or a plain description where a file brought one that is not registered here.
+    """Returns the metric of this name, or a plain description of one that a file contains and that is not registered.
 
     >>> metric_or_plain("novel_delay_s").unit
     's'
@@ -163,12 +165,12 @@ def metric_or_plain(name: str) -> Metric:
 
 
 def catalogue_rank(name: str) -> int:
-    """Where tables show a metric: in the order of registration, unknown ones last."""
+    """Returns the position of a metric in tables: in the order of registration, unknown ones last."""
     return list(_REGISTRY).index(name) if name in _REGISTRY else len(_REGISTRY)
 
 
 def metrics_markdown(chosen: tuple[Metric, ...] | None = None) -> str:
-    """The registered metrics as a Markdown table, as the documentation shows it.
+    """Returns the registered metrics as a Markdown table, as the documentation shows it.
 
     >>> print(metrics_markdown((find_metric("utilisation"),)))
     | metric | unit | scopes | split by | better | meaning |

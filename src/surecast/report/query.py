@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def matching_rows(columns: Columns, wanted: Mapping[str, str | None]) -> NDArray[np.intp]:
-    """The rows where each column holds what is wanted, None meaning anything.
+    """Returns the rows where each column holds what is wanted, None meaning anything.
 
     A scope or metric that nobody knows is refused, as it is most likely a slip; one that is merely absent is not.
     """

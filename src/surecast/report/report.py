@@ -76,7 +76,7 @@ class QoSReport:
         detail: str | None = None,
         variant: str | None = None,
     ) -> QoSReport:
-        """The report of only those figures that fit, under the same head.
+        """Returns the report of only those figures that fit, under the same head.
 
         >>> example_report().select(scope="subscriber", metric="reliability")
         <QoSReport star, simulated: 2 figures>
@@ -93,7 +93,7 @@ class QoSReport:
         detail: str | None = None,
         variant: str | None = None,
     ) -> list[Figure]:
-        """The figures that fit; a scope or metric that nobody knows is refused, as it is most likely a slip.
+        """Returns the figures that fit; an unknown scope or metric is refused, as it is most likely a slip.
 
         >>> [figure.name for figure in example_report().figures(metric="reliability")]
         ['s1', 's2']
@@ -104,7 +104,7 @@ class QoSReport:
     def figure(
         self, metric: str, *, scope: str | None = None, name: str = "", detail: str = "", variant: str | None = None
     ) -> Figure:
-        """The one figure that fits. Without a scope it is that of the only component of this name.
+        """Returns the one figure that fits. Without a scope it is that of the only component of this name.
 
         >>> example_report().figure("reliability", name="s2").high
         0.92
@@ -114,20 +114,20 @@ class QoSReport:
         rows = self._rows(variant=variant, scope=scope, name=name, metric=metric, detail=detail)
         if len(rows) == 1:
             return self.columns.figure(int(rows[0]))
-        what = describe_key(variant or "", scope or "component", name, metric, detail)
+        key = describe_key(variant or "", scope or "component", name, metric, detail)
         if len(rows):
             words: tuple[str, ...] = ()
             for column in [c for c, wanted in (("scope", scope), ("variant", variant)) if wanted is None]:
                 words = self.columns.text(column).take(rows).words
                 if len(words) > 1:
                     break
-            raise ReportError(f"{what}: {len(rows)} figures fit; say which {column}: {listing(words)}")
-        raise ReportError(f"{what}: no such figure; {self._what_exists(scope, name, metric, detail)}")
+            raise ReportError(f"{key}: {len(rows)} figures fit; say which {column}: {listing(words)}")
+        raise ReportError(f"{key}: no such figure; {self._what_exists(scope, name, metric, detail)}")
 
     def value(
         self, metric: str, *, scope: str | None = None, name: str = "", detail: str = "", variant: str | None = None
     ) -> float:
-        """The value of the one figure that fits.
+        """Returns the value of the one figure that fits.
 
         >>> example_report().value("message_rate_per_s", detail="control")
         20.0
@@ -139,7 +139,7 @@ class QoSReport:
         return self.figure(metric, scope=scope, name=name, detail=detail, variant=variant).value
 
     def values(self, metric: str, *, scope: str, detail: str = "", variant: str | None = None) -> dict[str, float]:
-        """The values of one metric by the name of the component, of one variant.
+        """Returns the values of one metric by the name of the component, of one variant.
 
         >>> example_report().values("reliability", scope="subscriber")
         {'s1': 0.95, 's2': 0.9}
@@ -152,7 +152,8 @@ class QoSReport:
         return {names[row]: float(self.columns.value[row]) for row in rows.tolist()}
 
     def wide(self, scope: str, variant: str | None = None) -> list[dict[str, Any]]:
-        """One row per component (and variant), with a column per metric, or per `metric:detail`; None where absent.
+        """Returns one row per component (and variant), with a column per metric, or per `metric:detail`; None where
+        absent.
 
         >>> example_report().wide("subscriber")[0]
         {'variant': '', 'name': 's1', 'reliability': 0.95, 'share_dropped:expired': 0.05}
@@ -160,7 +161,8 @@ class QoSReport:
         return wide_rows(self.columns.take(self._rows(scope=scope, variant=variant)))
 
     def summary(self) -> list[Summary]:
-        """Per variant, scope, metric and detail: how many figures, their mean, the extremes and the worst component.
+        """Returns, per variant, scope, metric and detail, the number of figures, their mean, the extremes and the worst
+        component.
 
         >>> row = example_report().summary()[2]
         >>> row.metric, row.count, round(row.mean, 3), row.worst
@@ -169,7 +171,7 @@ class QoSReport:
         return summarise(self.columns)
 
     def to_arrow(self) -> pa.Table:
-        """The figures as an Arrow table, texts dictionary-encoded; its metadata holds the head of the report.
+        """Returns the figures as an Arrow table, texts dictionary-encoded; its metadata holds the head of the report.
 
         >>> example_report().to_arrow().num_rows
         7
@@ -179,11 +181,11 @@ class QoSReport:
         return report_to_arrow(self)
 
     def _rows(self, **wanted: str | None) -> NDArray[np.intp]:
-        """The rows where each column holds what is wanted, None meaning anything."""
+        """Returns the rows where each column holds what is wanted, None meaning anything."""
         return matching_rows(self.columns, wanted)
 
     def _what_exists(self, scope: str | None, name: str, metric: str, detail: str) -> str:
-        """What a question could have asked for instead: the closest thing that is there."""
+        """Returns the closest keys that exist, for a message about a figure that does not."""
         words = self.columns.text
         same_metric = self._rows(scope=scope, metric=metric)
         if not len(same_metric):
@@ -200,7 +202,7 @@ class QoSReport:
         return f"its variants are {listing(words('variant').take(same_name).words)}"
 
     def families(self) -> list[str]:
-        """What the report has figures of: variant, scope and metric, for messages."""
+        """Returns the variants, scopes and metrics of the report, for messages."""
         groups = Groups(self.columns.keys([column for column in KEY if column not in ("name", "detail")]))
         texts = (self.columns.variant, self.columns.scope, self.columns.metric)
         rows = ([text[row] for text in texts] for row in groups.first.tolist())
@@ -208,7 +210,7 @@ class QoSReport:
 
 
 def example_report() -> QoSReport:
-    """A small report for the examples in this package's documentation.
+    """Returns a small report for the examples in this package's documentation.
 
     >>> [str(figure) for figure in example_report()][:2]
     ['whole system, message_rate_per_s by notification: 120 (simulated)', \

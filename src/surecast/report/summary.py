@@ -33,7 +33,7 @@ class Summary:
 
 
 def summarise(columns: Columns) -> list[Summary]:
-    """One summary per family of figures, in order of first appearance."""
+    """Returns one summary per family of figures, in order of first appearance."""
     groups = Groups(columns.keys(FAMILY))
     means = groups.mean(columns.value)
     smallest, largest = groups.largest_row(-columns.value), groups.largest_row(columns.value)
@@ -55,7 +55,7 @@ def summarise(columns: Columns) -> list[Summary]:
 
 
 def column_name(metric: str, detail: str) -> str:
-    """The name of a column of the wide form.
+    """Returns the name of a column of the wide form.
 
     >>> column_name("share_dropped", "expired")
     'share_dropped:expired'
@@ -64,14 +64,14 @@ def column_name(metric: str, detail: str) -> str:
 
 
 def wide_columns(columns: Columns) -> list[tuple[str, str]]:
-    """The (metric, detail) pairs there are, in the order of the catalogue, details in order of appearance."""
+    """Returns the (metric, detail) pairs there are, in the order of the catalogue, details in order of appearance."""
     first = Groups(columns.keys(("metric", "detail"))).first.tolist()
     pairs = [(columns.metric[row], columns.detail[row]) for row in first]
     return sorted(pairs, key=lambda pair: catalogue_rank(pair[0]))
 
 
 def wide_cells(columns: Columns) -> list[tuple[str, str, dict[tuple[str, str], int]]]:
-    """Variant, name and the row of each (metric, detail), for every component in order of first appearance."""
+    """Yields variant, name and the row of each (metric, detail), for every component in order of first appearance."""
     groups = Groups(columns.keys(("variant", "name")))
     cells: list[tuple[str, str, dict[tuple[str, str], int]]] = [
         (columns.variant[row], columns.name[row], {}) for row in groups.first.tolist()
@@ -83,7 +83,7 @@ def wide_cells(columns: Columns) -> list[tuple[str, str, dict[tuple[str, str], i
 
 
 def wide_rows(columns: Columns) -> list[dict[str, Any]]:
-    """One mapping per component, with the same keys in each."""
+    """Returns one mapping per component, with the same keys in each."""
     pairs = wide_columns(columns)
     values: list[float] = np.asarray(columns.value).tolist()
     return [

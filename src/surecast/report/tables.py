@@ -33,7 +33,8 @@ def render(
     limit: int = 20,
     sort_by: str | None = None,
 ) -> Group:
-    """A report for people: warnings, figures of the whole system, a summary per metric, then the worst components.
+    """Returns a report as tables: warnings, figures of the whole system, a summary per metric, then the worst
+    components.
 
     `scope` and `variant` restrict what is shown; at most `limit` components of each scope are listed, none with 0.
     They are sorted by the column `sort_by` (a metric, or `metric:detail`), the worst first; without it by the first
@@ -70,7 +71,7 @@ def render(
 
 
 def more(total: int, shown: int) -> str:
-    """The caption of a table that was cut.
+    """Returns the caption of a table that was cut.
 
     >>> more(500, 20), more(3, 3)
     ('… and 480 more', '')
@@ -79,7 +80,7 @@ def more(total: int, shown: int) -> str:
 
 
 def title_of(metric: str, detail: str) -> str:
-    """What a metric is called in a table.
+    """Returns the title of a metric in a table.
 
     >>> title_of("share_dropped", "expired")
     'Dropped: expired'
@@ -114,7 +115,7 @@ def _system_table(system: QoSReport) -> FittedTable:
 
 
 def _summary_table(scope: str, report: QoSReport) -> FittedTable:
-    """Mean and extremes of every figure of a scope."""
+    """Returns the mean and extremes of every figure of a scope."""
     variants = len(report.variants) > 1
     rows = []
     for row in sorted(report.summary(), key=lambda row: catalogue_rank(row.metric)):
@@ -128,17 +129,17 @@ def _summary_table(scope: str, report: QoSReport) -> FittedTable:
 
 
 def _check_sort_by(sort_by: str, tables: dict[str, QoSReport]) -> None:
-    known = dict.fromkeys(column_name(*pair) for part in tables.values() for pair in wide_columns(part.columns))
-    if sort_by not in known:
-        raise ReportError(f"cannot sort by {sort_by!r}: there is {listing(known)}{suggestion(sort_by, known)}")
+    names = dict.fromkeys(column_name(*pair) for part in tables.values() for pair in wide_columns(part.columns))
+    if sort_by not in names:
+        raise ReportError(f"cannot sort by {sort_by!r}: there is {listing(names)}{suggestion(sort_by, names)}")
 
 
 def _component_table(scope: str, columns: Columns, limit: int, sort_by: str | None) -> FittedTable:
-    """The worst components of a scope, one row each."""
+    """Returns the worst components of a scope, one row each."""
     pairs = wide_columns(columns)
-    asked = [pair for pair in pairs if column_name(*pair) == sort_by]
+    chosen = [pair for pair in pairs if column_name(*pair) == sort_by]
     directed = [pair for pair in pairs if metric_or_plain(pair[0]).better]
-    key = (asked or directed or pairs)[0]
+    key = (chosen or directed or pairs)[0]
     pairs = [key, *(pair for pair in pairs if pair != key)]
     components, total = _worst(columns, key, limit)
     variants = len(columns.variant.words) > 1
@@ -163,7 +164,8 @@ def _plural(scope: str) -> str:
 
 
 def _worst(columns: Columns, key: Pair, limit: int) -> tuple[Columns, int]:
-    """All figures of the components that are worst by one metric, worst first, and how many components there are.
+    """Returns all figures of the components that are worst by one metric, worst first, and how many components there
+    are.
 
     Each variant has its share of them: a bad one does not hide the others. Components without that metric come last.
     """
@@ -176,8 +178,8 @@ def _worst(columns: Columns, key: Pair, limit: int) -> tuple[Columns, int]:
     variant[groups.of] = Groups(columns.keys(("variant",))).of
     by_rank = np.argsort(rank, kind="stable")
     turn = np.empty(len(groups), dtype=np.intp)
-    for one in np.unique(variant):
-        own = by_rank[variant[by_rank] == one]
+    for each in np.unique(variant):
+        own = by_rank[variant[by_rank] == each]
         turn[own] = np.arange(len(own))
     chosen = by_rank[np.sort(np.argsort(turn[by_rank], kind="stable")[:limit])]
     place = np.full(len(groups), -1, dtype=np.intp)
