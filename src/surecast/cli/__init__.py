@@ -85,7 +85,7 @@ def _interrupts() -> Iterator[list[int]]:
     hook = sys.unraisablehook
 
     def unraisable(event: sys.UnraisableHookArgs) -> None:
-        """An interrupt that came where nothing can be raised, as in a destructor, comes again right after it."""
+        """Raises an interrupt again that came where nothing can be raised, as in a destructor."""
         if issubclass(event.exc_type, KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         else:
@@ -105,13 +105,13 @@ def _is_interruption(error: BaseException) -> bool:
 
     A command that says itself what is kept after an interrupt exits `from None`, and has said all.
     """
-    seen: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(50):
-        if seen is None:
+        if cause is None:
             return False
-        if isinstance(seen, KeyboardInterrupt):
+        if isinstance(cause, KeyboardInterrupt):
             return True
-        seen = seen.__cause__ if seen.__suppress_context__ else seen.__context__
+        cause = cause.__cause__ if cause.__suppress_context__ else cause.__context__
     return False
 
 

@@ -41,7 +41,7 @@ def admission(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Which subscribers can be promised their target, and what would make the rest fit."""
+    """Show which subscribers can be promised their target, and what would make the rest fit."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
@@ -92,7 +92,7 @@ def homes(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """The best home broker for every subscriber."""
+    """Find the best home broker for every subscriber."""
     import numpy as np
     from rich.table import Table
 
@@ -142,7 +142,7 @@ def improve(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Which single component to improve first."""
+    """Find the single component to improve first."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
@@ -154,26 +154,26 @@ def improve(
     _, system = load_system(file, parse_overrides(overrides))
     _warn(system, json)
     with working("predicting"):
-        found = improvements(system)
-    _draw(picture, lambda path: draw_improvements(found, path))
+        rows = improvements(system)
+    _draw(picture, lambda path: draw_improvements(rows, path))
     if json:
-        print_json([asdict(row) for row in found])
+        print_json([asdict(row) for row in rows])
         return
     table = Table(
         "component", "kind", "availability", "gain per availability", "if repaired twice as fast", "if perfect",
         title="Gain in mean reliability",
     )  # fmt: skip
-    for row in found[:limit]:
+    for row in rows[:limit]:
         gains = (row.derivative, row.gain_half_repair, row.gain_perfect)
         table.add_row(row.component, row.kind, share(row.availability), *(f"{gain:.5f}" for gain in gains))
     console.print(table)
-    _print_more(len(found), limit)
+    _print_more(len(rows), limit)
     _print_drawn(picture)
 
 
 @app.command()
 def scheme(file: ScenarioFile, picture: Pictures = None, overrides: Overrides = None, json: AsJson = False) -> None:
-    """The cheapest scheme that meets all targets, by messages per event."""
+    """Find the cheapest scheme that meets all targets, by messages per event."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json, working
@@ -214,7 +214,7 @@ def deploy(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Which overlay links or brokers to add so that every target is met at least cost."""
+    """Find the overlay links or brokers to add so that every target is met at least cost."""
     from rich.table import Table
 
     from surecast.cli.output import console, print_json
@@ -255,7 +255,7 @@ def coding(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """The cheapest redundancy, paths and gossip rounds with which every subscriber gets a target."""
+    """Find the cheapest redundancy, paths and gossip rounds with which every subscriber gets a target."""
     from typing import cast
 
     from rich.table import Table
@@ -266,11 +266,11 @@ def coding(
 
     _, system = load_system(file, parse_overrides(overrides))
     with progress_bar("trying redundancy, paths and rounds") as progress:
-        found = choose_coding(system, target, by=cast(Cost, cost), rounds_max=rounds, progress=progress)
+        budget = choose_coding(system, target, by=cast(Cost, cost), rounds_max=rounds, progress=progress)
     if json:
-        print_json(asdict(found))
+        print_json(asdict(budget))
         return
-    best = found.best
+    best = budget.best
     if best is None:
         console.print(f"No choice reaches {target:g} for every subscriber; the most reliable ones:")
     else:
@@ -279,14 +279,14 @@ def coding(
             f"{best.redundancy:.3g}), {best.rounds} rounds of gossip: {best.packets_per_event:,.0f} packets per event."
         )
     table = Table("paths", "redundancy", "rounds", "packets per event", "bytes per event", "worst", "all on time")
-    for row in found.choices[:limit]:
+    for row in budget.choices[:limit]:
         amounts = (f"{row.packets_per_event:,.0f}", f"{row.bytes_per_event:,.0f}")
         table.add_row(
             row.paths, f"{row.redundancy:.3g}", str(row.rounds), *amounts, share(row.worst), share(row.all_on_time)
         )
     console.print(table)
-    _print_more(len(found.choices), limit)
-    for refusal in found.refused:
+    _print_more(len(budget.choices), limit)
+    for refusal in budget.refused:
         console.print(f"left out: {refusal}", markup=False)
 
 
@@ -307,7 +307,7 @@ def _print_more(total: int, limit: int) -> None:
 
 
 def _known(value: float) -> float | None:
-    """A number that JSON can carry; None for the reliability of who gets nothing because nobody publishes it."""
+    """Returns a number that JSON can carry; None for the reliability of a subscriber without a publisher."""
     return None if value != value else float(value)
 
 

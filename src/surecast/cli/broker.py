@@ -121,12 +121,12 @@ def _leave(code: int) -> NoReturn:
 
 
 def settings_of(texts: list[str] | None) -> dict[str, Any]:
-    given = parse_overrides(texts)
-    if not given:
+    overrides = parse_overrides(texts)
+    if not overrides:
         return {}
     from surecast.documents.reading import parse_source
 
-    return {name: parse_source(value, f"--set {name}", Path()).data for name, value in given.items()}
+    return {name: parse_source(value, f"--set {name}", Path()).data for name, value in overrides.items()}
 
 
 def listener_count(file: Path | None) -> int:
@@ -149,20 +149,20 @@ def salvage(
     """
     from surecast.broker.store_salvage import salvage as salvaged
 
-    found = salvaged(folder, last_resort)
-    if found.aside is None:
-        what = found.reason or "not damaged, nothing was done"
-        typer.echo(f"{folder}: {what}: {found.pairs:,} records, {found.last_commit:,} commits")
+    result = salvaged(folder, last_resort)
+    if result.aside is None:
+        verdict = result.reason or "not damaged, nothing was done"
+        typer.echo(f"{folder}: {verdict}: {result.pairs:,} records, {result.last_commit:,} commits")
         return
-    typer.echo(f"damage: {found.reason}")
-    typer.echo(f"kept: {found.pairs:,} records, the state after commit {found.kept_commit:,}")
-    if found.moved:
-        typer.echo(f"  {found.moved:,} of them were found behind the damage, where they had been moved unchanged")
-    if found.last_commit > found.kept_commit:
-        typer.echo(f"lost: commits {found.kept_commit + 1:,} to {found.last_commit:,} at least")
+    typer.echo(f"damage: {result.reason}")
+    typer.echo(f"kept: {result.pairs:,} records, the state after commit {result.kept_commit:,}")
+    if result.moved:
+        typer.echo(f"  {result.moved:,} of them were found behind the damage, where they had been moved unchanged")
+    if result.last_commit > result.kept_commit:
+        typer.echo(f"lost: commits {result.kept_commit + 1:,} to {result.last_commit:,} at least")
     else:
         typer.echo("lost: no commit that is known of; what cannot be read may have held more")
-    typer.echo(f"set aside: {found.aside}")
+    typer.echo(f"set aside: {result.aside}")
 
 
 Port = Annotated[int, typer.Option("--port", "-p", help="Port of the broker's first listener.")]
@@ -303,7 +303,7 @@ def kick(
     typer.echo(f"{client}: kicked")
 
 
-def _show(data: dict[str, Any], what: str, rows: list[list[str]], columns: tuple[str, ...], as_json: bool) -> None:
+def _show(data: dict[str, Any], noun: str, rows: list[list[str]], columns: tuple[str, ...], as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -317,4 +317,4 @@ def _show(data: dict[str, Any], what: str, rows: list[list[str]], columns: tuple
         table.add_row(*map(Text, row))
     console.print(table)
     if data["total"] > len(rows):
-        console.print(f"{len(rows):,} of {data['total']:,} {what}; see more with --limit", markup=False)
+        console.print(f"{len(rows):,} of {data['total']:,} {noun}; see more with --limit", markup=False)

@@ -118,14 +118,14 @@ def compare(
         check_writable(page, f"--page {page}")
     _, system = load_system(file, parse_overrides(overrides))
     losses = sorted(set(loss or [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]))
-    given = system.delivery.coding
-    channel = Channel() if given is None else Channel.of_scenario(given)
+    coding = system.delivery.coding
+    channel = Channel() if coding is None else Channel.of_scenario(coding)
     channel = replace(channel, burst_mean=burst)
     if access_loss is not None:
         channel = replace(channel, access_loss=access_loss)
-    what = "compiling, this once, and simulating" if needs_compiling() else "simulating"
-    with progress_bar(what) as progress:
-        found = sweep_loss(
+    activity = "compiling, this once, and simulating" if needs_compiling() else "simulating"
+    with progress_bar(activity) as progress:
+        sweep = sweep_loss(
             system,
             losses,
             scheme,
@@ -138,11 +138,11 @@ def compare(
     if page is not None:
         from surecast.studio.cast_page import write_loss_page
 
-        write_loss_page(found, page)
+        write_loss_page(sweep, page)
     if json:
-        print_json(_sweep_data(found))
+        print_json(_sweep_data(sweep))
         return
-    _print_sweep(found)
+    _print_sweep(sweep)
     if page is not None:
         console.print(f"saved {page}", markup=False, soft_wrap=True)
 
@@ -220,18 +220,18 @@ def _result_data(result: CastResult) -> dict[str, Any]:
     }
 
 
-def _print_sweep(found: LossSweep) -> None:
+def _print_sweep(sweep: LossSweep) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from surecast.cli.output import console
 
-    table = Table(title=f"Events in time at every subscriber in %, deadline {found.deadline_s:g} s", box=SIMPLE_HEAD)
+    table = Table(title=f"Events in time at every subscriber in %, deadline {sweep.deadline_s:g} s", box=SIMPLE_HEAD)
     table.add_column("scheme", no_wrap=True)
-    for loss in found.losses:
+    for loss in sweep.losses:
         table.add_column(f"loss {100 * loss:g} %", justify="right")
-    for name in found.alternatives:
-        points = found.of(name)
+    for name in sweep.alternatives:
+        points = sweep.of(name)
         cells = []
         for p in points:
             delay = "" if math.isnan(p.delay_mean_s[0]) else f"\n{1000 * p.delay_mean_s[0]:.0f} ms"
@@ -240,21 +240,21 @@ def _print_sweep(found: LossSweep) -> None:
     console.print(table)
     console.print(
         "Below each share: mean delivery time of what arrived, and messages for an event; at least "
-        + ", ".join(f"{found.of(found.alternatives[0])[i].messages_minimum:,.0f}" for i in range(len(found.losses)))
-        + f" packets are needed. Shares ± {100 * found.half_width:g} % (95 %), seed {found.seed}.",
+        + ", ".join(f"{sweep.of(sweep.alternatives[0])[i].messages_minimum:,.0f}" for i in range(len(sweep.losses)))
+        + f" packets are needed. Shares ± {100 * sweep.half_width:g} % (95 %), seed {sweep.seed}.",
         soft_wrap=True,
         markup=False,
     )
 
 
-def _sweep_data(found: LossSweep) -> dict[str, Any]:
+def _sweep_data(sweep: LossSweep) -> dict[str, Any]:
     def known(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
     return {
-        "scenario": found.name,
-        "deadline_s": found.deadline_s,
-        "seed": found.seed,
+        "scenario": sweep.name,
+        "deadline_s": sweep.deadline_s,
+        "seed": sweep.seed,
         "points": [
             {
                 "scheme": p.alternative,
@@ -270,6 +270,6 @@ def _sweep_data(found: LossSweep) -> dict[str, Any]:
                 "bytes_per_event": 1e6 * p.megabytes,
                 "messages_minimum_per_event": p.messages_minimum,
             }
-            for p in found.points
+            for p in sweep.points
         ],
     }

@@ -117,8 +117,8 @@ def up(
             for number, code in group.ended().items():
                 # One that was told to stop, or says that something is wrong, would do so again.
                 again = restart and code < 0
-                what = "starting it again" if again else f"it stays down: {group.last_words(number)}"
-                errors.print(f"replica {number} ended with code {code}; {what}", markup=False, soft_wrap=True)
+                action = "starting it again" if again else f"it stays down: {group.last_words(number)}"
+                errors.print(f"replica {number} ended with code {code}; {action}", markup=False, soft_wrap=True)
                 if again:
                     group.start(number)
                 else:
@@ -152,23 +152,23 @@ def _configuration(
     from surecast.broker.config import load_config
     from surecast.cli.broker import listener_count, settings_of
 
-    given = {name: value for name, value in flags.items() if value is not None} | settings_of(settings)
+    fields = {name: value for name, value in flags.items() if value is not None} | settings_of(settings)
     if websocket_port is not None:
-        at = listener_count(file)
-        given |= {f"listeners[{at}].kind": "websocket", f"listeners[{at}].port": websocket_port}
-    if file is None and not given:
+        number = listener_count(file)
+        fields |= {f"listeners[{number}].kind": "websocket", f"listeners[{number}].port": websocket_port}
+    if file is None and not fields:
         return None
-    return load_config(None if file is None else file.absolute(), given)
+    return load_config(None if file is None else file.absolute(), fields)
 
 
 def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
     from surecast.cli.output import console, print_json
 
-    found = _described(group.status(), group.spec)
+    replicas = _described(group.status(), group.spec)
     if as_json:
-        print_json({"replicas": found, "mqtt": group.addresses})
+        print_json({"replicas": replicas, "mqtt": group.addresses})
         return
-    _print_status(found)
+    _print_status(replicas)
     console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False, soft_wrap=True)
     console.print(
         f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False, soft_wrap=True
@@ -197,7 +197,7 @@ def found(
     for number in replicas or ():
         typer.echo(f"founded: replica {number} in {found_replica(spec, number)}")
     if not replicas:
-        founders = [one.id for one in spec.replicas if not one.joins]
+        founders = [replica.id for replica in spec.replicas if not replica.joins]
         typer.echo(f"founded: the group {spec.name}, as {spec.founding}")
         typer.echo(f"next: copy {path} to all machines; on each, surecast cluster found {path} --id N, N of {founders}")
 
@@ -212,12 +212,12 @@ def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> N
     from surecast.cli.output import print_json
 
     spec = load_broker_group(_file(group))
-    found = _described(asyncio.run(ask_status(spec)), spec)
+    replicas = _described(asyncio.run(ask_status(spec)), spec)
     if json:
-        print_json({"replicas": found})
+        print_json({"replicas": replicas})
     else:
-        _print_status(found)
-    if not any(one.get("leader") for one in found) or any(one.get("alarm") for one in found):
+        _print_status(replicas)
+    if not any(replica.get("leader") for replica in replicas) or any(replica.get("alarm") for replica in replicas):
         raise typer.Exit(1)
 
 
@@ -234,8 +234,8 @@ def verify(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> N
     from surecast.broker.replica.standing import verdict
     from surecast.cli.output import print_json
 
-    instance, found = asyncio.run(ask_verify(load_broker_group(_file(group))))
-    compared = verdict(instance, found)
+    instance, hashes = asyncio.run(ask_verify(load_broker_group(_file(group))))
+    compared = verdict(instance, hashes)
     if json:
         print_json(compared.as_dict())
     else:
@@ -305,15 +305,17 @@ def repair(
     def tell(line: str) -> None:
         errors.print(f"{time.monotonic() - begun_s:5.1f} s  {line}", markup=False, soft_wrap=True)
 
-    done = repair_replica(_file(group), replica, starts=start, timeout_s=limit_s, tell=tell)
+    repaired = repair_replica(_file(group), replica, starts=start, timeout_s=limit_s, tell=tell)
     if json:
-        aside = None if done.aside is None else str(done.aside)
-        process = None if done.process is None else done.process.pid
-        print_json({"old": done.old, "new": done.new, "since": done.since, "aside": aside, "process": process})
+        aside = None if repaired.aside is None else str(repaired.aside)
+        process = None if repaired.process is None else repaired.process.pid
+        print_json(
+            {"old": repaired.old, "new": repaired.new, "since": repaired.since, "aside": aside, "process": process}
+        )
         return
-    typer.echo(f"repaired: replica {done.new} takes the place of {done.old}; it has the state, and votes")
-    if done.aside is not None:
-        typer.echo(f"the damaged state is kept: {done.aside}")
+    typer.echo(f"repaired: replica {repaired.new} takes the place of {repaired.old}; it has the state, and votes")
+    if repaired.aside is not None:
+        typer.echo(f"the damaged state is kept: {repaired.aside}")
     typer.echo(f"where other machines have a copy of {_file(group)}, copy it there")
 
 
@@ -359,13 +361,13 @@ def restore(group: GroupFile, file: BackupFile) -> None:
     typer.echo(f"restored from {file}: the group {about.group} at instance {about.applied}")
 
 
-def _described(found: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[dict[str, Any]]:
+def _described(statuses: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[dict[str, Any]]:
     """Returns what the replicas say, with where each stands in the group and where it listens."""
     from surecast.broker.group_config import BrokerReplicaSpec
     from surecast.broker.replica.standing import standings
 
     described = []
-    for one, standing in zip(found, standings(found), strict=True):
+    for entry, standing in zip(statuses, standings(statuses), strict=True):
         replica = spec.replica(standing.replica)
         assert isinstance(replica, BrokerReplicaSpec)
         listeners = [
@@ -374,44 +376,49 @@ def _described(found: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[dict[
         ]
         http = None if replica.http is None else f"{replica.http.host}:{replica.http.port}"
         about = {"role": standing.role, "detail": standing.detail, "behind": standing.behind}
-        described.append({**one, **about, "listeners": listeners, "http": http})
+        described.append({**entry, **about, "listeners": listeners, "http": http})
     return described
 
 
-def _print_status(found: list[dict[str, Any]]) -> None:
+def _print_status(replicas: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from surecast.cli.output import console
 
     table = Table("replica", "state", "leader", "applied", "behind", "hash", "clock")
-    for one in found:
-        state = f"{one['role']}: {one['detail']}" if one["detail"] else one["role"]
+    for replica in replicas:
+        state = f"{replica['role']}: {replica['detail']}" if replica["detail"] else replica["role"]
         figures = ["", "", "", "", ""]
-        if "error" not in one:
-            figures = [str(one["leader"] or "none"), f"{one['applied']:,}", f"{one['behind']:,}", str(one["hash"])[:8]]
-            figures.append(_clock_text(one))
-        table.add_row(str(one["replica"]), Text(state), *figures)
+        if "error" not in replica:
+            figures = [
+                str(replica["leader"] or "none"),
+                f"{replica['applied']:,}",
+                f"{replica['behind']:,}",
+                str(replica["hash"])[:8],
+            ]
+            figures.append(_clock_text(replica))
+        table.add_row(str(replica["replica"]), Text(state), *figures)
     console.print(table)
-    for one in found:
-        where = [f"{each['address']} ({each['kind']})" for each in one["listeners"]]
-        where += [f"{one['http']} (http)"] if one["http"] is not None else []
-        console.print(f"replica {one['replica']} listens at {', '.join(where)}", markup=False, soft_wrap=True)
-    for one in found:
-        if one.get("alarm"):
-            console.print(f"ALARM at replica {one['replica']}: {one['alarm']}", markup=False, soft_wrap=True)
-        if times := one.get("counts", {}).get("states discarded"):
+    for replica in replicas:
+        where = [f"{each['address']} ({each['kind']})" for each in replica["listeners"]]
+        where += [f"{replica['http']} (http)"] if replica["http"] is not None else []
+        console.print(f"replica {replica['replica']} listens at {', '.join(where)}", markup=False, soft_wrap=True)
+    for replica in replicas:
+        if replica.get("alarm"):
+            console.print(f"ALARM at replica {replica['replica']}: {replica['alarm']}", markup=False, soft_wrap=True)
+        if times := replica.get("counts", {}).get("states discarded"):
             console.print(
-                f"replica {one['replica']} differed from the majority and took its state, {times} time(s) since its "
-                "start; its log says when",
+                f"replica {replica['replica']} differed from the majority and took its state, {times} time(s) since "
+                "its start; its log says when",
                 markup=False,
                 soft_wrap=True,
             )
 
 
-def _clock_text(one: dict[str, Any]) -> str:
+def _clock_text(replica: dict[str, Any]) -> str:
     """Returns how far the clock of a replica is from that of the majority."""
-    ahead_s = one.get("clock_ahead_s")
+    ahead_s = replica.get("clock_ahead_s")
     if ahead_s is None:
         return "unknown"
     return f"{abs(ahead_s):.3g} s {'ahead' if ahead_s > 0 else 'behind'}" if abs(ahead_s) >= _CLOCK_S else "right"

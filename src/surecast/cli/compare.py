@@ -125,7 +125,7 @@ def compare(
 
 
 def _sources(text: str, time_scale: float | None) -> tuple[str, str]:
-    """The two answers that are asked for."""
+    """Returns the two answers that the options ask for."""
     from surecast.report import SOURCES
 
     names = [name.strip() for name in text.split(",")]
@@ -143,7 +143,7 @@ def _both(
     sources: tuple[str, str],
     how: How,
 ) -> tuple[QoSReport, QoSReport]:
-    """Two answers to a scenario, under each of the settings to vary."""
+    """Returns two answers to a scenario, under each of the settings to vary."""
     from surecast.report import ReportBuilder
     from surecast.scenario import load_system
 
@@ -158,19 +158,20 @@ def _both(
                 reports |= beside_run(
                     system, reports["measured"], reports[source], partial(_named, source, system, label, how)
                 )
-        kept = reports["measured"].variants if "measured" in reports else ()
+        variants = reports["measured"].variants if "measured" in reports else ()
         for source in sources:
             report = reports[source]
             builder = builders.setdefault(
                 source,
                 ReportBuilder(system.name, source, seed=report.info.seed),
             )
-            _add(builder, report, label, kept)
+            _add(builder, report, label, variants)
     return builders[sources[0]].build(), builders[sources[1]].build()
 
 
 def _answer(source: str, system: System, label: str, how: How) -> QoSReport:
-    """One answer to a scenario. What is measured has the scenario's own policy and the scheme of a durable broker."""
+    """Returns one answer to a scenario. A measurement has the scenario's own policy and the scheme of a durable
+    broker."""
     (schemes, algorithms, policies), method, (runs, duration, seed, time_scale), workers = how
     if source == "measured":
         if schemes or algorithms or policies:
@@ -178,7 +179,7 @@ def _answer(source: str, system: System, label: str, how: How) -> QoSReport:
                 "--scheme, --algorithm and --policy: a run has what the scenario says; set it there, such as with "
                 "--set delivery.dropping.policy=none"
             )
-        return carry_out(plan_of(system, time_scale, duration, seed), what=f"running {label}".strip())
+        return carry_out(plan_of(system, time_scale, duration, seed), activity=f"running {label}".strip())
     if source == "predicted":
         return predict_system(system, schemes, algorithms, policies)
     plan = SimulationPlan(system, runs, duration, seed)
@@ -189,7 +190,7 @@ def _answer(source: str, system: System, label: str, how: How) -> QoSReport:
 def _named(
     source: str, system: System, label: str, how: How, schemes: list[str] | None, policies: list[str] | None
 ) -> QoSReport:
-    """One answer to a scenario, of these schemes and policies alone."""
+    """Returns one answer to a scenario, of these schemes and policies alone."""
     return _answer(source, system, label, ((schemes, None, policies), *how[1:]))
 
 
@@ -199,7 +200,7 @@ def beside_run(
     whole: QoSReport,
     named: Callable[[list[str] | None, list[str] | None], QoSReport],
 ) -> dict[str, QoSReport]:
-    """A run and another answer, with names in common where the other composes several models.
+    """Returns a run and another answer, with names in common where the other composes several models.
 
     What was measured of a subscriber stands beside the composed answer, and beside that of the scheme or policy under
     which the run has it, which `named` gives. Without composition both stay as they are.
@@ -212,14 +213,14 @@ def beside_run(
         return {"measured": measured, source: whole}
     coming = {s.name for s in system.subscribers if s.connectivity is not None and system.publishers_of(s)}
     of_subscribers = measured.select(scope="subscriber")
-    schemes = sorted({one.variant for one in of_subscribers.figures() if one.name not in coming})
+    schemes = sorted({figure.variant for figure in of_subscribers.figures() if figure.name not in coming})
     answers = {"measured": [measured], source: [whole.select(variant=COMPOSED)]}
     try:
         answers[source].append(named(schemes or None, [system.delivery.dropping.policy] if coming else None))
     except AssumptionError:
         # A model may refuse by itself what it takes as a part of the composed one.
         answers[source] = [whole]
-    found: dict[str, QoSReport] = {}
+    joined: dict[str, QoSReport] = {}
     for name, reports in answers.items():
         info = reports[0].info
         builder = ReportBuilder(info.scenario, info.source, seed=info.seed, parameters=info.parameters)
@@ -227,32 +228,32 @@ def beside_run(
             builder.add_report(report)
         if name == "measured":
             builder.add_report(of_subscribers, variant=COMPOSED)
-        found[name] = builder.build()
-    return found
+        joined[name] = builder.build()
+    return joined
 
 
-def _add(builder: ReportBuilder, report: QoSReport, label: str, kept: Sequence[str]) -> None:
+def _add(builder: ReportBuilder, report: QoSReport, label: str, variants: Sequence[str]) -> None:
     """Adds a report under a label; beside a run, only the variants that it has."""
-    for variant in [each for each in report.variants if not kept or each in kept]:
+    for variant in [each for each in report.variants if not variants or each in variants]:
         builder.add_report(report.select(variant=variant), variant=f"{variant}, {label}" if label else variant)
 
 
 def _settings(vary: list[str]) -> dict[str, dict[str, str]]:
     """Fields to set under each label; one empty setting where nothing varies."""
-    found: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, str]] = {}
     for text in vary:
         label, separator, change = text.partition(":")
         if not separator or "=" not in change or not label.strip():
             raise ConfigurationError(f"--vary {text}: write --vary LABEL:FIELD=VALUE, such as --vary 'busy:seed=7'")
-        fields, new = found.setdefault(label.strip(), {}), parse_overrides([change])
+        fields, new = settings.setdefault(label.strip(), {}), parse_overrides([change])
         if fields.keys() & new.keys():
             raise ConfigurationError(f"--vary {text}: {label.strip()} sets this field already; use another label")
         fields.update(new)
-    return found or {"": {}}
+    return settings or {"": {}}
 
 
 def draw_comparison(comparison: Comparison, metric: str, path: Path) -> None:
-    """A scatter of one report against the other, one colour per variant."""
+    """Draws a scatter of one report against the other, one colour per variant."""
     from surecast.report import find_metric
     from surecast.studio import ScatterGroup, scatter
 
@@ -264,17 +265,17 @@ def draw_comparison(comparison: Comparison, metric: str, path: Path) -> None:
         if len(shared) > 1 and not points.a.any() and not points.b.any():
             continue  # nothing arrives in either: a point at the origin would only press the others together
         groups.append(ScatterGroup(variant or metric, points.a, points.b, points.b_low, points.b_high, points.labels))
-    found = find_metric(metric)
+    definition = find_metric(metric)
     names = [comparison.a.scenario, comparison.b.scenario]
     answers = [comparison.a.source, comparison.b.source]
     if answers[0] == answers[1]:
         answers = [f"first {answers[0]}", f"second {answers[1]}"]
-    label = found.label[0].lower() + found.label[1:]
+    label = definition.label[0].lower() + definition.label[1:]
     scatter(
         groups,
         path,
         title=f"{' and '.join(dict.fromkeys(names))}: {label}",
         x_label=f"{answers[0]} {label}",
         y_label=f"{answers[1]} {label}",
-        unit=found.unit,
+        unit=definition.unit,
     )

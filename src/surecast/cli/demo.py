@@ -47,8 +47,8 @@ def demo(
     else:
         console.print(f"\nThe report, after {tour.seconds:.0f} s: {tour.report}", markup=False, soft_wrap=True)
         console.print("Try next:", style="bold")
-        for command, what in tour.following:
-            console.print(f"  {command}\n      {what}", markup=False, soft_wrap=True)
+        for command, purpose in tour.following:
+            console.print(f"  {command}\n      {purpose}", markup=False, soft_wrap=True)
     if not tour.ok:
         raise typer.Exit(FAILED)
 
@@ -75,17 +75,17 @@ class _Watcher:
         self._bar.stop()
 
     def begin(self, stage: Stage, number: int, count: int) -> None:
-        """A new bar for a stage."""
+        """Shows a new bar for a stage."""
         self._head = f"{number}/{count} {stage.title}"
         self._task = self._bar.add_task(self._head, total=None)
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """What is under way, and how far it is."""
+    def show(self, step: str, done: int, total: int) -> None:
+        """Shows the present step and its progress."""
         if self._task is not None:
-            self._bar.update(self._task, description=f"{self._head}: {what}", completed=done, total=total or None)
+            self._bar.update(self._task, description=f"{self._head}: {step}", completed=done, total=total or None)
 
     def end(self, result: Result) -> None:
-        """The bar goes, and what was found is said."""
+        """Removes the bar and prints the result."""
         from surecast.cli.output import console
 
         if self._task is not None:
@@ -95,5 +95,5 @@ class _Watcher:
             return
         colour = {"done": "green", "failed": "red", "skipped": "yellow"}[result.state]
         console.print(f"[bold]{self._head}[/bold] [{colour}]{result.state}[/{colour}], {result.seconds:.1f} s")
-        said = result.why or (result.outcome.lead if result.outcome is not None else "")
-        console.print(f"  {said}", markup=False, soft_wrap=True)
+        text = result.why or (result.outcome.lead if result.outcome is not None else "")
+        console.print(f"  {text}", markup=False, soft_wrap=True)

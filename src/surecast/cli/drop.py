@@ -98,7 +98,7 @@ def drop(
             raise ConfigurationError(f"{option} is missing; write for instance: surecast drop {EXAMPLE}")
     if unprotected and (arrival is None or target is None):
         raise ConfigurationError("--unprotected looks for the best policy; give --arrival and --target, too")
-    given = _given(mechanism or unprotected, join_probability, buffer, _time("--lifetime", lifetime), exponential)
+    parameters = _given(mechanism or unprotected, join_probability, buffer, _time("--lifetime", lifetime), exponential)
     aim = _time("--target", target)
     if quantile is not None and not 0 < quantile < 1:
         raise ConfigurationError(f"--quantile {quantile:g}: write a share between 0 and 1, such as 0.95")
@@ -114,9 +114,9 @@ def drop(
     if arrives is None:
         if simulate or page or picture:
             raise ConfigurationError("--simulate, --page and --picture need an --arrival rate")
-        _answer_rates(case, given, kinds, json)
+        _answer_rates(case, parameters, kinds, json)
         return
-    gives = _gives(case, given, kinds)
+    gives = _gives(case, parameters, kinds)
     checked = _simulated(gives, case, runs, _time("--duration", duration) or 20_000.0, seed) if simulate else None
     limits = _limits(case)
     if page is not None:
@@ -170,7 +170,7 @@ def _positive(option: str, text: str | None, parse: Any, example: str) -> float 
 def _given(
     wanted: list[str] | bool, join: float | None, buffer: int | None, lifetime_s: float | None, exponential: bool
 ) -> Mechanism | None:
-    """The mechanism whose parameters are given, None if none are."""
+    """Returns the mechanism that the options describe, None if they describe none."""
     from surecast.scenario.mechanism import Mechanism
 
     if exponential and lifetime_s is None:
@@ -203,37 +203,37 @@ def _kinds(names: list[str] | None, unprotected: bool) -> tuple[str, ...]:
     return (*(dict.fromkeys(names) if names else MECHANISMS), *((UNPROTECTED,) if unprotected else ()))
 
 
-def _gives(case: Case, given: Mechanism | None, kinds: tuple[str, ...]) -> list[Gives]:
-    """One row for each mechanism; an error where there is none to show."""
+def _gives(case: Case, parameters: Mechanism | None, kinds: tuple[str, ...]) -> list[Gives]:
+    """Returns one row for each mechanism; raises an error if there is none to show."""
     from surecast.cli.output import working
     from surecast.studio.drop_cases import all_gives, gives_of
 
-    if given is None and case.target_s is None and kinds != ("none",):
+    if parameters is None and case.target_s is None and kinds != ("none",):
         raise ConfigurationError(
             "which parameters are best depends on --target; give it, or parameters of your own (--join-probability, "
             "--buffer, --lifetime), or --mechanism none"
         )
     with working("computing"):
-        gives = [gives_of(case, given)] if given is not None else all_gives(case, kinds)
-    found = [one for one in gives if one.outcome is not None]
-    if not found or (given is None and case.target_s is not None and not any(one.met for one in found)):
+        gives = [gives_of(case, parameters)] if parameters is not None else all_gives(case, kinds)
+    possible = [each for each in gives if each.outcome is not None]
+    if not possible or (parameters is None and case.target_s is not None and not any(each.met for each in possible)):
         reasons: dict[str, list[str]] = {}
-        for one in gives:
-            reasons.setdefault(_reason(one, case), []).append(one.kind)
+        for each in gives:
+            reasons.setdefault(_reason(each, case), []).append(each.kind)
         text = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-        raise SaturationError(text) if all(one.is_saturated for one in gives) else AssumptionError(text)
+        raise SaturationError(text) if all(each.is_saturated for each in gives) else AssumptionError(text)
     return gives
 
 
-def _reason(one: Gives, case: Case) -> str:
-    """Why a mechanism does not help."""
-    if one.outcome is None:
-        return one.refusal.removeprefix(f"{one.kind}: ")
-    return f"{aim_text(case)} is missed, the mean is {one.outcome.delay_mean_s:.4g} s"
+def _reason(gives: Gives, case: Case) -> str:
+    """Returns the reason why a mechanism does not help."""
+    if gives.outcome is None:
+        return gives.refusal.removeprefix(f"{gives.kind}: ")
+    return f"{aim_text(case)} is missed, the mean is {gives.outcome.delay_mean_s:.4g} s"
 
 
 def _limits(case: Case) -> dict[str, RateRange | None]:
-    """How many events may be published without dropping, and with all dropped while disconnected."""
+    """Returns how many events may be published without dropping, and with all dropped while disconnected."""
     from surecast.scenario.mechanism import Mechanism
     from surecast.studio.drop_cases import rates_meeting
 
@@ -245,8 +245,8 @@ def _limits(case: Case) -> dict[str, RateRange | None]:
     }
 
 
-def _answer_rates(case: Case, given: Mechanism | None, kinds: tuple[str, ...], json: bool) -> None:
-    """How many events may be published so that a target is met."""
+def _answer_rates(case: Case, parameters: Mechanism | None, kinds: tuple[str, ...], json: bool) -> None:
+    """Prints how many events may be published so that a target is met."""
     from surecast.cli.output import console, print_json
     from surecast.studio.drop_cases import MECHANISMS, parameter_text, rates_meeting
 
@@ -254,33 +254,35 @@ def _answer_rates(case: Case, given: Mechanism | None, kinds: tuple[str, ...], j
         raise ConfigurationError(f"give --arrival, or --target to see what may arrive; for instance: {EXAMPLE}")
     if kinds != MECHANISMS:
         raise ConfigurationError("--mechanism looks for parameters at an arrival rate; give --arrival, too")
-    found = _limits(case) if given is None else {f"with {parameter_text(given)}": rates_meeting(case, given)}
-    if all(one is None for one in found.values()):
-        raise AssumptionError(f"{aim_text(case)} is met at no arrival rate {' or '.join(found)}; ask for more time")
+    ranges = (
+        _limits(case) if parameters is None else {f"with {parameter_text(parameters)}": rates_meeting(case, parameters)}
+    )
+    if all(rates is None for rates in ranges.values()):
+        raise AssumptionError(f"{aim_text(case)} is met at no arrival rate {' or '.join(ranges)}; ask for more time")
     if json:
         data = {
-            name: None if one is None else {"low_per_s": one.low_per_s, "high_per_s": finite(one.high_per_s)}
-            for name, one in found.items()
+            name: None if rates is None else {"low_per_s": rates.low_per_s, "high_per_s": finite(rates.high_per_s)}
+            for name, rates in ranges.items()
         }
         print_json({"target_s": case.target_s, "quantile": case.quantile, "arrival_rates": data})
         return
-    for name, one in found.items():
-        console.print(f"{aim_text(case)[0].upper()}{aim_text(case)[1:]} {range_text(one)} {name}.", soft_wrap=True)
+    for name, rates in ranges.items():
+        console.print(f"{aim_text(case)[0].upper()}{aim_text(case)[1:]} {range_text(rates)} {name}.", soft_wrap=True)
 
 
 def _simulated(gives: list[Gives], case: Case, runs: int, duration_s: float, seed: int) -> dict[str, dict[str, Any]]:
-    """Each row by simulation: values and half-widths, by kind and metric."""
+    """Returns each row by simulation: values and half-widths, by kind and metric."""
     from surecast.cli.output import working
     from surecast.simulation import simulate_queue
 
-    kept = [one for one in gives if one.outcome is not None]
+    possible = [each for each in gives if each.outcome is not None]
     with working("simulating"):
         sweep = simulate_queue(
             case.arrival_per_s,
             case.service_per_s,
             case.on_s,
             case.off_s,
-            [one.mechanism for one in kept],
+            [each.mechanism for each in possible],
             input_per_s=case.input_per_s,
             runs=runs,
             duration_s=duration_s,
@@ -293,13 +295,13 @@ def _simulated(gives: list[Gives], case: Case, runs: int, duration_s: float, see
         "failed_connected_share": sweep.failed_connected_share,
     }
     tails = {f"p{100 * q:g}": sweep.delay_quantile_s(q) for q in QUANTILES}
-    found: dict[str, dict[str, Any]] = {}
-    for k, one in enumerate(kept):
-        found[one.kind] = {
+    results: dict[str, dict[str, Any]] = {}
+    for k, each in enumerate(possible):
+        results[each.kind] = {
             name: {"value": finite(float(value[k])), "half_width": finite(float(half[k]))}
             for name, (value, half) in estimates.items()
         } | {name: finite(float(values[k])) for name, values in tails.items()}
-    return found
+    return results
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""How `surecast drop` shows its answers: tables, data and pages."""
+"""Output of `surecast drop`: tables, data and pages."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def aim_text(case: Case) -> str:
     return f"{100 * case.quantile:g} % within {case.target_s:g} s"
 
 
-def range_text(found: RateRange | None) -> str:
-    if found is None:
+def range_text(rates: RateRange | None) -> str:
+    if rates is None:
         return "is met at no arrival rate"
-    low = f" from {found.low_per_s:.4g}/s" if found.low_per_s > 0 else ""
-    return "is met" + low + (" at any rate" if math.isinf(found.high_per_s) else f" up to {found.high_per_s:.4g}/s")
+    low = f" from {rates.low_per_s:.4g}/s" if rates.low_per_s > 0 else ""
+    return "is met" + low + (" at any rate" if math.isinf(rates.high_per_s) else f" up to {rates.high_per_s:.4g}/s")
 
 
 def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _row(one: Gives) -> dict[str, Any]:
-    """All about one mechanism, as plain values."""
+def _row(gives: Gives) -> dict[str, Any]:
+    """Returns the figures of one mechanism as plain values."""
     from surecast.studio.drop_cases import parameter_text
 
-    data: dict[str, Any] = {"mechanism": one.kind, "possible": one.outcome is not None}
-    if one.outcome is None:
-        return data | {"reason": one.refusal}
-    outcome, used = one.outcome, one.mechanism
+    data: dict[str, Any] = {"mechanism": gives.kind, "possible": gives.outcome is not None}
+    if gives.outcome is None:
+        return data | {"reason": gives.refusal}
+    outcome, used = gives.outcome, gives.mechanism
     return data | {
         "parameters": parameter_text(used),
         "join_probability": used.join_probability if used.join_table is None else None,
@@ -50,10 +50,10 @@ def _row(one: Gives) -> dict[str, Any]:
         "lifetime_distribution": used.lifetime_distribution if used.expires else None,
         "join_table": used.join_table,
         "exact": outcome.exact,
-        "meets_target": one.met,
+        "meets_target": gives.met,
         "success_share": outcome.success_share,
         "delay_mean_s": outcome.delay_mean_s,
-        **{f"delay_p{100 * q:g}_s": one.law.quantile_s(q) for q in QUANTILES},
+        **{f"delay_p{100 * q:g}_s": gives.law.quantile_s(q) for q in QUANTILES},
         "turned_away_connected_share": outcome.answer.lost_while_connected,
         "queue_length_mean": outcome.answer.queue_length_mean,
         "dropped": outcome.dropped,
@@ -63,7 +63,7 @@ def _row(one: Gives) -> dict[str, Any]:
 def as_data(
     gives: list[Gives], case: Case, checked: dict[str, dict[str, Any]] | None, limits: dict[str, RateRange | None]
 ) -> dict[str, Any]:
-    rows = [_row(one) | ({"simulated": checked.get(one.kind)} if checked is not None else {}) for one in gives]
+    rows = [_row(each) | ({"simulated": checked.get(each.kind)} if checked is not None else {}) for each in gives]
     return {
         "arrival_per_s": case.arrival_per_s,
         "service_per_s": case.service_per_s,
@@ -78,18 +78,18 @@ def as_data(
 
 
 def _summary(gives: list[Gives], case: Case) -> str:
-    """The answer in a sentence."""
+    """Returns the answer in a sentence."""
     where = (
         f"{case.arrival_per_s:g} events/s for a subscriber that can be sent {case.service_per_s:g}/s while connected"
     )
     if case.target_s is None:
         return f"{where}."
-    meeting = [one for one in gives if one.met and one.outcome is not None]
+    meeting = [each for each in gives if each.met and each.outcome is not None]
     if not meeting:
         return f"{where}: {aim_text(case)} is missed."
-    if any(one.kind == "none" for one in meeting) or not all(one.needed for one in meeting):
+    if any(each.kind == "none" for each in meeting) or not all(each.needed for each in meeting):
         return f"{where}: {aim_text(case)} is met without dropping anything."
-    best = max(meeting, key=lambda one: one.outcome.success_share if one.outcome else 0.0)
+    best = max(meeting, key=lambda each: each.outcome.success_share if each.outcome else 0.0)
     assert best.outcome is not None
     if len(gives) == 1:
         return f"{where}: {aim_text(case)} is met, and {best.outcome.success_share:.1%} of the events are delivered."
@@ -99,8 +99,8 @@ def _summary(gives: list[Gives], case: Case) -> str:
 
 
 def _notes(gives: list[Gives], case: Case, limits: dict[str, RateRange | None]) -> list[str]:
-    notes = [f"{aim_text(case)} {range_text(one)} {name}" for name, one in limits.items()]
-    kinds = {one.kind for one in gives if one.outcome is not None}
+    notes = [f"{aim_text(case)} {range_text(each)} {name}" for name, each in limits.items()]
+    kinds = {each.kind for each in gives if each.outcome is not None}
     if "optimal" in kinds:
         notes.append(
             "optimal is the best policy that decides on arrival and turns nobody away while connected; expiry decides "
@@ -114,19 +114,19 @@ def _notes(gives: list[Gives], case: Case, limits: dict[str, RateRange | None]) 
         notes.append("threshold is the best bound on the queue while disconnected; better policies may exist")
     if kinds & {"expiry", "exponential-expiry"}:
         notes.append("expiry counts in the mean what is delivered only; some that arrive while connected expire, too")
-    if any(one.outcome is not None and not one.outcome.exact for one in gives):
+    if any(each.outcome is not None and not each.outcome.exact for each in gives):
         notes.append("≈: lifetimes count from publication, and the part spent in the input queue enters by its mean")
     return notes
 
 
-def _cells(one: Gives) -> list[str]:
-    row = _row(one)
+def _cells(gives: Gives) -> list[str]:
+    row = _row(gives)
     sign = "" if row["exact"] else "≈ "
     numbers = [row["delay_mean_s"], *(row[f"delay_p{100 * q:g}_s"] for q in QUANTILES)]
     lost = row["turned_away_connected_share"]
     shown = "-" if row["parameters"] == "nothing is dropped" else row["parameters"]
     shown = shown.replace("join probability", "join").replace("mean lifetime", "lifetime")
-    cells = [one.kind, shown, f"{sign}{100 * row['success_share']:.1f} %", *(f"{x:.3g}" for x in numbers)]
+    cells = [gives.kind, shown, f"{sign}{100 * row['success_share']:.1f} %", *(f"{x:.3g}" for x in numbers)]
     return [*cells, f"{100 * lost:.2f} %"]
 
 
@@ -149,21 +149,21 @@ def print_answer(
     left_out = HEADER.index("p50 s") if console.width < _WIDE else None
 
     def kept(cells: Iterable[str]) -> list[str]:
-        return [cell for at, cell in enumerate(cells) if at != left_out]
+        return [cell for column, cell in enumerate(cells) if column != left_out]
 
     for name in kept((*HEADER, *(("meets",) if aims else ()))):
         table.add_column(name, justify="left" if name in HEADER[:2] else "right", no_wrap=name in HEADER[:1])
-    for one in gives:
-        if one.outcome is None:
-            table.add_row(*kept((one.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()))), style="dim")
+    for each in gives:
+        if each.outcome is None:
+            table.add_row(*kept((each.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()))), style="dim")
         else:
-            table.add_row(*kept((*_cells(one), *((("yes" if one.met else "no"),) if aims else ()))))
+            table.add_row(*kept((*_cells(each), *((("yes" if each.met else "no"),) if aims else ()))))
     console.print(table)
     reasons = [
-        f"{one.kind}: "
-        + ", ".join(f"{name} {100 * lost:.2f} %" for name, lost in one.outcome.dropped.items() if lost > 0)
-        for one in gives
-        if one.outcome is not None and any(lost > 0 for lost in one.outcome.dropped.values())
+        f"{each.kind}: "
+        + ", ".join(f"{name} {100 * lost:.2f} %" for name, lost in each.outcome.dropped.items() if lost > 0)
+        for each in gives
+        if each.outcome is not None and any(lost > 0 for lost in each.outcome.dropped.values())
     ]
     for title, lines in (
         ("Dropped", reasons),
@@ -191,12 +191,12 @@ def _print_checked(gives: list[Gives], checked: dict[str, dict[str, Any]]) -> No
     table = Table(title="Simulated, with 95 % intervals", box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
     for name in ("mechanism", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "lost of those while connected"):
         table.add_column(name, justify="left" if name == "mechanism" else "right")
-    for one in gives:
-        row = checked.get(one.kind)
+    for each in gives:
+        row = checked.get(each.kind)
         if row is not None:
             tails = [f"{row[f'p{100 * q:g}']:.4g}" for q in QUANTILES]
             shares = [_interval(row[name], 100.0, " %") for name in ("success_share", "failed_connected_share")]
-            table.add_row(one.kind, shares[0], _interval(row["delay_mean_s"], 1.0, ""), *tails, shares[1])
+            table.add_row(each.kind, shares[0], _interval(row["delay_mean_s"], 1.0, ""), *tails, shares[1])
     console.print(table)
 
 
@@ -218,7 +218,7 @@ def write_answer_page(
     from surecast.studio.page import Cell, Table
 
     columns = ("success_share", "delay_mean_s", "delay_p50_s", "delay_p95_s", "delay_p99_s")
-    rows = [_row(one) for one in gives if one.outcome is not None]
+    rows = [_row(each) for each in gives if each.outcome is not None]
     cells: list[list[Cell]] = [
         [row["mechanism"], row["parameters"], *(row[name] for name in columns), row["turned_away_connected_share"]]
         for row in rows
@@ -230,8 +230,8 @@ def write_answer_page(
         tables.append(Table(["Mechanism", "Reason", "Share of all events"], reasons, "Dropped"))
     if checked is not None:
         lines: list[list[Cell]] = []
-        for kind, found in checked.items():
-            parts = [found[name] for name in ("success_share", "delay_mean_s", "failed_connected_share")]
+        for kind, figures in checked.items():
+            parts = [figures[name] for name in ("success_share", "delay_mean_s", "failed_connected_share")]
             lines.append([kind, *(part[end] for part in parts for end in ("value", "half_width"))])
         head = ["Mechanism", "Delivered", "±", "Mean (s)", "± s", "Lost of those while on", "± share"]
         tables.append(Table(head, lines, "Simulated, with 95 % half-widths"))

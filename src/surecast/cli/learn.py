@@ -54,13 +54,13 @@ def learn(
     if out is not None and out.exists() and not force:
         raise ConfigurationError(f"--out {out}: the file exists; name another, or use --force")
     samples = None if filters is None else read_filter_samples(filters)
-    given = None if base is None else load_system(base)
+    base_system = None if base is None else load_system(base)
     with working("reading the tables"), open_tables(tables, settings, remote) as (spark, _):
         from surecast.pipeline.learn.tables import read_statistics
 
         statistics = read_statistics(spark, database)
     with working("estimating"):
-        learned = learn_scenario(statistics, name=name, workload=workload, samples=samples, base=given)
+        learned = learn_scenario(statistics, name=name, workload=workload, samples=samples, base=base_system)
     if out is not None:
         from surecast.report.files import write_whole
 

@@ -105,7 +105,7 @@ class ClientOptions:
     properties: list[str] = field(default_factory=list)
 
     def client(self) -> Client:
-        """A client that is not connected yet."""
+        """Returns a client that is not connected yet."""
         import secrets
         from dataclasses import replace
 
@@ -169,8 +169,8 @@ _NAMES = {
 _PACKETS = ("connect", "publish", "subscribe", "will")
 
 
-def properties_for(packet: str, given: list[str]) -> Properties:
-    """The properties of one kind of packet among those of the command line.
+def properties_for(packet: str, texts: list[str]) -> Properties:
+    """Returns the properties of one kind of packet among those of the command line.
 
     >>> properties_for("publish", ["publish\\x1fcontent-type\\x1ftext/plain", "publish\\x1fuser-property\\x1fa\\x1f1"])
     Properties(content_type='text/plain', user=(('a', '1'),))
@@ -179,7 +179,7 @@ def properties_for(packet: str, given: list[str]) -> Properties:
 
     values: dict[str, Any] = {}
     user: list[tuple[str, str]] = []
-    for text in given:
+    for text in texts:
         where, name, *rest = [*text.split(_SEPARATOR), "", ""][: max(2, text.count(_SEPARATOR) + 1)]
         where = where.lower()
         if where not in _PACKETS:
@@ -187,13 +187,13 @@ def properties_for(packet: str, given: list[str]) -> Properties:
         if name == "user-property" and len(rest) == 2:
             user += [(rest[0], rest[1])] if where == packet else []
             continue
-        known = _NAMES.get(name)
-        if known is None or where not in known[2] or len(rest) != 1:
+        definition = _NAMES.get(name)
+        if definition is None or where not in definition[2] or len(rest) != 1:
             allowed = ", ".join(sorted([n for n, (_, _, places) in _NAMES.items() if where in places]))
             raise ConfigurationError(f"-D {where} {name}: write {allowed} with a value, or user-property NAME VALUE")
         if where == packet:
             try:
-                values[known[0]] = known[1](rest[0])  # type: ignore[operator]
+                values[definition[0]] = definition[1](rest[0])  # type: ignore[operator]
             except ValueError:
                 raise ConfigurationError(f"-D {where} {name} {rest[0]}: write a whole number") from None
     return Properties(**values, user=tuple(user))

@@ -28,13 +28,13 @@ Overrides = Annotated[
 
 def parse_overrides(texts: list[str] | None) -> dict[str, str]:
     """Fields and values of repeated --set options."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for text in texts or []:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {text}: write --set FIELD=VALUE, such as --set seed=7")
-        found[name.strip()] = value.strip()
-    return found
+        fields[name.strip()] = value.strip()
+    return fields
 
 
 @overload

@@ -1,4 +1,4 @@
-"""What all commands print alike: tables and notes on standard output, errors and progress on standard error."""
+"""Output that all commands share: tables and notes on standard output, errors and progress on standard error."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ errors = Console(stderr=True, highlight=False)
 
 
 def print_json(data: Any) -> None:
-    """One JSON document on standard output, and nothing else."""
+    """Prints one JSON document on standard output, and nothing else."""
     print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
 
 
 def print_problems(problems: list[Problem]) -> None:
-    """Each problem on lines of its own: where, what is wrong, what would be right."""
+    """Prints each problem on lines of its own: where, what is wrong, what would be right."""
     for problem in problems:
         errors.print(problem_text(problem), soft_wrap=True)
 
 
 def problem_text(problem: Problem) -> Text:
-    """A problem in colours: where, which field, what is wrong, what would be right."""
+    """Returns a problem in colours: where, which field, what is wrong, what would be right."""
     where = problem.file + (f":{problem.line}" if problem.line else "")
     text = Text.assemble((where, "bold"), ": ")
     if problem.field:
@@ -50,7 +50,7 @@ def print_error(error: SurecastError) -> None:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(activity: str) -> Iterator[None]:
     """Shows that something is under way, on a terminal; it leaves no trace."""
-    with errors.status(Text(f"{what} ...")) if errors.is_terminal else nullcontext():
+    with errors.status(Text(f"{activity} ...")) if errors.is_terminal else nullcontext():
         yield

@@ -167,8 +167,8 @@ def tables(json: AsJson = False) -> None:
     from rich.table import Table
 
     shown = Table(box=None, show_header=False)
-    for name, what in TABLES.items():
-        shown.add_row(name, what)
+    for name, contents in TABLES.items():
+        shown.add_row(name, contents)
     console.print(shown)
 
 
@@ -194,19 +194,19 @@ def _print_report(report: RunReport, output: Path) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, str], None]]:
-    """A line on standard error, on a terminal: how many tables are done, and the one that is under way."""
+    """Yields a function that shows, on a terminal, how many tables are done and the one in progress."""
     from surecast.cli.output import errors
 
     if not errors.is_terminal:
         yield lambda table, state: None
         return
-    seen: dict[str, str] = {}
+    states: dict[str, str] = {}
     with errors.status("starting Spark ...") as status:
 
         def told(table: str, state: str) -> None:
-            seen[table] = state
-            done = sum(each == "completed" for each in seen.values())
-            status.update(f"{done} of {len(seen)} tables, {table} {state} ...")
+            states[table] = state
+            done = sum(each == "completed" for each in states.values())
+            status.update(f"{done} of {len(states)} tables, {table} {state} ...")
 
         yield told
 
@@ -235,7 +235,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can have it."""
+    """Returns a value in a form that JSON can hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -91,7 +91,7 @@ def plan(
 
     algorithms = check_algorithms(algorithm)
     scenario, system = load_system(file, parse_overrides(overrides))
-    given: dict[str, float | None] = {
+    options: dict[str, float | None] = {
         "max_utilisation": max_utilisation,
         "max_notification_delay_s": seconds_of("--max-delay", max_delay, is_positive=True),
         "max_subscription_delay_s": seconds_of("--max-subscription-delay", max_subscription_delay, is_positive=True),
@@ -100,7 +100,7 @@ def plan(
         "max_brokers": max_brokers,
         "max_cost": max_cost,
     }
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name, value in chosen.items():
         _check_above_zero(value, OPTIONS[name])
     if not math.isfinite(broker_cost):
@@ -111,28 +111,28 @@ def plan(
     if spark is not None:
         if search or page is not None or workers > 1:
             raise ConfigurationError("--spark: evaluates every case, without --search, --page and --workers")
-        found, optimum = _find_on_spark(
+        result, optimum = _find_on_spark(
             spark, problem, system, scenario, objective, limits, algorithms, front, resume, out, conf
         )
     else:
-        found, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
+        result, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
         if out is not None:
-            found.save(out)
-    if save_scenario is not None and found.best is not None:
+            result.save(out)
+    if save_scenario is not None and result.best is not None:
         from surecast.report.files import write_whole
 
-        text = placed_scenario(scenario, system, found.best.brokers).to_yaml()
+        text = placed_scenario(scenario, system, result.best.brokers).to_yaml()
         write_whole(save_scenario, lambda opened: opened.write(text.encode()))
     if page is not None:
         from surecast.studio.plan_page import write_plan_page
 
         with working(f"drawing {page}"):
-            write_plan_page(found, scenario, system, page)
+            write_plan_page(result, scenario, system, page)
     if json:
-        print_json(plan_data(found, optimum))
+        print_json(plan_data(result, optimum))
     else:
-        print_plan(found, optimum, limit, out, page, save_scenario if found.best is not None else None)
-    if found.best is None:
+        print_plan(result, optimum, limit, out, page, save_scenario if result.best is not None else None)
+    if result.best is None:
         raise typer.Exit(NOTHING_FITS)
 
 
@@ -148,7 +148,8 @@ def _find(
     effort: tuple[int, int, int, bool],
     out: Path | None,
 ) -> tuple[PlacementPlan, PlacementPlan | None]:
-    """All placements where they are few enough, otherwise a search; after a search all of them where that is quick."""
+    """Returns the plan over all placements if they are few enough, otherwise of a search; after a search also over all
+    if that is quick."""
     from surecast.planning.placement import (
         CASES_MAX,
         FRONT,
@@ -175,7 +176,7 @@ def _find(
     fronts = front or FRONT
     if search or count * len(algorithms or ALGORITHMS) > CASES_MAX:
         with _interruptible(None) as progress:
-            found = search_placement(
+            result = search_placement(
                 problem,
                 restarts=restarts,
                 evaluations_max=evaluations,
@@ -186,14 +187,14 @@ def _find(
                 **common,
             )
             if count > COMPARED_MAX or problem.plain is not None:
-                return found, None
-            return found, plan_placement(problem, front=(objective,), progress=progress, **common)
+                return result, None
+            return result, plan_placement(problem, front=(objective,), progress=progress, **common)
     folder = None if out is None else out.with_name(f"{out.name}.work")
     with _interruptible(folder) as progress:
-        found = plan_placement(
+        result = plan_placement(
             problem, workers=workers, checkpoint=folder, resume=resume, progress=progress, front=fronts, **common
         )
-    return found, None
+    return result, None
 
 
 def _find_on_spark(
@@ -209,7 +210,7 @@ def _find_on_spark(
     out: Path | None,
     conf: list[str] | None,
 ) -> tuple[PlacementPlan, None]:
-    """Every case, on the cores of a cluster; all of them are in the folder `out`."""
+    """Returns the plan over every case, computed on a cluster; all cases are in the folder `out`."""
     from surecast.pipeline.sweep import sweep_session
     from surecast.pipeline.sweep_plan import plan_on_spark
     from surecast.planning.placement import FRONT, PlacementReliability
@@ -220,7 +221,7 @@ def _find_on_spark(
         sweep_session(spark, folder.with_name(f"{folder.name}.spark"), spark_settings(spark, conf)) as session,
         progress_bar("evaluating placements") as progress,
     ):
-        found = plan_on_spark(
+        result = plan_on_spark(
             session,
             problem,
             str(folder),
@@ -232,12 +233,12 @@ def _find_on_spark(
             resume=resume,
             progress=progress,
         )
-    return found, None
+    return result, None
 
 
 @contextmanager
 def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar for what can be interrupted; then says what is kept, and how to go on."""
+    """Yields a progress bar; after an interruption says what is kept, and how to go on."""
     from surecast.cli.output import errors
     from surecast.planning.placement import kept_placements
 
@@ -254,12 +255,12 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
             yield progress
     except KeyboardInterrupt:
         if folder is None:
-            said = "interrupted; nothing is kept"
+            message = "interrupted; nothing is kept"
         else:
-            kept = kept_placements(folder)
-            said = f"interrupted; {kept:,} of {total:,} placements are kept in {folder}; "
-            said += "the same command goes on from there"
-        errors.print(said, markup=False, soft_wrap=True)
+            placements = kept_placements(folder)
+            message = f"interrupted; {placements:,} of {total:,} placements are kept in {folder}; "
+            message += "the same command goes on from there"
+        errors.print(message, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
 

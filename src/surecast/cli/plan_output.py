@@ -26,50 +26,50 @@ OPTIONS: Final = {
 """The option that sets each limit."""
 
 
-def print_plan(found: PlacementPlan, optimum: PlacementPlan | None, limit: int, *files: Path | None) -> None:
-    """The best placement of each algorithm, so many cases of the front, and what was saved."""
+def print_plan(plan: PlacementPlan, optimum: PlacementPlan | None, limit: int, *files: Path | None) -> None:
+    """Prints the best placement of each algorithm, `limit` cases of the front, and the saved files."""
     from surecast.cli.output import console
 
-    console.print(_first_line(found), soft_wrap=True)
-    extra = ("share",) if found.constraints.min_reliability is not None else ()
-    table = _new_table(f"Best by {found.objective}", extra)
-    for i, (algorithm, case) in enumerate(found.best_by_algorithm.items()):
+    console.print(_first_line(plan), soft_wrap=True)
+    extra = ("share",) if plan.constraints.min_reliability is not None else ()
+    table = _new_table(f"Best by {plan.objective}", extra)
+    for i, (algorithm, case) in enumerate(plan.best_by_algorithm.items()):
         if case is None:
-            why = "overloaded" if found.evaluation.overloaded[:, i].all() else "none keeps all limits"
+            why = "overloaded" if plan.evaluation.overloaded[:, i].all() else "none keeps all limits"
             table.add_row(algorithm, *[""] * (5 + len(extra)), why)
         else:
-            table.add_row(*_cells(case, bool(extra)), style="bold" if case == found.best else None)
+            table.add_row(*_cells(case, bool(extra)), style="bold" if case == plan.best else None)
     console.print(table)
-    if found.front and limit > 0:
-        table = _new_table(f"Pareto front over {', '.join(found.front_objectives)}", extra)
-        for case in found.front[:limit]:
+    if plan.front and limit > 0:
+        table = _new_table(f"Pareto front over {', '.join(plan.front_objectives)}", extra)
+        for case in plan.front[:limit]:
             table.add_row(*_cells(case, bool(extra)))
         console.print(table)
-        if len(found.front) > limit:
-            console.print(f"... and {len(found.front) - limit} more; --limit shows more, --json shows all")
+        if len(plan.front) > limit:
+            console.print(f"... and {len(plan.front) - limit} more; --limit shows more, --json shows all")
     words = "worst, mean: notification delay; load: largest utilisation; room: factor on the load at saturation"
     console.print(words + ("; share: reliability of the worst client" if extra else ""))
-    if found.best is None:
-        for line in _why_nothing_fits(found):
+    if plan.best is None:
+        for line in _why_nothing_fits(plan):
             console.print(line, markup=False, soft_wrap=True)
     else:
-        console.print(f"Best: {found.best.algorithm} with brokers at {', '.join(found.best.brokers)}", soft_wrap=True)
+        console.print(f"Best: {plan.best.algorithm} with brokers at {', '.join(plan.best.brokers)}", soft_wrap=True)
     if optimum is not None:
-        console.print(_against_optimum(found, optimum), markup=False, soft_wrap=True)
+        console.print(_against_optimum(plan, optimum), markup=False, soft_wrap=True)
     for file in files:
         if file is not None:
             console.print(f"saved {file}", markup=False, soft_wrap=True)
 
 
-def _first_line(found: PlacementPlan) -> str:
-    """How many placements were evaluated, and how the search ended if it was one."""
-    cases = found.evaluations * len(found.evaluation.algorithms)
-    limited = any(value is not None for value in asdict(found.constraints).values())
-    kept = f"{found.feasible_count} keep all limits" if limited else f"{found.feasible_count} are not overloaded"
-    counted = f"{found.evaluations} placements, {cases} cases, of which {kept}."
-    if found.search is None:
+def _first_line(plan: PlacementPlan) -> str:
+    """Returns the number of evaluated placements, and how the search ended if it was one."""
+    cases = plan.evaluations * len(plan.evaluation.algorithms)
+    limited = any(value is not None for value in asdict(plan.constraints).values())
+    feasible = f"{plan.feasible_count} keep all limits" if limited else f"{plan.feasible_count} are not overloaded"
+    counted = f"{plan.evaluations} placements, {cases} cases, of which {feasible}."
+    if plan.search is None:
         return f"Every placement was evaluated: {counted}"
-    end = found.search
+    end = plan.search
     if end.converged:
         how = f"all {end.restarts} restarts converged"
     else:
@@ -112,11 +112,11 @@ def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{1000 * seconds:.4g}"
 
 
-def _why_nothing_fits(found: PlacementPlan) -> list[str]:
-    """Which limit fails, by how much at least, and what would help."""
+def _why_nothing_fits(plan: PlacementPlan) -> list[str]:
+    """Returns the limits that fail, by how much at least, and what would help."""
     from surecast.planning.placement import misses, short_names
 
-    missed = misses(found)
+    missed = misses(plan)
     if not missed:
         return ["No case has this objective: nobody publishes or subscribes."]
     lines = []
@@ -149,14 +149,14 @@ def _value(miss: Miss, value: float) -> str:
     return f"{1000 * value:.4g}ms" if miss.limit.endswith("_s") else f"{value:.4g}"
 
 
-def _gap(found: PlacementPlan, optimum: PlacementPlan) -> float | None:
-    """By what share of the optimum the objective found is worse; None if either has none."""
+def _gap(plan: PlacementPlan, optimum: PlacementPlan) -> float | None:
+    """Returns the share of the optimum by which the plan's objective is worse; None if either has none."""
     from surecast.planning.placement import OBJECTIVES
 
-    name, sign = OBJECTIVES[found.objective]
-    if found.best is None or optimum.best is None:
+    name, sign = OBJECTIVES[plan.objective]
+    if plan.best is None or optimum.best is None:
         return None
-    here, there = getattr(found.best, name), getattr(optimum.best, name)
+    here, there = getattr(plan.best, name), getattr(optimum.best, name)
     if here == there:
         return 0.0
     gap = sign * (here - there) / abs(there) if there and math.isfinite(there) else math.nan
@@ -164,11 +164,11 @@ def _gap(found: PlacementPlan, optimum: PlacementPlan) -> float | None:
     return None if math.isnan(gap) else gap if gap > 1e-9 else 0.0
 
 
-def _against_optimum(found: PlacementPlan, optimum: PlacementPlan) -> str:
-    gap = _gap(found, optimum)
+def _against_optimum(plan: PlacementPlan, optimum: PlacementPlan) -> str:
+    gap = _gap(plan, optimum)
     every = f"all {optimum.evaluations} placements"
     if gap is None:
-        if (found.best is None) == (optimum.best is None):
+        if (plan.best is None) == (optimum.best is None):
             return f"Checked against {every}: none of them fits either."
         return f"Checked against {every}: some fit, and the search found none; raise --restarts or --evaluations."
     if gap == 0.0:
@@ -176,8 +176,8 @@ def _against_optimum(found: PlacementPlan, optimum: PlacementPlan) -> str:
     return f"Checked against {every}: {100 * gap:.2g} % worse than the optimum; without --search it is found."
 
 
-def plan_data(found: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, Any]:
-    """The plan as plain values for JSON; null where a figure is not known or has no end."""
+def plan_data(plan: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, Any]:
+    """Returns the plan as plain values for JSON; null where a figure is unknown or infinite."""
     from surecast.planning.placement import misses
 
     def case(row: PlacementCase | None) -> dict[str, Any] | None:
@@ -185,24 +185,24 @@ def plan_data(found: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, 
             return None
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(row).items()}
 
-    end = found.search
+    end = plan.search
     return {
-        "scenario": found.problem.name,
-        "objective": found.objective,
-        "constraints": {k: v for k, v in asdict(found.constraints).items() if v is not None},
-        "exact": found.exact,
+        "scenario": plan.problem.name,
+        "objective": plan.objective,
+        "constraints": {k: v for k, v in asdict(plan.constraints).items() if v is not None},
+        "exact": plan.exact,
         "search": None
         if end is None
         else {
             "ended_by": "convergence" if end.converged else "evaluations",
             **asdict(end),
-            "gap_to_optimum": None if optimum is None else _gap(found, optimum),
+            "gap_to_optimum": None if optimum is None else _gap(plan, optimum),
         },
-        "placements": found.evaluations,
-        "feasible": found.feasible_count,
-        "misses": [{**asdict(miss), "case": case(miss.case)} for miss in misses(found)],
-        "best": case(found.best),
-        "best_by_algorithm": {name: case(row) for name, row in found.best_by_algorithm.items()},
-        "front_objectives": list(found.front_objectives),
-        "front": [case(row) for row in found.front],
+        "placements": plan.evaluations,
+        "feasible": plan.feasible_count,
+        "misses": [{**asdict(miss), "case": case(miss.case)} for miss in misses(plan)],
+        "best": case(plan.best),
+        "best_by_algorithm": {name: case(row) for name, row in plan.best_by_algorithm.items()},
+        "front_objectives": list(plan.front_objectives),
+        "front": [case(row) for row in plan.front],
     }

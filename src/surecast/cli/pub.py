@@ -64,12 +64,12 @@ def pub(
         will_qos, will_retain, cafile, cert, key, insecure, tls, ws, ws_path, timeout, property or [],
     )  # fmt: skip
     payloads = _lines() if lines else _repeated(_payload(message, file, stdin), repeat)
-    given = options.properties_for("publish", property or [])
-    asyncio.run(_publish(client, topic, payloads, qos, retain, given))
+    publish_properties = options.properties_for("publish", property or [])
+    asyncio.run(_publish(client, topic, payloads, qos, retain, publish_properties))
 
 
 async def _publish(
-    given: options.ClientOptions,
+    settings: options.ClientOptions,
     topic: str,
     payloads: Iterator[bytes],
     qos: int,
@@ -78,7 +78,7 @@ async def _publish(
 ) -> None:
     import asyncio
 
-    async with given.client() as client:
+    async with settings.client() as client:
         # Lines may take their time to come; the connection is kept alive meanwhile.
         while (payload := await asyncio.to_thread(next, payloads, None)) is not None:
             await client.publish(topic, payload, qos, retain, properties)

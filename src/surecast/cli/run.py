@@ -91,9 +91,9 @@ def run(
             "gives the same workload and failures"
         )
         console.print(render(report, limit=limit))
-        for what in (logs, out):
-            if what is not None:
-                console.print(f"saved {what}", markup=False, soft_wrap=True)
+        for saved in (logs, out):
+            if saved is not None:
+                console.print(f"saved {saved}", markup=False, soft_wrap=True)
     if report.info.parameters["interrupted"]:
         raise typer.Exit(INTERRUPTED)
 
@@ -108,7 +108,7 @@ def plan_of(
     patience: str | None = None,
     kill_leader: list[str] | None = None,
 ) -> RunPlan:
-    """The run that the options ask for; a long one that nobody asked for is refused."""
+    """Returns the run that the options describe; a long run that was not asked for is refused."""
     from surecast.documents.units import format_duration
     from surecast.measurement import make_plan
 
@@ -129,9 +129,9 @@ def plan_of(
     return plan
 
 
-def carry_out(plan: RunPlan, *, logs: Path | None = None, what: str = "running") -> QoSReport:
+def carry_out(plan: RunPlan, *, logs: Path | None = None, activity: str = "running") -> QoSReport:
     """Carries a run out, with its progress shown."""
     from surecast.measurement import run_plan
 
-    with progress_bar(what) as progress:
+    with progress_bar(activity) as progress:
         return run_plan(plan, logs=logs, progress=progress)

@@ -105,7 +105,7 @@ def show(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Summarise the system that a scenario means, and draw it."""
+    """Summarise the system that a scenario describes, and draw it."""
     from surecast.cli.output import console, print_json, working
     from surecast.scenario import load_system
     from surecast.scenario.summary import system_data
@@ -138,8 +138,8 @@ def _print_summary(system: System, description: str) -> None:
     table.add_column()
     table.add_column()
     for part, rows in summarise(system).items():
-        for i, (what, value) in enumerate(rows):
-            table.add_row(part if i == 0 else "", Text(what), Text(value))
+        for i, (label, value) in enumerate(rows):
+            table.add_row(part if i == 0 else "", Text(label), Text(value))
         table.add_section()
     console.print(table)
     for note in system.notes:

@@ -33,7 +33,7 @@ SparkConf = Annotated[
 
 
 def spark_folder(path: Path | None, option: str = "--out") -> Path:
-    """The folder that all machines of the cluster write to; refuses none, and a file."""
+    """Returns the folder that all machines of the cluster write to; refuses none, and a file."""
     if path is None:
         raise ConfigurationError(
             f"--spark: name a folder for the results with {option}; all machines of the cluster must see it"
@@ -46,7 +46,7 @@ def spark_folder(path: Path | None, option: str = "--out") -> Path:
 
 
 def spark_settings(spark: str, conf: list[str] | None) -> ServerSettings:
-    """What Spark is started with; refuses settings for a server that runs already."""
+    """Returns the settings that Spark is started with; refuses settings for a server that runs already."""
     from surecast.cli.pipeline import server_settings
 
     if spark.startswith("sc://") and conf:

@@ -80,10 +80,12 @@ def sub(
         host, port, client_id, username, password, keep_alive, keep_session, version, will_topic, will_payload,
         will_qos, will_retain, cafile, cert, key, insecure, tls, ws, ws_path, timeout, property or [],
     )  # fmt: skip
-    given = options.properties_for("subscribe", property or [])
+    subscribe_properties = options.properties_for("subscribe", property or [])
     if filter and version not in ("5", "mqttv5"):
         raise ConfigurationError("--filter: content filters travel in properties of MQTT 5; leave out -V")
-    given = replace(given, user=(*given.user, *(("filter", text) for text in filter or [])))
+    subscribe_properties = replace(
+        subscribe_properties, user=(*subscribe_properties.user, *(("filter", text) for text in filter or []))
+    )
     shown = ("%t %p" if verbose else "%p") if format is None else format
     end = "" if no_newline else "\n"
     wanted = [Subscription(topic, qos, no_local) for topic in topics]
@@ -92,7 +94,7 @@ def sub(
         left = 0 if end_when_subscribed else count
         try:
             async with client.client() as connected, asyncio.timeout(wait):
-                await connected.subscribe(*wanted, properties=given)
+                await connected.subscribe(*wanted, properties=subscribe_properties)
                 while left != 0:
                     message = await connected.message()
                     if no_retained and message.retain:
@@ -115,7 +117,7 @@ def sub(
 
 
 def formatted(format: str, message: Message) -> bytes:
-    """A message by a format.
+    """Returns a message as text by a format.
 
     >>> from surecast.client import Message
     >>> formatted("%t: %p (%q, %r, 100%%)", Message("a/b", b"21.5", 1))
@@ -171,6 +173,6 @@ def _as_json(message: Message, parsed: bool) -> dict[str, Any]:
         "response-topic": properties.response_topic,
         "user-properties": [{name: value} for name, value in properties.user] or None,
     }
-    if given := {name: value for name, value in shown.items() if value is not None}:
-        data["properties"] = given
+    if present := {name: value for name, value in shown.items() if value is not None}:
+        data["properties"] = present
     return data

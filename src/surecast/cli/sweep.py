@@ -51,7 +51,7 @@ def load(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Delay against load: the best placement, the most robust one, one broker per domain, and all candidates.
+    """Show delay against load: the best placement, the most robust one, one broker per domain, and all candidates.
 
     Each placement has the algorithm that is best for it at the scenario's own load, and keeps it at every load. A
     configuration has no delay beyond the load at which its first component saturates.
@@ -68,27 +68,27 @@ def load(
     if to is None:
         first = sweep_load(problem, [problem.active_subscriptions], algorithms=algorithms)
         ends = [curve.configuration.saturates_at for curve in first.curves]
-        known = [end for end in ends if math.isfinite(end)]
-        to = _round_up(1.05 * max(known)) if known else 4.0 * problem.active_subscriptions
+        finite_ends = [end for end in ends if math.isfinite(end)]
+        to = _round_up(1.05 * max(finite_ends)) if finite_ends else 4.0 * problem.active_subscriptions
     if not start < to < math.inf:
         raise ConfigurationError(f"--to {to:g} must be above --from {start:g} and finite")
     loads = [start + (to - start) * i / steps for i in range(steps + 1)]
     with progress_bar("evaluating loads") as progress:
-        found = sweep_load(problem, loads, algorithms=algorithms, refined=True, progress=progress)
+        sweep = sweep_load(problem, loads, algorithms=algorithms, refined=True, progress=progress)
     if out is not None:
-        found.save(out)
+        sweep.save(out)
     if page is not None:
         from surecast.studio.sweep_page import write_load_page
 
-        write_load_page(found, page)
+        write_load_page(sweep, page)
     if picture is not None:
         from surecast.studio.sweep_page import load_chart
 
-        _draw(load_chart(found), picture)
+        _draw(load_chart(sweep), picture)
     if json:
-        print_json(_load_data(found))
+        print_json(_load_data(sweep))
     else:
-        _print_load(found, loads, out, page, picture)
+        _print_load(sweep, loads, out, page, picture)
 
 
 @app.command("algorithms")
@@ -111,7 +111,7 @@ def algorithms(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """The best routing algorithm by load and locality: for what share of all placements each has the least delay.
+    """Show the best routing algorithm by load and locality: for what share of all placements each has the least delay.
 
     The loads are equally spaced on a logarithmic scale. Placements under which several algorithms are alike, and those
     that no algorithm can carry, are counted by themselves.
@@ -128,21 +128,21 @@ def algorithms(
     problems = locality_problems(scenario, locality or [0.2, 0.4, 0.6, 0.8], root=root)
     loads = [start * (to / start) ** (i / steps) for i in range(steps + 1)]
     with progress_bar("evaluating loads") as progress:
-        found = sweep_algorithms(problems, loads, algorithms=chosen, progress=progress)
+        sweep = sweep_algorithms(problems, loads, algorithms=chosen, progress=progress)
     if out is not None:
-        found.save(out)
+        sweep.save(out)
     if page is not None:
         from surecast.studio.sweep_page import write_algorithms_page
 
-        write_algorithms_page(found, page)
+        write_algorithms_page(sweep, page)
     if picture is not None:
         from surecast.studio.sweep_page import load_shares_chart
 
-        _draw(load_shares_chart(found), picture)
+        _draw(load_shares_chart(sweep), picture)
     if json:
-        print_json(_algorithm_data(found))
+        print_json(_algorithm_data(sweep))
     else:
-        _print_algorithms(found, out, page, picture)
+        _print_algorithms(sweep, out, page, picture)
 
 
 def _check_files(out: Path | None, page: Path | None, picture: Path | None) -> None:
@@ -160,55 +160,55 @@ def _draw(chart: CurveChart, path: Path) -> None:
 
 
 def _round_up(value: float) -> float:
-    """At most a tenth more, and round."""
+    """Returns a round number, at most a tenth more."""
     unit = 10.0 ** math.floor(math.log10(value)) / 10.0
     return math.ceil(value / unit) * unit
 
 
-def _print_load(found: LoadSweep, loads: list[float], *files: Path | None) -> None:
+def _print_load(sweep: LoadSweep, loads: list[float], *files: Path | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from surecast.cli.output import console
     from surecast.studio.sweep_page import load_chart_sentences
 
-    table = Table(title=f"Delay on the worst path in ms, at {found.design:,.0f} and by load", box=SIMPLE_HEAD)
+    table = Table(title=f"Delay on the worst path in ms, at {sweep.design:,.0f} and by load", box=SIMPLE_HEAD)
     table.add_column("configuration", no_wrap=True)
     wanted = [max(loads[i], 1.0) for i in _some(loads, 7)]
-    picked = [int(abs(found.subscriptions - load).argmin()) for load in wanted]
-    for name in ("design", *(f"{found.subscriptions[i]:,.0f}" for i in picked), "carries"):
+    picked = [int(abs(sweep.subscriptions - load).argmin()) for load in wanted]
+    for name in ("design", *(f"{sweep.subscriptions[i]:,.0f}" for i in picked), "carries"):
         table.add_column(name, justify="right", no_wrap=True)
-    for curve in found.curves[:3]:
-        one = curve.configuration
+    for curve in sweep.curves[:3]:
+        configuration = curve.configuration
         delays = [1000.0 * float(curve.delay_s[i]) for i in picked]
         cells = ["-" if math.isnan(delay) else f"{delay:.3g}" for delay in delays]
-        design = "-" if one.delay_s is None else f"{1000.0 * one.delay_s:.3g}"
-        carried = f"{one.saturates_at:,.0f}" if math.isfinite(one.saturates_at) else "any"
+        design = "-" if configuration.delay_s is None else f"{1000.0 * configuration.delay_s:.3g}"
+        carried = f"{configuration.saturates_at:,.0f}" if math.isfinite(configuration.saturates_at) else "any"
         table.add_row(curve.role, design, *cells, carried)
     console.print(table)
-    for sentence in load_chart_sentences(found):
+    for sentence in load_chart_sentences(sweep):
         console.print(sentence, markup=False, soft_wrap=True)
     _say_saved(*files)
 
 
-def _print_algorithms(found: AlgorithmSweep, *files: Path | None) -> None:
+def _print_algorithms(sweep: AlgorithmSweep, *files: Path | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from surecast.cli.output import console
 
-    shares = found.by_load()
-    shown = [i for i in range(len(found.outcomes)) if (shares[:, i] >= 0.005).any()]
+    shares = sweep.by_load()
+    shown = [i for i in range(len(sweep.outcomes)) if (shares[:, i] >= 0.005).any()]
     table = Table(title="Share of placements in %, all localities together", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("subscriptions", justify="right", no_wrap=True)
     for i in shown:
-        table.add_column(found.outcomes[i].replace("hierarchical", "hier.").replace("peer-to-peer", "p2p"))
+        table.add_column(sweep.outcomes[i].replace("hierarchical", "hier.").replace("peer-to-peer", "p2p"))
         table.columns[-1].justify = "right"
-    for i in _some(found.subscriptions.tolist(), 14):
+    for i in _some(sweep.subscriptions.tolist(), 14):
         cells = [f"{100 * shares[i, j]:.1f}" if shares[i, j] > 0 else "" for j in shown]
-        table.add_row(f"{found.subscriptions[i]:,.0f}", *cells)
+        table.add_row(f"{sweep.subscriptions[i]:,.0f}", *cells)
     console.print(table)
-    left = [name for i, name in enumerate(found.algorithms) if i not in shown]
+    left = [name for i, name in enumerate(sweep.algorithms) if i not in shown]
     if left:
         console.print(f"Never best for half a percent of the placements: {', '.join(left)}.", soft_wrap=True)
     _say_saved(*files)
@@ -229,17 +229,17 @@ def _say_saved(*files: Path | None) -> None:
             console.print(f"saved {file}", markup=False, soft_wrap=True)
 
 
-def _load_data(found: LoadSweep) -> dict[str, Any]:
-    """The sweep as plain values for JSON; null where there is no delay or no saturation."""
+def _load_data(sweep: LoadSweep) -> dict[str, Any]:
+    """Returns the sweep as plain values for JSON; null where there is no delay or no saturation."""
 
     def known(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
     return {
-        "scenario": found.name,
-        "design": found.design,
-        "exact": found.exact,
-        "subscriptions": found.subscriptions.tolist(),
+        "scenario": sweep.name,
+        "design": sweep.design,
+        "exact": sweep.exact,
+        "subscriptions": sweep.subscriptions.tolist(),
         "curves": [
             {
                 "role": curve.role,
@@ -251,19 +251,19 @@ def _load_data(found: LoadSweep) -> dict[str, Any]:
                 "notification_delay_worst_s": [known(float(delay)) for delay in curve.delay_s],
                 "utilisation": curve.utilisation.tolist(),
             }
-            for curve in found.curves
+            for curve in sweep.curves
         ],
     }
 
 
-def _algorithm_data(found: AlgorithmSweep) -> dict[str, Any]:
+def _algorithm_data(sweep: AlgorithmSweep) -> dict[str, Any]:
     return {
-        "scenario": found.name,
-        "placements": found.placements,
-        "outcomes": list(found.outcomes),
-        "localities": list(found.localities),
-        "subscriptions": found.subscriptions.tolist(),
-        "counts": found.counts.tolist(),
-        "share_by_load": found.by_load().tolist(),
-        "share_by_locality": found.by_locality().tolist(),
+        "scenario": sweep.name,
+        "placements": sweep.placements,
+        "outcomes": list(sweep.outcomes),
+        "localities": list(sweep.localities),
+        "subscriptions": sweep.subscriptions.tolist(),
+        "counts": sweep.counts.tolist(),
+        "share_by_load": sweep.by_load().tolist(),
+        "share_by_locality": sweep.by_locality().tolist(),
     }

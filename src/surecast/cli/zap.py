@@ -137,19 +137,21 @@ def convert_log(
     from surecast.report.files import write_whole
     from surecast.zap import EventWriter, convert
 
-    found = convert(source, 0.0 if retention is None else _duration("--retention", retention), not full_names)
+    converted = convert(source, 0.0 if retention is None else _duration("--retention", retention), not full_names)
     with EventWriter(out, _format(format)) as writer:
-        writer.write(found.table)
+        writer.write(converted.table)
     if names is not None:
-        text = json.dumps({"channels": found.channels, "boxes": found.boxes}, indent=2, ensure_ascii=False) + "\n"
+        text = (
+            json.dumps({"channels": converted.channels, "boxes": converted.boxes}, indent=2, ensure_ascii=False) + "\n"
+        )
         write_whole(names, lambda file: file.write(text.encode()))
     bad = _BadLines()
-    for line in found.bad:
+    for line in converted.bad:
         bad(line)
     bad.show()
     console.print(
-        f"{writer.count:,} events of {len(found.boxes):,} boxes on {len(found.channels):,} channels; "
-        f"{found.duplicates:,} records were there twice",
+        f"{writer.count:,} events of {len(converted.boxes):,} boxes on {len(converted.channels):,} channels; "
+        f"{converted.duplicates:,} records were there twice",
         soft_wrap=True,
     )
 
@@ -187,7 +189,7 @@ def stats(
         "boxes_on": viewers.on,
         "channels": len(viewers.channels),
         "broken_chains": viewers.broken_chains,
-        "top": [asdict(one) for one in viewers.compute_top_list(top)],
+        "top": [asdict(entry) for entry in viewers.compute_top_list(top)],
     }
     bad.show()
     if json:
@@ -220,16 +222,16 @@ def compare(
     bad = _BadLines()
     logs = read_table(generated, bad), read_table(real, bad)
     bad.show()
-    found = compare_logs(*logs)
+    comparison = compare_logs(*logs)
     labels = (generated.name, real.name if real.name != generated.name else str(real))
     if gaps is not None:
         draw_gaps(logs, labels, gaps)
     if ranks is not None:
         draw_ranks(logs, labels, ranks)
     if json:
-        print_json(asdict(found))
+        print_json(asdict(comparison))
     else:
-        print_comparison(found, labels)
+        print_comparison(comparison, labels)
 
 
 @app.command()
@@ -248,13 +250,13 @@ def fit(
     table = read_table(real, bad)
     bad.show()
     with working("fitting"):
-        found, notes = fit_traffic(table)
+        fitted, notes = fit_traffic(table)
     if out is not None:
-        save_traffic(found, out)
+        save_traffic(fitted, out)
     if json:
-        print_json({"traffic": asdict(found), "notes": asdict(notes)})
+        print_json({"traffic": asdict(fitted), "notes": asdict(notes)})
     else:
-        print_fit(found, notes)
+        print_fit(fitted, notes)
 
 
 class _BadLines:
@@ -297,9 +299,9 @@ def _print_stats(data: dict[str, Any]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, side in (("Rank", "right"), ("Channel", "left"), ("Viewers", "right"), ("Share", "right")):
         table.add_column(name, justify=side)  # type: ignore[arg-type]
-    for rank, one in enumerate(data["top"], 1):
-        share = one["viewers"] / data["boxes_on"]
-        table.add_row(str(rank), one["channel"], f"{one['viewers']:,}", f"{100 * share:.1f} %")
+    for rank, entry in enumerate(data["top"], 1):
+        share = entry["viewers"] / data["boxes_on"]
+        table.add_row(str(rank), entry["channel"], f"{entry['viewers']:,}", f"{100 * share:.1f} %")
     console.print(table)
 
 

@@ -20,35 +20,35 @@ Logs = tuple["EventTable", "EventTable"]
 Labels = tuple[str, str]
 
 
-def print_comparison(found: Comparison, labels: Labels) -> None:
-    """Two logs side by side, and how far they are apart."""
+def print_comparison(comparison: Comparison, labels: Labels) -> None:
+    """Prints two logs side by side, and their distance."""
     from surecast.cli.output import console
     from surecast.zap.compare import QUANTILES
 
     table = _table(("", *labels, "Distance", "By chance"))
-    counts = [f"{count:,}" for count in found.gap_counts]
-    table.add_row("times between zaps", *counts, f"{found.gap_distance:.3f}", f"{found.gap_chance:.3f}")
+    counts = [f"{count:,}" for count in comparison.gap_counts]
+    table.add_row("times between zaps", *counts, f"{comparison.gap_distance:.3f}", f"{comparison.gap_chance:.3f}")
     for i, quantile in enumerate(QUANTILES):
-        first, second = (one[i] for one in found.gap_quantiles_s)
+        first, second = (log[i] for log in comparison.gap_quantiles_s)
         table.add_row(f"  {100 * quantile:g} % within", f"{first:,.4g} s", f"{second:,.4g} s", "", "")
-    counts = [f"{count:,}" for count in found.channel_counts]
-    table.add_row("channels", *counts, f"{found.rank_distance:.3f}", f"{found.rank_chance:.3f}")
+    counts = [f"{count:,}" for count in comparison.channel_counts]
+    table.add_row("channels", *counts, f"{comparison.rank_distance:.3f}", f"{comparison.rank_chance:.3f}")
     for rank in (1, 2, 5, 10):
-        shares = [f"{100 * one[rank - 1]:.1f} %" if len(one) >= rank else "-" for one in found.top_shares]
+        shares = [f"{100 * log[rank - 1]:.1f} %" if len(log) >= rank else "-" for log in comparison.top_shares]
         table.add_row(f"  share of rank {rank}", *shares, "", "")
     console.print(table)
 
 
-def print_fit(found: Traffic, notes: FitNotes) -> None:
-    """The parameters, and what they rest on."""
+def print_fit(traffic: Traffic, notes: FitNotes) -> None:
+    """Prints the parameters, and the data they rest on."""
     from surecast.cli.output import console
 
     table = _table(("Parameter", "Value", "From"))
-    kept = {"boxes", "volume_per_h", "mute_per_h", "retention_s", "batch_s", *notes.kept}
-    for field in fields(found):
-        value = getattr(found, field.name)
-        text = f"{value:.6g}" if isinstance(value, int | float) else " ".join(f"{one:.3g}" for one in value)
-        table.add_row(field.name, text, "left as it was" if field.name in kept else "the log")
+    unfitted = {"boxes", "volume_per_h", "mute_per_h", "retention_s", "batch_s", *notes.kept}
+    for field in fields(traffic):
+        value = getattr(traffic, field.name)
+        text = f"{value:.6g}" if isinstance(value, int | float) else " ".join(f"{item:.3g}" for item in value)
+        table.add_row(field.name, text, "left as it was" if field.name in unfitted else "the log")
     console.print(table)
     console.print(
         f"{notes.gaps:,} times between zaps, {notes.cut_off:,} that were cut off, {notes.changes:,} channel changes; "
@@ -58,7 +58,7 @@ def print_fit(found: Traffic, notes: FitNotes) -> None:
 
 
 def draw_gaps(logs: Logs, labels: Labels, path: Path) -> None:
-    """Distribution functions of the times between zaps."""
+    """Draws the distribution functions of the times between zaps."""
     from surecast.studio.curves import Curve, CurveChart, draw_curves
     from surecast.zap import gaps_s
 

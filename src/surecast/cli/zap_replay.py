@@ -19,7 +19,7 @@ IN_FLIGHT_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a replay sent, how long it took, and how far it was behind its timetable at the end."""
+    """The result of a replay: messages sent, its duration, and its lag behind its timetable at the end."""
 
     events: int
     messages: int
@@ -58,7 +58,7 @@ async def replay_log(
                 # all of one connection, so they arrive in order; what the broker has not taken yet is bounded
                 if len(under_way) >= IN_FLIGHT_MAX:
                     await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for task in [one for one in under_way if one.done()]:
+                for task in [publication for publication in under_way if publication.done()]:
                     under_way.remove(task)
                     task.result()
                 events += message.events
