@@ -194,7 +194,7 @@ class Trial:
         await asyncio.sleep(READ_S)
 
     async def finish(self) -> None:
-        """Waits for what is under way, and fetches what waits for the sleeper."""
+        """Waits for what is in flight, and fetches what waits for the sleeper."""
         self._tasks[-1].cancel()
         await asyncio.sleep(EXPIRY_S + LATE_S)
         for task in self._tasks:

@@ -6,11 +6,11 @@
 Publishers send JSON that parsers disagree about: nested 900 to 999 deep and around our limit, numbers of thousands of
 digits, long names, other encodings, fields given twice. Subscribers have content filters; one of them is away all the
 time and comes back at the end. Meanwhile the replicas are killed (SIGKILL) and started again, one after the other, so
-that each carries out its log again. What must hold, with what is said of each payload by hand as the oracle:
+that each applies its log again. What must hold, with what is said of each payload by hand as the oracle:
 
 - every acknowledged publication that a filter takes arrives, once where all is QoS 2, and no other arrives;
 - at the end all replicas have the same running hash of effects and the same whole state (`surecast cluster verify`);
-- no replica ever had to discard its state, and none carried out its log with other effects than before.
+- no replica ever had to discard its state, and none applied its log with other effects than before.
 
 `--careless N` is the mutation that shows that the verdict can fail: replica N takes any depth, as json.loads does.
 The exit code is 1 if a promise was broken.
@@ -46,7 +46,7 @@ OPEN_MAX = 8
 SETTLE_S = 30.0
 JSON = Properties(content_type="application/json")
 PAXOS = {"snapshot_every": 300, "log_keep": 100}
-"""Snapshots come often, so that replicas begin with one, and carry out the log behind it."""
+"""Snapshots come often, so that replicas begin with one, and apply the log behind it."""
 
 FILTERS: dict[str, tuple[str, Callable[[Attributes], bool]]] = {
     "dear": ("price > 30", lambda a: a.get("price", 0) > 30),

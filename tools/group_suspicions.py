@@ -72,16 +72,16 @@ class Watch:
 
 async def write(writer: GroupClient, ended: asyncio.Event) -> int:
     """Publishes every few milliseconds; how many were acknowledged."""
-    under_way, done = set[asyncio.Task[object]](), 0
+    in_flight, done = set[asyncio.Task[object]](), 0
     while not ended.is_set():
         task: asyncio.Task[object] = asyncio.create_task(writer.publish("gap/1", PAYLOAD, qos=1))
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
+        in_flight.add(task)
+        task.add_done_callback(in_flight.discard)
         done += 1
-        while len(under_way) > WINDOW:
-            await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+        while len(in_flight) > WINDOW:
+            await asyncio.wait(in_flight, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(EVERY_S)
-    await asyncio.gather(*under_way)
+    await asyncio.gather(*in_flight)
     return done
 
 

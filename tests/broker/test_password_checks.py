@@ -122,14 +122,14 @@ def test_every_check_is_begun_once_or_makes_room(steps: list[tuple[str, str, boo
     queue: CheckQueue[int] = CheckQueue(waiting_max, Spacing(1, 60.0, 0.25))
     fates: Counter[int] = Counter()
     begun: dict[tuple[str, str], list[int]] = {}
-    under_way: deque[Pair[int]] = deque()
+    in_flight: deque[Pair[int]] = deque()
 
     def take(now: float) -> bool:
         found = queue.take(now)
         if found is not None:
             number, pair = found
-            assert pair not in under_way
-            under_way.append(pair)
+            assert pair not in in_flight
+            in_flight.append(pair)
             begun.setdefault((pair.address, pair.user), []).append(number)
             fates[number] += 1
         return found is not None
@@ -142,12 +142,12 @@ def test_every_check_is_begun_once_or_makes_room(steps: list[tuple[str, str, boo
             fates[dropped] += 1
         if takes:
             take(now)
-        if len(under_way) > 1:
-            queue.done(under_way.popleft(), number % 2 == 0, now)
+        if len(in_flight) > 1:
+            queue.done(in_flight.popleft(), number % 2 == 0, now)
         assert queue.waiting <= waiting_max
-    while under_way or queue.waiting:
-        while under_way:
-            queue.done(under_way.popleft(), False, now)
+    while in_flight or queue.waiting:
+        while in_flight:
+            queue.done(in_flight.popleft(), False, now)
         if not take(now):
             now = max(now, queue.next_at())
     assert all(fates[number] == 1 for number in range(len(steps)))

@@ -114,7 +114,7 @@ class AdminPort(ClientPort):
                 await asyncio.sleep(_POLL_S)
 
     async def _be_up_to_date(self) -> None:
-        """Waits until all that was acknowledged before now is carried out here, by a command that does nothing."""
+        """Waits until all that was acknowledged before now is applied here, by a command that does nothing."""
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         nothing, _ = pack(self.node.id, 0, 0, [])  # of an incarnation that is over
 

@@ -2,7 +2,7 @@
 
 A turn: whatever clients and other replicas sent goes in; what clients sent becomes commands for the group, at once or,
 where this replica leads, when it can be proposed; the replica says and stores what it must; and what the commands that
-were carried out have to say to clients is sent.
+were applied have to say to clients is sent.
 
 Two kinds of time: what concerns one connection of this replica (keep-alive, patience, the gate) goes by a timer of this
 machine, which nobody sets; what is in the state goes by the group's time. The machine's clock alone decides nothing.
@@ -144,7 +144,7 @@ class GroupServer(Shell):
         """A transport is up."""
         channel.connection = self.front_end.open(origin, time.monotonic())
         self._channels[channel.connection] = channel
-        self.node.replica.hurried = True
+        self.node.replica.urgent = True
 
     def _receive(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in this turn."""
@@ -220,7 +220,7 @@ class GroupServer(Shell):
         if front_end.outbox:
             self.node.peers.post_unordered(front_end.outbox)
             front_end.outbox.clear()
-        if front_end.is_ready and (self._stopped or not self.node.collects(front_end.bytes_ready)):
+        if front_end.is_ready and (self._stopped or not self.node.delays_batch(front_end.bytes_ready)):
             client = self.node.id << 48 | front_end.incarnation
             commands += [(client, sequence, command) for sequence, command in front_end.take(time.monotonic())]
         if commands:
@@ -249,7 +249,7 @@ class GroupServer(Shell):
                 self._read_on(channel)
                 if channel in self._rest:
                     self.loop.call_soon(self._next_piece, channel)
-        if front_end.is_ready and not self.node.collects(front_end.bytes_ready):
+        if front_end.is_ready and not self.node.delays_batch(front_end.bytes_ready):
             self.turn()
         self._hooks.turn()
 
@@ -296,7 +296,7 @@ class GroupServer(Shell):
             self._missing_since = {replica: since + late_s for replica, since in self._missing_since.items()}
         self._ticked_s = now
         self.front_end.tick(now)
-        self.node.replica.hurried = bool(self._channels)
+        self.node.replica.urgent = bool(self._channels)
         if self.node.leads:
             if (time_s := self.node.time_s()) is not None and self._is_due(time_s):
                 self.front_end.control(Item.TICK)

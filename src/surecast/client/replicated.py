@@ -1,7 +1,7 @@
-"""A client of a replicated state machine: each request is carried out once, whichever replicas fail meanwhile.
+"""A client of a replicated state machine: each request is applied once, whichever replicas fail meanwhile.
 
 A connection talks to one replica at a time. When that one is lost, or does not answer for a while, all requests that
-are under way go to another under the same numbers; the group knows by them what it has carried out already.
+are in flight go to another under the same numbers; the group knows by them what it has applied already.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHECKS: Final = 4  # looks at the clock, in each wait for an answer
 
 
 class RequestTimeoutError(ClientError):
-    """No answer in time. The request may have been carried out, or may still be, at most once."""
+    """No answer in time. The request may have been applied, or may still be, at most once."""
 
 
 class _Request:
@@ -88,7 +88,7 @@ class Connection:
 
     @property
     def window(self) -> int:
-        """Requests that may be under way; further ones wait."""
+        """Requests that may be in flight; further ones wait."""
         return self._window
 
     @property
@@ -97,9 +97,9 @@ class Connection:
         return tuple(self._addresses)
 
     async def send_request(self, command: bytes, timeout_s: float | None = None) -> bytes:
-        """Has a command carried out, once, and returns the reply.
+        """Has a command applied, once, and returns the reply.
 
-        Requests that are under way together may be carried out in any order; who needs an order waits for each reply.
+        Requests that are in flight together may be applied in any order; who needs an order waits for each reply.
         RequestTimeoutError where there was no answer in time: a majority of the replicas is not there.
         """
         return await self.submit(command, timeout_s)
@@ -137,7 +137,7 @@ class Connection:
                 request.answer.set_exception(
                     RequestTimeoutError(
                         f"no answer within {request.timeout_s:g} s: a majority of the replicas may be down "
-                        f"({self._trouble}); the request may or may not have been carried out"
+                        f"({self._trouble}); the request may or may not have been applied"
                     )
                 )
         for sequence in [sequence for sequence, request in self._requests.items() if request.answer.done()]:
@@ -156,7 +156,7 @@ class Connection:
         """Sends what came together in one turn of the event loop in one piece, or a few."""
         self._flush_planned = False
         if self._link is None:
-            return  # all that is under way is sent when there is a link again
+            return  # all that is in flight is sent when there is a link again
         now, size = self._loop.time(), 0
         batch: list[tuple[int, int, bytes]] = []
         unsent, self._unsent = self._unsent, []
@@ -269,7 +269,7 @@ class Connection:
             self._trouble = f"replica {self.replica}: {link.reason}"
 
     async def close(self) -> None:
-        """Closes; requests that are under way fail."""
+        """Closes; requests that are in flight fail."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -326,13 +326,13 @@ class SyncConnection:
             raise
 
     def send_request(self, command: bytes, timeout_s: float | None = None) -> bytes:
-        """Has a command carried out, once, and returns the reply; as `Connection.send_request`."""
+        """Has a command applied, once, and returns the reply; as `Connection.send_request`."""
         if self._is_closed:
             raise ClientError("the connection to the group is closed; dial again")
         return self._background.run(self._connection.send_request(command, timeout_s))
 
     def close(self) -> None:
-        """Closes; requests that are under way fail."""
+        """Closes; requests that are in flight fail."""
         if not self._is_closed:
             self._is_closed = True
             self._background.run(self._connection.close())

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from surecast.errors import ConfigurationError
-from surecast.group_times import BATCHING_S, LINGER_S
+from surecast.group_times import BATCHING_S, LAZY_DELAY_S
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import Failures, System
 
@@ -39,11 +39,11 @@ class GroupCosts:
 class Group:
     """A group of 2f+1 replicas: its protocol, its network and disks, its costs, and how each replica fails.
 
-    `sync_s` is 0 where nothing is synced. `moment_s` is how long a leader collects publications while an instance is
-    under way, and for how long it keeps to itself what is chosen in case another proposal follows. `linger_s` is for
-    how long it holds back proposals to replicas that neither decide nor have publishers, so that they get several
-    together. `timer_s` is how late timers are. `service` is the broker's own time for a publication, spent at every
-    replica; None where that is negligible. `failures` are those of one replica, None if it never fails.
+    `sync_s` is 0 where nothing is synced. `batching_delay_s` is how long a leader collects publications while an
+    instance is in flight, and for how long it keeps to itself what is chosen in case another proposal follows.
+    `lazy_delay_s` is for how long it holds back proposals to replicas that neither decide nor have publishers, so that
+    they get several together. `timer_s` is how late timers are. `service` is the broker's own time for a publication,
+    spent at every replica; None where that is negligible. `failures` are those of one replica, None if it never fails.
 
     >>> group = Group(5)
     >>> group.majority, group.fast_quorum, group.tolerated
@@ -58,8 +58,8 @@ class Group:
     sync_s: float = 1e-3
     suspect_s: float = 0.25
     repair: str = "independent"
-    moment_s: float = BATCHING_S
-    linger_s: float = LINGER_S
+    batching_delay_s: float = BATCHING_S
+    lazy_delay_s: float = LAZY_DELAY_S
     timer_s: float = 0.6e-3
     costs: GroupCosts = GroupCosts()
     service: Distribution | None = None
@@ -79,7 +79,7 @@ class Group:
                 )
         if self.window < 1:
             raise ConfigurationError(f"window: {self.window} must be 1 or more")
-        for name in ("delay_s", "sync_s", "moment_s", "linger_s", "timer_s"):
+        for name in ("delay_s", "sync_s", "batching_delay_s", "lazy_delay_s", "timer_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(f"{name}: {getattr(self, name)} must be 0 or more, and finite")
         if not 0 < self.suspect_s < math.inf:
@@ -102,7 +102,7 @@ class Group:
 
     @property
     def instances_max(self) -> int:
-        """Instances that may be under way at a time."""
+        """Instances that may be in flight at a time."""
         return 1 if self.variant == "batch" else self.window
 
     @property

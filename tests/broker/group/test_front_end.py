@@ -1,4 +1,4 @@
-"""What once went wrong at a group's front end, and backups, without processes: commands are carried out by hand."""
+"""What once went wrong at a group's front end, and backups, without processes: commands are applied by hand."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ LASTING = Properties(session_expiry_s=300)
 
 
 class Hands:
-    """Three sites whose commands are carried out when a test says so."""
+    """Three sites whose commands are applied when a test says so."""
 
     def __init__(self) -> None:
         self.world = World(1)
         self.sites = self.world.sites
         self.slot = 0
         for site in self.sites:
-            self.carry_out(self.taken(site))
+            self.apply(self.taken(site))
 
     def taken(self, site: Site) -> list[bytes]:
         return [b"".join(pieces) for _, pieces in site.front_end.take(self.world.now)]
 
-    def carry_out(self, commands: list[bytes]) -> None:
+    def apply(self, commands: list[bytes]) -> None:
         for command in commands:
             self.slot += 1
             self.world.now += 0.001
@@ -51,9 +51,9 @@ class Hands:
                 site.machine.execute(command, Context(self.slot, int(self.world.now * 1e6)))
 
     def settle(self, site: Site) -> None:
-        """Carries out whatever a site has, and what comes of it."""
+        """Applies whatever a site has, and what comes of it."""
         while commands := self.taken(site):
-            self.carry_out(commands)
+            self.apply(commands)
 
     def open(self, site: Site, *packets: Packet) -> Connection:
         """A client connects to a site and says all this at once."""
@@ -75,8 +75,8 @@ def heard(connection: Connection) -> list[Packet]:
     return Decoder(version=V5, side="client").feed(data)
 
 
-def test_packets_behind_an_entry_that_comes_late_are_not_carried_out_again() -> None:
-    """A client sends a QoS 2 message before it is let in, gives up, and has it carried out at another replica."""
+def test_packets_behind_an_entry_that_comes_late_are_not_applied_again() -> None:
+    """A client sends a QoS 2 message before it is let in, gives up, and has it applied at another replica."""
     hands = Hands()
     late, soon, _ = hands.sites
     connect = Connect("moves", clean_start=False, properties=LASTING)
@@ -91,7 +91,7 @@ def test_packets_behind_an_entry_that_comes_late_are_not_carried_out_again() -> 
     hands.send(soon, second, Pubrel(1))
     hands.settle(soon)
     assert hands.published() == 1
-    hands.carry_out(stuck)
+    hands.apply(stuck)
     hands.settle(late)
     assert hands.published() == 1
 
@@ -121,7 +121,7 @@ def test_nothing_that_arrives_while_a_client_enters_is_lost(checks: bool) -> Non
     hands.send(site, client, Publish("t", b"1"))
     [entry] = hands.taken(site)
     hands.send(site, client, Publish("t", b"2"))
-    hands.carry_out([entry])
+    hands.apply([entry])
     hands.send(site, client, Publish("t", b"3"))
     hands.settle(site)
     assert [p.payload for p in heard(client) if isinstance(p, Publish)] == [b"0", b"1", b"2", b"3"]
@@ -156,7 +156,7 @@ def test_without_a_majority_clients_are_turned_away_at_the_gate_and_nothing_pile
     hands = Hands()
     site = hands.sites[0]
     hands.open(site, Connect("first"))
-    assert hands.taken(site)  # and never carried out
+    assert hands.taken(site)  # and never applied
     hands.world.now += 4.0
     site.front_end.tick(hands.world.now)
     waiting = site.front_end.bytes_waiting

@@ -129,7 +129,7 @@ def test_a_stopped_follower_costs_bounded_memory_and_catches_up(group: LocalGrou
             grown = memory_bytes(group, leader) - before
             group.processes[follower].send_signal(signal.SIGCONT)
         await equal(group, *group.numbers)
-        # What the log keeps, up to 150 instances of what was under way, and two snapshots; no more.
+        # What the log keeps, up to 150 instances of what was in flight, and two snapshots; no more.
         assert grown < 100 << 20
 
     run(main)

@@ -63,7 +63,7 @@ def test_the_group_goes_on_without_its_leader_and_takes_it_back(local: Local, ru
         del group.nodes[old.id]
         await old.stop()
         new = await group.leader()
-        assert await group.ask(new, 1, 1, incr(b"k")) == b"+1"  # asked again: answered, not carried out
+        assert await group.ask(new, 1, 1, incr(b"k")) == b"+1"  # asked again: answered, not applied
         assert await group.ask(new, 1, 2, incr(b"k")) == b"+2"
         await group.start(old.id, store=SegmentStore(tmp_path / str(old.id), "os"))
         await group.equal()
@@ -81,18 +81,18 @@ class Noting(ExampleStore):
         self.notes = notes
 
     def execute(self, command: bytes, context: Context) -> bytes:
-        self.notes.append("carried out")
+        self.notes.append("applied")
         return super().execute(command, context)
 
 
-def test_a_vote_is_on_its_way_before_what_is_chosen_is_carried_out(
+def test_a_vote_is_on_its_way_before_what_is_chosen_is_applied(
     local: Local, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proposal tells of the instance before it: a turn of a follower has a vote and something to carry out."""
+    """A proposal tells of the instance before it: a turn of a follower has a vote and something to apply."""
     turns: list[list[str]] = []
 
     async def main() -> None:
-        group = local(3, settings=PaxosSettings(tell_s=1.0))
+        group = local(3, settings=PaxosSettings(commit_notification_s=1.0))
         notes: dict[int, list[str]] = {number: [] for number in (1, 2, 3)}
         for number in (1, 2, 3):
             await group.start(number, handler=Noting(notes[number]))
@@ -112,7 +112,7 @@ def test_a_vote_is_on_its_way_before_what_is_chosen_is_carried_out(
         def noted_turn() -> None:
             mine.clear()
             until_quiet()
-            if {"vote", "carried out"} <= {*mine}:
+            if {"vote", "applied"} <= {*mine}:
                 turns.append([*mine])
 
         monkeypatch.setattr(peers, "post", noted_post)
@@ -125,7 +125,7 @@ def test_a_vote_is_on_its_way_before_what_is_chosen_is_carried_out(
     run(main)
     assert turns
     for turn in turns:
-        assert "sent" in turn[turn.index("vote") : turn.index("carried out")]
+        assert "sent" in turn[turn.index("vote") : turn.index("applied")]
 
 
 class Collector:
@@ -138,7 +138,7 @@ class Collector:
         node.before_turn.append(self.submit)
 
     def submit(self) -> None:
-        if self.waiting and not self.node.collects(sum(map(len, self.waiting))):
+        if self.waiting and not self.node.delays_batch(sum(map(len, self.waiting))):
             commands, self.waiting = self.waiting, []
             first, self.sequence = self.sequence, self.sequence + len(commands)
             self.node.submit([(7, first + at, command) for at, command in enumerate(commands, 1)])
@@ -155,7 +155,7 @@ class Collector:
 
 
 async def unanswered(group: Any) -> Collector:
-    """A leader whom nobody hears any more, and that hears no clock, with an instance under way."""
+    """A leader whom nobody hears any more, and that hears no clock, with an instance in flight."""
     for number in (1, 2, 3):
         await group.start(number)
     leader = await group.leader()
@@ -170,7 +170,7 @@ async def unanswered(group: Any) -> Collector:
 
 def test_what_an_application_collects_goes_on_when_it_is_time(local: Local, run: Run) -> None:
     async def main() -> None:
-        group = local(3, settings=PaxosSettings(space_s=0.1, suspect_s=2.0))
+        group = local(3, settings=PaxosSettings(proposal_interval_s=0.1, suspect_s=2.0))
         collector = await unanswered(group)
         collector.add(incr(b"k"))
         await asyncio.sleep(0.01)
@@ -186,7 +186,7 @@ def test_what_an_application_collects_goes_on_when_it_is_time(local: Local, run:
 
 def test_a_leader_with_nothing_else_to_do_takes_much_at_once_and_little_later(local: Local, run: Run) -> None:
     async def main() -> None:
-        group = local(3, settings=PaxosSettings(space_s=50.0, suspect_s=2.0))
+        group = local(3, settings=PaxosSettings(proposal_interval_s=50.0, suspect_s=2.0))
         collector = await unanswered(group)
         collector.add(put(b"k", b"little"))
         assert not await collector.is_rid_of_it(0.2)
@@ -205,7 +205,7 @@ def test_a_leader_with_nothing_else_to_do_takes_much_at_once_and_little_later(lo
     run(main)
 
 
-def test_what_was_carried_out_is_shown_before_a_disk_is_synced(local: Local, run: Run) -> None:
+def test_what_was_applied_is_shown_before_a_disk_is_synced(local: Local, run: Run) -> None:
     notes: list[str] = []
 
     class Disk(MemoryStore):
@@ -227,7 +227,7 @@ def test_what_was_carried_out_is_shown_before_a_disk_is_synced(local: Local, run
         await group.stop()
 
     run(main)
-    first = notes.index("carried out")
+    first = notes.index("applied")
     assert "shown" in notes[first : notes.index("synced", first)]
 
 
@@ -237,7 +237,7 @@ def test_a_timer_that_is_early_does_not_spin(local: Local, run: Run, monkeypatch
 
     async def main() -> None:
         nonlocal wakes
-        group = local(1, settings=PaxosSettings(tell_s=0.0014))
+        group = local(1, settings=PaxosSettings(commit_notification_s=0.0014))
         node = await group.start(1)
         await group.leader()
         wake = node._wake

@@ -38,7 +38,7 @@ def test_a_stopped_follower_costs_bounded_memory_and_catches_up(processes: Proce
             grown = group.memory_bytes(leader) - before
             group.signal(follower, signal.SIGCONT)
             await group.wait_equal(group.founders)
-            # What the log keeps (up to 150 instances, each at most what is under way), and two snapshots; no more.
+            # What the log keeps (up to 150 instances, each at most what is in flight), and two snapshots; no more.
             assert grown < 120 << 20
 
     run(work)
@@ -100,7 +100,7 @@ def test_without_a_majority_requests_time_out_and_nothing_goes_wrong(processes: 
             late = asyncio.create_task(connection.send_request(incr(b"k")))
             group.start([1, 2])
             count = int((await late)[1:])
-            assert count in (2, 3)  # the one that timed out may have been carried out, once
+            assert count in (2, 3)  # the one that timed out may have been applied, once
             final = int((await connection.send_request(get(b"k")))[1:])
             assert final in (2, 3)
         await group.wait_equal(group.founders)

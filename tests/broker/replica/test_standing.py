@@ -8,7 +8,7 @@ from surecast.broker.replica.standing import standings
 
 
 def status(number: int, members: tuple[int, ...] = (1, 2, 3), **others: Any) -> dict[str, Any]:
-    """Returns what a replica says that votes and has carried out everything."""
+    """Returns what a replica says that votes and has applied everything."""
     fields = {"replica": number, "leads": False, "voting": True, "members": members, "applied": 5_000, "chosen": 5_000}
     return {**fields, "blank": False, "snapshot_size": 0, "snapshot_bytes": 0, "peers": [], **others}
 

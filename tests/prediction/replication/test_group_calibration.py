@@ -37,7 +37,7 @@ def test_processor_time_is_that_of_the_instances_that_were_counted() -> None:
             # half of the others are told at once, and half of several instances together
             next_s = TRUE.instance_s + peers / 2 * TRUE.peer_s + TRUE.publication_s
             next_s += TRUE.follower_instance_s + TRUE.follower_publication_s
-            heard = peers / 2 * (1 + 1 / (1 + instances_per_s * (Group().linger_s + Group().timer_s - next_s)))
+            heard = peers / 2 * (1 + 1 / (1 + instances_per_s * (Group().lazy_delay_s + Group().timer_s - next_s)))
             leader_s = (TRUE.instance_s + heard * TRUE.peer_s) / batch + TRUE.publication_s
             followers_s = heard * TRUE.follower_instance_s / batch + peers * TRUE.follower_publication_s
             rows.append(replace(row, cpu_s=leader_s + followers_s, leader_cpu_s=leader_s))

@@ -158,17 +158,17 @@ def test_closed_loop_throughput_is_that_of_the_real_code(
 def test_light_load_by_hand() -> None:
     costs = GroupCosts(60e-6, 20e-6, 2e-6, 40e-6, 1e-6)
     found = predict_open(Group(3, costs=costs, service=SERVICE), 1e-6)
-    propose, commit, carry_out = 60 + 10 + 2, 200 + 41 + 1000, 10 + 2000
-    assert found.acknowledged_mean_s == pytest.approx((propose + commit + carry_out) * 1e-6, rel=1e-6)
+    propose, commit, apply = 60 + 10 + 2, 200 + 41 + 1000, 10 + 2000
+    assert found.acknowledged_mean_s == pytest.approx((propose + commit + apply) * 1e-6, rel=1e-6)
     # the other follower costs as much, only later
-    assert found.leader_cpu_s == pytest.approx((propose + carry_out + 20) * 1e-6, rel=1e-6)
+    assert found.leader_cpu_s == pytest.approx((propose + apply + 20) * 1e-6, rel=1e-6)
     assert found.follower_cpu_s == pytest.approx((41 + 2000) * 1e-6, rel=1e-6)
     assert predict_open(Group(1, costs=costs), 0.0).acknowledged_mean_s == pytest.approx(1062e-6)
 
 
 def test_saturation_is_where_the_real_code_stops_keeping_up() -> None:
     group = Group(3, service=SERVICE)
-    # followers carry out while the leader does: it is that of one replica
+    # followers apply while the leader does: it is that of one replica
     assert saturation_per_s(group) == pytest.approx(1 / (2e-3 + 2e-6), rel=1e-3)
     below, above = (simulate_group(group, OpenLoad(rate, 24), duration_s=4.0, seed=3) for rate in (250.0, 600.0))
     assert below.throughput_per_s == pytest.approx(below.published / 4, rel=0.03)
@@ -201,9 +201,9 @@ def test_a_window_pays_where_messages_take_long_and_costs_nothing_elsewhere(dela
 
 def test_prediction_and_product_have_the_same_constants() -> None:
     settings = PaxosSpec().settings
-    assert settings.space_s == settings.tell_s == Group().moment_s
-    assert (settings.linger_s, node._TIMER_S) == (Group().linger_s, Group().timer_s)
-    assert leader._SPACE_STORES == times.SPACE_SYNCS
+    assert settings.proposal_interval_s == settings.commit_notification_s == Group().batching_delay_s
+    assert (settings.lazy_delay_s, node._TIMER_S) == (Group().lazy_delay_s, Group().timer_s)
+    assert leader._INTERVAL_STORES == times.INTERVAL_SYNCS
 
 
 def test_collisions_are_counted_in_the_fast_variant() -> None:

@@ -1,4 +1,4 @@
-"""Carries out a log that was written to a file, as another process: prints its effects, and the state at its end."""
+"""Applies a log that was written to a file, as another process: prints its effects, and the state at its end."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def test_a_replica_that_was_late_ends_no_connection_and_sends_nobody_away() -> N
         world.step()
     assert connection.silence_max_s == 3.0
     site.front_end.control(Item.TICK)
-    site.front_end.take(world.now)  # under way
+    site.front_end.take(world.now)  # in flight
     world.now += 10.0
     site.front_end.excuse(9.9)
     site.front_end.tick(world.now)

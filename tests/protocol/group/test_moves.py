@@ -124,10 +124,10 @@ class Two:
         assert isinstance(heard(self.first)[0], Connack)
 
     def move(self, site: Site | None = None) -> Connection:
-        """The client's new entry is carried out; whoever must say something has not yet."""
+        """The client's new entry is applied; whoever must say something has not yet."""
         site = site or self.new
         second = self.hands.open(site, self.connect)
-        self.hands.carry_out(self.hands.taken(site))
+        self.hands.apply(self.hands.taken(site))
         return second
 
     def say_goodbye(self) -> None:
@@ -142,7 +142,7 @@ def test_the_entry_waits_for_the_goodbye() -> None:
     two.say_goodbye()
     late = two.hands.taken(two.old)
     assert kinds(late) == [Item.PACKETS, Item.LOST, Item.RELEASE]
-    two.hands.carry_out(late)
+    two.hands.apply(late)
     [welcome] = heard(second)
     assert isinstance(welcome, Connack)
     assert welcome.session_present

@@ -139,7 +139,7 @@ class World:
         site.deliver()
 
     def catch_up(self) -> None:
-        """Everything that waits is carried out everywhere."""
+        """Everything that waits is applied everywhere."""
         for _ in range(200):
             self.now += 0.01
             for site in self.up:

@@ -190,7 +190,7 @@ def test_a_replica_that_discards_its_state_does_not_vote_until_it_has_another() 
 
 
 class Forgetful(ExampleStore):
-    """Makes something else of the log when it is carried out again."""
+    """Makes something else of the log when it is applied again."""
 
     def execute(self, command, context):  # type: ignore[no-untyped-def]
         return super().execute(incr(b"k", 2) if command == incr(b"k") else command, context)
@@ -203,7 +203,7 @@ def test_replay_with_other_effects_is_noticed() -> None:
     one = group.followers()[0]
     group.stores[one] = Forgetful()
     group.replicas[one] = group._make(one)
-    assert f"replica {one} carried out its log again" in group.replicas[one].agreement.alarm
+    assert f"replica {one} applied its log again" in group.replicas[one].agreement.alarm
     other = group.restart(group.followers()[-1])
     assert not other.agreement.alarm
 

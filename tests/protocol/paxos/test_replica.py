@@ -47,7 +47,7 @@ def test_a_follower_forwards_to_the_leader_and_answers_its_clients_itself() -> N
 
 
 @pytest.mark.parametrize("variant", ["multi", "fast"])
-def test_an_old_request_is_answered_again_and_not_carried_out_again(variant: str) -> None:
+def test_an_old_request_is_answered_again_and_not_applied_again(variant: str) -> None:
     group = started(variant=variant)
     first, second = group.followers()
     assert group.ask(first, 7, 1, incr(b"k")) == b"+1"
@@ -80,7 +80,7 @@ def test_promises_and_votes_wait_for_the_disk_and_so_does_the_own_ballot() -> No
     assert not kinds & {Prepare, Promise, Accepted, Voted}
 
 
-def test_a_follower_votes_before_it_carries_out_what_the_proposal_says_is_chosen() -> None:
+def test_a_follower_votes_before_it_applies_what_the_proposal_says_is_chosen() -> None:
     """The vote is what the leader waits for; what is chosen already may wait until it is on its way."""
     group = started()
     group.passes = lambda source, to, message: not isinstance(message, Chosen)  # the next proposal tells of it, too
@@ -278,8 +278,8 @@ def test_the_time_of_the_log_never_goes_back() -> None:
 
 
 def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_moment() -> None:
-    """`space_s`: on a quick network one instance at a time, on a slow one as many as fit."""
-    group = started(space_s=0.01)
+    """`proposal_interval_s`: on a quick network one instance at a time, on a slow one as many as fit."""
+    group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
     group.passes = lambda source, to, message: not isinstance(message, Accepted)
     before = leader.applied
@@ -302,53 +302,53 @@ def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_momen
 
 
 def test_a_shell_may_keep_requests_for_as_long_as_they_would_not_be_proposed() -> None:
-    """`Leader.collects_until`: not where they could go at once, and never at a replica that does not lead."""
-    group = started(space_s=0.01)
+    """`Leader.batching_delay_until`: not where they could go at once, and never at a replica that does not lead."""
+    group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
-    assert leader.leader.collects_until(100) is None  # nothing is under way
+    assert leader.leader.batching_delay_until(100) is None  # nothing is in flight
     group.passes = lambda source, to, message: not isinstance(message, Accepted)
     group.ask(one, 7, 1, incr(b"k"))
-    assert leader.leader.collects_until(100) == pytest.approx(group.now + 0.01)
-    assert leader.leader.collects_until(leader.node.settings.value_bytes_max) is None
-    assert group.replicas[group.followers()[0]].leader.collects_until(100) is None
+    assert leader.leader.batching_delay_until(100) == pytest.approx(group.now + 0.01)
+    assert leader.leader.batching_delay_until(leader.node.settings.value_bytes_max) is None
+    assert group.replicas[group.followers()[0]].leader.batching_delay_until(100) is None
     group.now += 0.011
     leader.node.now = group.now
-    assert leader.leader.collects_until(100) is None  # the moment is over
+    assert leader.leader.batching_delay_until(100) is None  # the moment is over
     group.ask(one, 7, 2, incr(b"k"))
-    assert leader.leader.collects_until(100) == pytest.approx(group.now + 0.01)
+    assert leader.leader.batching_delay_until(100) == pytest.approx(group.now + 0.01)
     group.ask(one, 7, 3, incr(b"k"))
-    assert leader.leader.collects_until(100) is None  # something waits already, and must not be overtaken
+    assert leader.leader.batching_delay_until(100) is None  # something waits already, and must not be overtaken
 
 
 def test_after_a_large_instance_a_shell_keeps_requests_for_a_while_though_it_is_chosen() -> None:
     """Fewer and larger instances cost less; but not for little, and not where enough waits already."""
-    group = started(space_s=0.01)
+    group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
     group.ask(one, 7, 1, incr(b"k"))
-    assert leader.leader.collects_until(100) is None
+    assert leader.leader.batching_delay_until(100) is None
     group.ask(one, 7, 2, incr(bytes(10_000)))
     assert not leader.leader.instances
-    until_s = leader.leader.collects_until(100)
+    until_s = leader.leader.batching_delay_until(100)
     assert until_s is not None
     assert group.now < until_s < group.now + 0.01
-    assert leader.leader.collects_until(100_000) is None
-    leader.leader.hasten()
-    assert leader.leader.collects_until(100) is None
+    assert leader.leader.batching_delay_until(100_000) is None
+    leader.leader.flush()
+    assert leader.leader.batching_delay_until(100) is None
 
 
 def test_a_leader_with_nothing_else_to_do_proposes_beside_the_instance_under_way() -> None:
-    """`Leader.hasten` is for the next proposal only; it is worth it for many bytes, and one instance more."""
-    group = started(space_s=0.01)
+    """`Leader.flush` is for the next proposal only; it is worth it for many bytes, and one instance more."""
+    group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
     group.passes = lambda source, to, message: not isinstance(message, Accepted)
     before = leader.applied
     group.ask(one, 7, 1, incr(b"k"))
-    assert leader.leader.may_hasten(1 << 14)
-    assert not leader.leader.may_hasten(100)
-    leader.leader.hasten()
-    assert leader.leader.collects_until(100) is None
+    assert leader.leader.may_flush(1 << 14)
+    assert not leader.leader.may_flush(100)
+    leader.leader.flush()
+    assert leader.leader.batching_delay_until(100) is None
     group.ask(one, 7, 2, incr(b"k"))
-    assert not leader.leader.may_hasten(1 << 14)  # two are under way
+    assert not leader.leader.may_flush(1 << 14)  # two are in flight
     group.ask(one, 7, 3, incr(b"k"))
     proposed = {message.slot for _, _, message in group.sent if isinstance(message, Accept) and message.slot > before}
     assert proposed == {before + 1, before + 2}
@@ -359,7 +359,7 @@ def test_a_leader_with_nothing_else_to_do_proposes_beside_the_instance_under_way
 
 def test_where_storing_takes_long_proposals_keep_their_distance() -> None:
     """Three times what storing takes, so that votes that come meanwhile need not wait for the next one to be stored."""
-    group = started(space_s=0.01)
+    group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
     for sequence in range(1, 61):
         leader.submit([(7, sequence, incr(b"k"))], group.now)
@@ -376,8 +376,8 @@ def test_where_storing_takes_long_proposals_keep_their_distance() -> None:
 
 
 def test_a_leader_in_haste_says_what_is_chosen_with_the_next_proposal() -> None:
-    """`tell_s`: the others hear of it with the next proposal, or after a moment by itself."""
-    group = started(tell_s=0.01)
+    """`commit_notification_s`: the others hear of it with the next proposal, or after a moment by itself."""
+    group = started(commit_notification_s=0.01)
     leader, other = group.leader, group.replicas[group.followers()[0]]
     for sequence in (1, 2, 3):
         group.now += 0.001

@@ -7,7 +7,7 @@ from paxos_group import Group
 from surecast.protocol.paxos.ballots import first_ballot, owner_of, round_of
 from surecast.protocol.paxos.detector import Detector
 from surecast.protocol.paxos.example_store import incr
-from surecast.protocol.paxos.messages import Canvass, Prepare, Promise, Support
+from surecast.protocol.paxos.messages import Grant, Prepare, PreVote, Promise
 
 TICK_S = 0.02
 
@@ -61,7 +61,7 @@ def test_a_follower_that_did_not_run_for_long_suspects_nobody() -> None:
     group.sent.clear()
     group.replicas[follower].tick(group.now)  # before it has read anything
     group.turn(follower)
-    assert not any(isinstance(message, Canvass) for _, _, message in group.queue)
+    assert not any(isinstance(message, PreVote) for _, _, message in group.queue)
     group.run(1.0)
     assert (group.leader.id, rounds(group)) == (leader, before)
     assert group.replicas[follower].node.late_s > 2.5
@@ -98,9 +98,9 @@ def test_who_was_late_supports_nobody_before_it_has_listened() -> None:
     sleep(group, {one}, 2.0)
     ballot = first_ballot(rounds(group) + 1, other)
     group.queue.clear()
-    group.replicas[one].receive(other, Canvass(ballot), group.now)  # the first thing that it reads
+    group.replicas[one].receive(other, PreVote(ballot), group.now)  # the first thing that it reads
     group.turn(one)
-    assert not any(isinstance(message, Support) for _, _, message in group.queue)
+    assert not any(isinstance(message, Grant) for _, _, message in group.queue)
 
 
 def test_nobody_stands_against_a_candidate_whose_promises_are_on_their_way() -> None:
@@ -131,7 +131,7 @@ def test_questions_do_not_make_the_wait_longer() -> None:
     group.passes = lambda source, to, message: lonely not in (source, to)
     group.sent.clear()
     group.run(10.0)
-    asked = [message for source, to, message in group.sent if source == lonely and isinstance(message, Canvass)]
+    asked = [message for source, to, message in group.sent if source == lonely and isinstance(message, PreVote)]
     assert len(asked) > 2 * 10  # about every 0.4 s, to two others each
 
 

@@ -19,8 +19,8 @@ SEGMENT = make_segment(3, 1 << 40, REQUESTS).whole()
 VALUE = join_segments(123_456, [make_segment(3, 1 << 40, REQUESTS), make_segment(2, 5, REQUESTS)])
 MESSAGES: list[m.Message] = [
     m.Heartbeat(6, True, 4, 1, 0, False, 6, 5, -5, 7, 9),
-    m.Canvass(6),
-    m.Support(6),
+    m.PreVote(6),
+    m.Grant(6),
     m.Prepare(6),
     m.Promise(6, 4, ((5, 3, b"v"), (6, 2, b""))),
     m.Reject(6),

@@ -40,7 +40,7 @@ def test_one_publication_takes_what_its_parts_take(replicas: int, variant: str) 
     assert len(run.acknowledged_s) == run.published == run.instances
 
 
-def test_who_publishes_on_without_a_pause_waits_for_followers_that_carry_out() -> None:
+def test_who_publishes_on_without_a_pause_waits_for_followers_that_apply() -> None:
     run = simulate_group(Group(3, service=SERVICE), ClosedLoad(1), duration_s=0.1, seed=1)
     # the 72 us of proposing pass meanwhile
     assert np.median(run.acknowledged_s) == pytest.approx((1241 + 2000 + 2010) * 1e-6, rel=1e-6)
@@ -57,8 +57,8 @@ def test_first_of_all_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("variant", "answers_us"), [("multi", (3393, 6413)), ("batch", (3393, 6644))])
-def test_a_leader_carries_out_while_others_vote(variant: str, answers_us: tuple[int, int]) -> None:
-    world = GroupWorld(Group(3, variant, service=SERVICE, linger_s=2e-3), seed=5)
+def test_a_leader_applies_while_others_vote(variant: str, answers_us: tuple[int, int]) -> None:
+    world = GroupWorld(Group(3, variant, service=SERVICE, lazy_delay_s=2e-3), seed=5)
     world.clock.run(2.0)
     world.publish(1)
     world.clock.run(2.5)
@@ -67,9 +67,9 @@ def test_a_leader_carries_out_while_others_vote(variant: str, answers_us: tuple[
     second = world.publish(2)
     world.clock.run(2.6)
     # The votes are there 72 + 1241 us after the first is asked, and take 10. Then, multi: the next proposal takes 70,
-    # carrying out 2000 and the sync 1000, before which the next votes are there; the other follower is told (10).
-    # Batch: carrying out takes 2000, the next proposal 70, its votes 1241; the other follower is told meanwhile.
-    # Votes take 10 and carrying out 2000 again.
+    # applying 2000 and the sync 1000, before which the next votes are there; the other follower is told (10).
+    # Batch: applying takes 2000, the next proposal 70, its votes 1241; the other follower is told meanwhile.
+    # Votes take 10 and applying 2000 again.
     times = [one.acknowledged_s - first.asked_s for one in (first, second)]
     assert times == pytest.approx([time_us * 1e-6 for time_us in answers_us], abs=2e-6)
 
@@ -89,9 +89,9 @@ def test_who_neither_decides_nor_has_publishers_hears_of_several_together() -> N
     leader_s = world.hosts[world.leader.id].cpu_s - before[world.leader.id]
     least_s, most_s = sorted(host.cpu_s - before[host.id] for host in world.hosts.values() if host is not world.leader)
     assert most_s == pytest.approx(count * 41e-6, rel=0.01)
-    # one message for all of `linger_s`, a timer's lateness, and what is left of the instance under way
+    # one message for all of `lazy_delay_s`, a timer's lateness, and what is left of the instance in flight
     together = (least_s - count * 1e-6) / 40e-6
-    assert 1 / (group.linger_s + group.timer_s + 1.4e-3) < together < 1 / group.linger_s
+    assert 1 / (group.lazy_delay_s + group.timer_s + 1.4e-3) < together < 1 / group.lazy_delay_s
     assert leader_s == pytest.approx(count * 82e-6 + together * 20e-6, rel=0.01)
 
 
@@ -119,7 +119,7 @@ def test_every_publication_is_acknowledged_once_through_failures(variant: str, e
     assert all(one.acknowledged_s >= one.asked_s for one in world.publications)
     replicas = [host.replica for host in world.hosts.values()]
     assert len({replica.hash for replica in replicas if replica is not None}) == 1
-    # one that was sent to a leader that failed and again to the next is carried out once
+    # one that was sent to a leader that failed and again to the next is applied once
     assert {host.handler.executed for host in world.hosts.values()} == {len(world.publications)}
 
 

@@ -49,9 +49,9 @@ class Endpoint(asyncio.DatagramProtocol):
             self.counts["impossible size"] += 1
             return
         (sender,) = struct.unpack_from(">I", data)
-        self.carry_out(self.node.receive(data[ADDRESS_BYTES:], sender, self._loop.time()))
+        self.perform(self.node.receive(data[ADDRESS_BYTES:], sender, self._loop.time()))
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
+    def perform(self, effects: Iterable[Effect]) -> None:
         """Sends what is to be sent, tells of the rest, and sets the timer anew."""
         now_s = self._loop.time()
         for effect in effects:
@@ -86,4 +86,4 @@ class Endpoint(asyncio.DatagramProtocol):
     def _due(self) -> None:
         self._timer_s = math.inf
         # A loop may wake a little early by its clock; what is due is due by the node's.
-        self.carry_out(self.node.handle_timer(max(self._loop.time(), self.node.next_timer())))
+        self.perform(self.node.handle_timer(max(self._loop.time(), self.node.next_timer())))

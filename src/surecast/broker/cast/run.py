@@ -215,7 +215,7 @@ class _Cast:
         for number in self.received:
             endpoint = self.endpoints[number]
             assert isinstance(endpoint.node, Subscriber)
-            endpoint.carry_out(endpoint.node.subscribe(1, TOPIC, "", loop.time()))
+            endpoint.perform(endpoint.node.subscribe(1, TOPIC, "", loop.time()))
             waiting.append(endpoint.node)
         until_s = loop.time() + _REGISTER_S
         while not all(subscriber.is_registered(1) for subscriber in waiting):
@@ -240,7 +240,7 @@ class _Cast:
             next_s = now_s + gap_s
             self.ends_s[index] = now_s + options.deadline_s
             body = Body(TOPIC, piece, (("part", float(index)),), published_s=now_s)
-            endpoint.carry_out(publisher.request(body, now_s + options.deadline_s, now_s))
+            endpoint.perform(publisher.request(body, now_s + options.deadline_s, now_s))
         try:
             async with asyncio.timeout(options.deadline_s + 0.1):
                 await self.over.wait()

@@ -98,7 +98,7 @@ class ClientPort:
         return None
 
     def welcome(self, hello: Hello) -> Welcome:
-        """What to answer: how many requests may be under way, and where the members take requests."""
+        """What to answer: how many requests may be in flight, and where the members take requests."""
         places = self.node.places()
         book = {str(one): str(place.client) for one, place in places.items() if place.client is not None}
         return Welcome(self.node.id, 0, self.node.settings.reply_window, book)
@@ -108,7 +108,7 @@ class ClientPort:
         self._connections.add(connection)
 
     def left(self, connection: AcceptedConnection) -> None:
-        """A client is gone; what it asked for is carried out all the same."""
+        """A client is gone; what it asked for is applied all the same."""
         self._connections.discard(connection)
 
     def refused(self, connection: AcceptedConnection, reason: str) -> None:

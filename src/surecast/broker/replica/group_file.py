@@ -21,7 +21,7 @@ from surecast.documents.source import FieldPath, Source
 from surecast.documents.units import Duration, PositiveDuration, Size
 from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import ConfigurationError, Problem, ScenarioError
-from surecast.group_times import BATCHING_S, LINGER_S
+from surecast.group_times import BATCHING_S, LAZY_DELAY_S
 from surecast.protocol.paxos import PaxosSettings, Variant
 
 __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
@@ -72,7 +72,7 @@ class PaxosSpec(Spec):
     allow_direct: bool = _DEFAULTS.allow_direct
     """Whether, in the fast variant, every replica proposes itself."""
     alpha: Count = _DEFAULTS.alpha
-    """Instances that may be under way."""
+    """Instances that may be in flight."""
     heartbeat: PositiveDuration = _DEFAULTS.heartbeat_s
     """Time between two heartbeats."""
     suspect: PositiveDuration = _DEFAULTS.suspect_s
@@ -80,7 +80,7 @@ class PaxosSpec(Spec):
     resend: PositiveDuration = _DEFAULTS.resend_s
     """Time after which an unanswered message is sent again."""
     retry: PositiveDuration = _DEFAULTS.retry_s
-    """Time after which a request that was not carried out goes to the leader again."""
+    """Time after which a request that was not applied goes to the leader again."""
     value_size: Size = _DEFAULTS.value_bytes_max
     """About how large one instance grows."""
     queue_size: Size = _DEFAULTS.queue_bytes_max
@@ -90,7 +90,7 @@ class PaxosSpec(Spec):
     log_keep: Count = _DEFAULTS.log_keep
     """Instances kept below a snapshot for slow replicas."""
     reply_window: Count = _DEFAULTS.reply_window
-    """Requests that one client may have under way."""
+    """Requests that one client may have in flight."""
     clients_max: Count = _DEFAULTS.clients_max
     """Clients whose replies are kept."""
     client_expiry: PositiveDuration = _DEFAULTS.client_expiry_s
@@ -109,9 +109,9 @@ class PaxosSpec(Spec):
             retry_s=self.retry,
             value_bytes_max=int(self.value_size),
             queue_bytes_max=int(self.queue_size),
-            space_s=BATCHING_S,
-            tell_s=BATCHING_S,
-            linger_s=LINGER_S,
+            proposal_interval_s=BATCHING_S,
+            commit_notification_s=BATCHING_S,
+            lazy_delay_s=LAZY_DELAY_S,
             vote_window=max(_DEFAULTS.vote_window, 2 * self.alpha),
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,

@@ -74,7 +74,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Who answered: the replica, its token, the requests a client may have under way, and the addresses it knows."""
+    """Who answered: the replica, its token, the requests a client may have in flight, and the addresses it knows."""
 
     replica: int
     token: int

@@ -182,7 +182,7 @@ class ReplicaNode:
     async def stop(self) -> None:
         """Leaves the group, until it is started again, and closes the store."""
         if not self._stopped:
-            self.replica.leader.hasten()  # what waits goes now or never
+            self.replica.leader.flush()  # what waits goes now or never
             self._run_turn()
         self._silence()
         await self.peers.close()
@@ -232,7 +232,7 @@ class ReplicaNode:
     def submit(self, requests: Sequence[Request] | bytes, done: Callable[[list[Answer]], None] | None = None) -> int:
         """Takes requests, one by one or packed by `pack_requests`; their number.
 
-        `done` gets the answers in the order of the requests once they are carried out, in the turn of the event loop
+        `done` gets the answers in the order of the requests once they are applied, in the turn of the event loop
         in which that is known, before `on_turn`. It is never called where the node stops first. Any replica may be
         asked, whether it leads or not. OverloadError where too many requests wait, or the node has stopped.
         """
@@ -244,19 +244,19 @@ class ReplicaNode:
         self.plan_turn()
         return number
 
-    def collects(self, size: int) -> bool:
+    def delays_batch(self, size: int) -> bool:
         """Whether requests of so many bytes, all that wait here, may as well be submitted later; a turn comes in time.
 
         A replica that leads would not propose them yet. Handed in together they cost less, here and at the others. It
         proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
-        never idle: it waits only while an instance is under way.
+        never idle: it waits only while an instance is in flight.
         """
         leader = self.replica.leader
         self.replica.node.now = now = time.monotonic()
-        until_s = leader.collects_until(size)
+        until_s = leader.batching_delay_until(size)
         if until_s is None or (self._flush_first and not leader.instances):
             return False
-        if self._looks_idle != self._turns and not self._flush_first and leader.may_hasten(size):
+        if self._looks_idle != self._turns and not self._flush_first and leader.may_flush(size):
             self._looks_idle = self._turns
             self._loop.call_soon(self._if_idle, self._turns, size)
         self._plan_wake(until_s, now)
@@ -265,9 +265,9 @@ class ReplicaNode:
     def _if_idle(self, turns: int, size: int) -> None:
         """Proposes what is collected where nothing has happened since the event loop looked for more."""
         leader = self.replica.leader
-        if turns == self._turns and not self._planned and not self._stopped and leader.may_hasten(size):
+        if turns == self._turns and not self._planned and not self._stopped and leader.may_flush(size):
             self.replica.node.now = time.monotonic()
-            leader.hasten()
+            leader.flush()
             self._run_turn()
 
     async def replace(
@@ -411,14 +411,14 @@ class ReplicaNode:
                 self._answer(turn.replies)
             if turn.records:
                 is_awaited = bool(turn.after)
-                if not is_awaited:  # proposals: what is chosen is carried out, and shown, while others vote on them
+                if not is_awaited:  # proposals: what is chosen is applied, and shown, while others vote on them
                     peers.flush()
-                    self._answer(replica.carry_out())
+                    self._answer(replica.apply_chosen())
                 if replica.applied != shown and (self._flush_first or not is_awaited):
                     shown = replica.applied
                     self.on_turn()
                 store.commit(turn.records)
-            if turn.after:  # a vote leaves before `synced` carries out what is chosen: the leader waits for it
+            if turn.after:  # a vote leaves before `synced` applies what is chosen: the leader waits for it
                 peers.post(turn.after)
                 peers.flush()
             replica.synced(turn.number, time.monotonic())

@@ -16,7 +16,7 @@ _BEHIND: Final = 1_000
 class Standing:
     """One replica: `role` is leads, votes, catches up, joins, replaced or down; `detail` says more in words.
 
-    `behind` counts the instances that are known to be chosen and not carried out here, None where it did not answer.
+    `behind` counts the instances that are known to be chosen and not applied here, None where it did not answer.
     """
 
     replica: int

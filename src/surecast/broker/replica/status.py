@@ -34,7 +34,7 @@ class NodeStatus:
     """A replica at one moment.
 
     `leader` is 0 where none is known. `chosen` is the last instance known to be chosen anywhere, `applied` the last one
-    carried out here; `hash` runs over all of them, so that replicas that applied equally much can be compared.
+    applied here; `hash` runs over all of them, so that replicas that applied equally much can be compared.
     `effects` runs over what they changed, and replicas compare it by themselves: `compared` is the last instance at
     which a majority was equal, and `alarm` says who differs. `verified` is the last instance at which the whole state
     was hashed, and `verified_hash` that hash.

@@ -60,7 +60,7 @@ class Mixture:
 class Cycle:
     """The time that an instance keeps the gate closed, by how it began, and the time that the gate then rests.
 
-    `driven`: others waited while the one before was under way. Where nobody did, the gate stays closed for `rest` of
+    `driven`: others waited while the one before was in flight. Where nobody did, the gate stays closed for `rest` of
     that one: who came meanwhile begins `rested`. Where nobody came then either, the next one begins alone, and closes
     the gate for `alone_s`.
     """

@@ -26,9 +26,9 @@ _SMALLEST_S = 1e-8
 class Measurement:
     """One row of a benchmark: a group, its load, and what was measured; None where it was not.
 
-    The load is either `publishers` with `window` publications under way each, the next `think_s` after an
+    The load is either `publishers` with `window` publications in flight each, the next `think_s` after an
     acknowledgement, or `rate_per_s` at random. `think_s` holds what publishers and their connection take. `sync_s` is
-    0 where nothing was synced; `alpha` are the instances that may be under way. Processor time is of one publication,
+    0 where nothing was synced; `alpha` are the instances that may be in flight. Processor time is of one publication,
     over all replicas (`cpu_s`) or at the leader alone (`leader_cpu_s`). `batch` are the publications in an instance,
     where they were counted: processor time is then that of such instances, else that of those which the model expects.
     """

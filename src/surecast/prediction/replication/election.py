@@ -38,7 +38,7 @@ def failover_s(group: Group, rate_per_s: float = 0.0) -> float:
     if rate * heartbeat > 1e-6:
         age = (1.0 - (1.0 - math.exp(-rate * heartbeat)) / (rate * heartbeat)) / rate
     waits = group.suspect_s - age + election_wait_s(group) + heartbeat / TICKS_PER_HEARTBEAT / 2.0
-    # the last word of the leader; asking and support; the own ballot stored, asking and promises stored; an instance
+    # the last word of the leader; pre-votes and grants; the own ballot stored, asking and promises stored; an instance
     messages, syncs = 1 + 2 + 2 + 2, 1 + 1 + 1
     gap = waits + messages * group.delay_s + syncs * group.sync_s + group.costs.instance_s + group.service_s
     backlog = rate * gap / (group.replicas - 1)

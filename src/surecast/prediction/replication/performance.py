@@ -1,7 +1,7 @@
 """Throughput, latency and processor time of a group, from a few constants.
 
-`times` has the times of an instance. Where one is under way at a time, its publications gather while the one before is
-voted on and carried out; where several are, for as long as the leader leaves between two proposals.
+`times` has the times of an instance. Where one is in flight at a time, its publications gather while the one before is
+voted on and applied; where several are, for as long as the leader leaves between two proposals.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def _one_by_one(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float
     gate = solve_cycle(rate_per_s, times.cycle(rate_per_s))
     if gate is None:
         return None
-    # what is carried out before an instance was gathered before those who are in it came
+    # what is applied before an instance was gathered before those who are in it came
     ahead, weight = gate.sizes[:, None], gate.driving
     latency = gate.latency(
-        lambda k: weight @ times.driven(k[None, :], ahead) + times.carry_out(k),
+        lambda k: weight @ times.driven(k[None, :], ahead) + times.apply(k),
         lambda k: times.whole(k) + times.follow(k),
         times.alone(rate_per_s),
     )
@@ -142,7 +142,7 @@ def predict_closed(group: Group, publishers: int, window: int = 1, think_s: floa
     `think_s` after an answer.
 
     They fall into step: m cohorts take turns, each an instance, so that the round of C(k) and the thinking takes m
-    times what one instance keeps the next one waiting: the sync, the busiest processor, or with one instance under way
+    times what one instance keeps the next one waiting: the sync, the busiest processor, or with one instance in flight
     all of it.
 
     >>> alone = predict_closed(Group(3), publishers=1)
@@ -193,7 +193,7 @@ def _spacing_s(times: InstanceTimes, k: Array) -> float:
     if not times.are_several:
         # publications of a cohort come together, and are taken together
         return float(np.maximum(np.maximum(times.driven(k, k), times.decide(k) + times.before(k)), follower)[0])
-    busy = times.propose(k) + times.votes_s + times.carry_out(k)
+    busy = times.propose(k) + times.votes_s + times.apply(k)
     parts = (busy, times.space(k), follower, times.window_limit(k))
     return max(times.group.sync_s, *(float(part[0]) for part in parts))
 
@@ -211,12 +211,12 @@ def _behind(times: InstanceTimes, gate: Gate) -> float:
     follow, rate = times.follow(gate.sizes), gate.rate_per_s
     if not rate or not follow.any():
         return 0.0
-    ahead = times.votes_s + times.carry_out(gate.sizes)
-    # who came while the leader carried out waits for all of theirs, who came later for what is left of it
+    ahead = times.votes_s + times.apply(gate.sizes)
+    # who came while the leader applied waits for all of theirs, who came later for what is left of it
     during = -np.expm1(-rate * ahead)
     left = follow + np.expm1(-rate * follow) / rate
     waits = times.told_alone(gate.sizes, rate) * (during * follow + (1.0 - during) * left)
-    # one that was proposed before the commit of another is chosen while that is carried out
+    # one that was proposed before the commit of another is chosen while that is applied
     first = np.minimum(ahead, times.commit(gate.sizes))
     waits += rate * (first * ahead - first**2 / 2)
     return float(gate.share @ waits)

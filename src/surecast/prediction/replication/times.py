@@ -6,17 +6,17 @@ syncs, and links of one delay:
     propose   p(k) = instance + t peer/2 + k publication
     commit    c(k) = 2 delay + follower instance + k follower publication + sync
     votes     v    = t peer/2
-    carry out a(k) = k service                                   at the leader, and as long at the followers
+    apply a(k) = k service                                   at the leader, and as long at the followers
     in all    C(k) = p(k) + c(k) + v + a(k)
 
 A leader tells t replicas of a proposal at once: as many as decide with it, or all where each has publishers of its own
 (`entry: any`) and in the fast variant. The others hear of several instances together, and cost the leader and
 themselves for these what they cost for one; nobody waits for them.
 
-A leader for whom others wait when votes come proposes, carries out while the proposal is voted on, and syncs; with one
-instance under way at a time (`batch`) it carries out first. A follower hears what is chosen with the next proposal,
-votes on that, and then carries out; where no proposal waits it hears so at once, and votes on nothing while it carries
-out. A leader that has an instance under way collects what comes for a moment.
+A leader for whom others wait when votes come proposes, applies while the proposal is voted on, and syncs; with one
+instance in flight at a time (`batch`) it applies first. A follower hears what is chosen with the next proposal,
+votes on that, and then applies; where no proposal waits it hears so at once, and votes on nothing while it carries
+out. A leader that has an instance in flight collects what comes for a moment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from surecast.scenario.group import Group
 __all__ = ["InstanceTimes"]
 
 Array = NDArray[np.float64]
-SPACE_SYNCS = 3.0
+INTERVAL_SYNCS = 3.0
 """Proposals keep so many times what it takes to propose and sync from each other; `protocol.paxos` does that."""
 
 
@@ -54,7 +54,7 @@ class InstanceTimes:
     @property
     def told(self) -> int:
         """Replicas that hear of a proposal at once."""
-        if self.group.variant == "fast" or self.group.entry == "any" or not self.group.linger_s:
+        if self.group.variant == "fast" or self.group.entry == "any" or not self.group.lazy_delay_s:
             return self.peers
         return self.group.majority - 1
 
@@ -77,7 +77,7 @@ class InstanceTimes:
             return group.sync_s + 0.0 * k
         return 2 * group.delay_s + costs.follower_instance_s + k * costs.follower_publication_s + group.sync_s
 
-    def carry_out(self, k: Array) -> Array:
+    def apply(self, k: Array) -> Array:
         return k * self.group.service_s
 
     def decide(self, k: Array) -> Array:
@@ -86,7 +86,7 @@ class InstanceTimes:
 
     def whole(self, k: Array) -> Array:
         """From the begin of an instance to its acknowledgements."""
-        return self.decide(k) + self.carry_out(k)
+        return self.decide(k) + self.apply(k)
 
     # What it costs
 
@@ -97,7 +97,7 @@ class InstanceTimes:
         """
         single = np.ones(1)
         next_s = float((self.space if self.are_several else self.decide)(single)[0])
-        return 1.0 / (1.0 + instances_per_s * max(0.0, self.group.linger_s + self.group.timer_s - next_s))
+        return 1.0 / (1.0 + instances_per_s * max(0.0, self.group.lazy_delay_s + self.group.timer_s - next_s))
 
     def _heard(self, instances_per_s: float) -> float:
         """Replicas that take part in an instance, those that hear of several together in parts."""
@@ -107,7 +107,7 @@ class InstanceTimes:
         """Processor time of an instance at the leader; where any replica proposes, at each of them on average."""
         costs = self.group.costs
         own = costs.instance_s + self._heard(instances_per_s) * costs.peer_s + k * costs.publication_s
-        own = own + self.carry_out(k)
+        own = own + self.apply(k)
         if self.is_direct:
             return (own + self.peers * self._voter_cpu(k, instances_per_s)) / self.group.replicas
         return own
@@ -127,7 +127,7 @@ class InstanceTimes:
     def follow(self, k: Array) -> Array:
         """Returns the wait of a proposal that arrives right after the followers were told what to apply.
 
-        Whoever hears of both later votes first; that it then has to carry out too makes up for it.
+        Whoever hears of both later votes first; that it then has to apply too makes up for it.
         """
         return np.maximum(k * self.group.service_s - self.begin_s, 0.0)
 
@@ -135,14 +135,14 @@ class InstanceTimes:
         """Returns the work of a leader before it proposes for waiting publications: with one instance at a time,
         applying.
         """
-        return self.carry_out(ahead) if self.group.instances_max == 1 else 0.0 * ahead
+        return self.apply(ahead) if self.group.instances_max == 1 else 0.0 * ahead
 
     def driven_commit(self, k: Array, ahead: Array) -> Array:
-        """From the proposal for those who waited until its votes are received: the leader may still carry out and sync.
+        """From the proposal for those who waited until its votes are received: the leader may still apply and sync.
 
         Publications are taken as they come, while the one before is voted on.
         """
-        publications_s, meanwhile = k * self.group.costs.publication_s, self.carry_out(ahead) - self.before(ahead)
+        publications_s, meanwhile = k * self.group.costs.publication_s, self.apply(ahead) - self.before(ahead)
         return np.asarray(np.maximum(self.commit(k), meanwhile + self.group.sync_s + publications_s))
 
     def driven(self, k: Array, ahead: Array) -> Array:
@@ -157,7 +157,7 @@ class InstanceTimes:
         return Cycle(
             lambda k: self._varied(self.driven(k, k), k),
             lambda k: self.decide(k) + self.follow(k),
-            lambda k: self._varied(self.carry_out(k), k),
+            lambda k: self._varied(self.apply(k), k),
             float(self.decide(single)[0]) + left_s,
         )
 
@@ -197,7 +197,7 @@ class InstanceTimes:
             return whole
         if self.group.variant == "fast":
             return np.maximum(self.propose(k) + self.group.sync_s, self.window_limit(k))
-        longest_s = max(self.group.moment_s, SPACE_SYNCS * (self.begin_s + self.group.sync_s))
+        longest_s = max(self.group.batching_delay_s, INTERVAL_SYNCS * (self.begin_s + self.group.sync_s))
         return np.maximum(np.minimum(whole, longest_s), self.window_limit(k))
 
     def timed(self, k: Array, rate_per_s: float) -> Array:
@@ -209,7 +209,7 @@ class InstanceTimes:
 
     def gathering(self, k: Array, rate_per_s: float) -> Array:
         """Returns the time over which publications gather for the next instance."""
-        busy = self.propose(k) + self.group.sync_s + self.votes_s + self.carry_out(k)
+        busy = self.propose(k) + self.group.sync_s + self.votes_s + self.apply(k)
         return np.maximum(busy, self.timed(k, rate_per_s))
 
     def told_alone(self, k: Array, rate_per_s: float) -> Array:
@@ -221,14 +221,14 @@ class InstanceTimes:
     def closed(self, k: Array, rate_per_s: float) -> Array:
         """Returns the time by which an instance delays later ones: a gate with as large an area under the wait.
 
-        A lone replica does all of it in one go. Where several are under way, it is at least the space that the leader
-        leaves. Who comes before the commit waits for the carrying out ahead, and who comes while the leader is busy for
-        the rest of that. Followers first carry out what they have heard of, where nobody came soon enough for the next
+        A lone replica does all of it in one go. Where several are in flight, it is at least the space that the leader
+        leaves. Who comes before the commit waits for the applying ahead, and who comes while the leader is busy for
+        the rest of that. Followers first apply what they have heard of, where nobody came soon enough for the next
         proposal to tell it.
         """
         if not self.peers:
             return self._varied(self.whole(k), k)
-        ahead, commit = self.votes_s + self.carry_out(k), self.commit(k)
+        ahead, commit = self.votes_s + self.apply(k), self.commit(k)
         told_alone = self.told_alone(k, rate_per_s)
         follow = told_alone * self.follow(k)
         first, busy = np.minimum(ahead, commit), self.propose(k) + ahead + follow

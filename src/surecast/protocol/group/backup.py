@@ -85,7 +85,7 @@ def parts_of(state: bytes) -> Iterator[bytes]:
 class Parts:
     """What has come of a backup, and what became of the last one that was whole. It is part of the replicated state.
 
-    `digest` is that of the backup under way, or of the last one. `outcome` is empty while it is under way; then it
+    `digest` is that of the backup in flight, or of the last one. `outcome` is empty while it is in flight; then it
     begins with `+` for one that was taken, and with `!` and the reason for one that was not. `detail` is what this
     replica knows beyond that: words of libraries differ between versions, so they are no part of the state.
     """

@@ -2,7 +2,7 @@
 
 A connection begins at a *gate*: a broker of its own that reads CONNECT and nothing more, so that strangers never reach
 the log. Once the credentials are checked, the client enters the group. From then on its bytes are cut into packets
-here, collected, and handed over as commands, several of which may be under way.
+here, collected, and handed over as commands, several of which may be in flight.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class FrontEnd(Port):
     """The connections of a replica, and the commands that come of them.
 
     `incarnation` tells this incarnation of the replica from its earlier ones and must be larger. `elsewhere` says where
-    else a client may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are under way,
+    else a client may go, as MQTT 5 wants it: addresses with spaces between. At most `window` commands are in flight,
     each of about `bytes_max` bytes, and so few packets that others have their turn soon. A client is sent away when
-    nothing it sent was carried out for `patience_s`: then this replica has lost the majority. `order` are the topics
+    nothing it sent was applied for `patience_s`: then this replica has lost the majority. `order` are the topics
     that need no total order, as `UnorderedForwarding` takes them; what is forwarded unordered to the other replicas is
     in `outbox`. `reaches` says whether another replica can be reached. Packets that are not whole yet are counted in
     `unfinished`.
@@ -126,7 +126,7 @@ class FrontEnd(Port):
         return bool(self._items) and len(self._under_way) < self._window()
 
     def _window(self) -> int:
-        """Returns how many commands may be under way: few while they cost much, so that others come between them."""
+        """Returns how many commands may be in flight: few while they cost much, so that others come between them."""
         return self.window if self.work_max == self.bytes_max else 2
 
     def is_flooded(self, share: float = 1.0) -> bool:
@@ -199,8 +199,8 @@ class FrontEnd(Port):
     def _hand_in(self, member: Member, data: bytes, packets: Packets | None, is_promised: bool | None = None) -> None:
         """Packets of a client go into the log, but not before the client has entered.
 
-        While it waits it may give up and go to another replica, and have its packets carried out there. If they were
-        in the log here, behind an ENTER that comes late, they would be carried out again.
+        While it waits it may give up and go to another replica, and have its packets applied there. If they were
+        in the log here, behind an ENTER that comes late, they would be applied again.
         """
         if member.session is not None:
             if packets is not None and len(packets) == 1:
@@ -261,7 +261,7 @@ class FrontEnd(Port):
         if not isinstance(connection, Member) or connection.phase is not Phase.CHECKING or connect is None:
             return
         if self.is_stuck(now):
-            # Nothing more is taken on that cannot be carried out.
+            # Nothing more is taken on that cannot be applied.
             self.gate.refuse(connection, now, ReasonCode.SERVER_UNAVAILABLE)
             return
         held, rest, left = connection.held, connection.decoder.held, connection.left
@@ -322,7 +322,7 @@ class FrontEnd(Port):
         self._add(kind, number, data, None)
 
     def take(self, now: float) -> list[tuple[int, list[bytes]]]:
-        """The next commands, by number and in pieces, to be carried out; as many as may be under way."""
+        """The next commands, by number and in pieces, to be applied; as many as may be in flight."""
         taken = []
         while self._items and len(self._under_way) < self._window():
             items, work = self._items, self._work
@@ -384,7 +384,7 @@ class FrontEnd(Port):
             self._under_way[sequence] = (at + late_s, decoded, work)
 
     def is_stuck(self, now: float) -> bool:
-        """Whether a command has been under way for too long."""
+        """Whether a command has been in flight for too long."""
         oldest = next(iter(self._under_way.values()), None)
         return oldest is not None and now - oldest[0] > self.patience_s
 
@@ -421,7 +421,7 @@ class FrontEnd(Port):
         return self.members.get(number)
 
     def decoded(self, incarnation: int, sequence: int) -> Decoded | None:
-        """The packets of an own command; it is under way no longer."""
+        """The packets of an own command; it is in flight no longer."""
         if incarnation != self.incarnation:
             return None
         command = self._under_way.pop(sequence, None)

@@ -153,13 +153,13 @@ class GroupMachine:
     # What consensus calls.
 
     def execute(self, command: bytes, context: Context) -> bytes:
-        """Carries out a command."""
+        """Applies a command."""
         return self.execute_in(command, 0, len(command), context)
 
     def execute_in(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
-        """Carries out the command that stands there, and those that had to wait for it.
+        """Applies the command that stands there, and those that had to wait for it.
 
-        Consensus may carry out the commands of a replica in another order than it sent them, when leaders change. What
+        Consensus may apply the commands of a replica in another order than it sent them, when leaders change. What
         a client sent must stay in order, so a command waits here, in the replicated state, for those before it.
         """
         self.time_us = context.time_us

@@ -23,7 +23,7 @@ class Acceptor:
         self.promised = 0
         self.votes: dict[int, tuple[int, bytes]] = {}
         self.closed: dict[int, int] = {}
-        self.highest = 0  # the last instance voted on, or carried out
+        self.highest = 0  # the last instance voted on, or applied
 
     def promise(self, ballot: int) -> bool:
         """Promises to take part in no ballot before this one (phase 1b)."""
@@ -81,7 +81,7 @@ class Acceptor:
         return tuple((number, *self.votes[number]) for number in sorted(self.votes) if number > slot)
 
     def truncate(self, slot: int) -> None:
-        """Forgets everything up to an instance, which is carried out."""
+        """Forgets everything up to an instance, which is applied."""
         self.highest = max(self.highest, slot)
         for number in [number for number in self.votes if number <= slot]:
             self.journal.forget_vote(number, self.votes.pop(number)[0])

@@ -6,7 +6,7 @@ later copy looks like an ordinary restart. So each start draws a number at rando
 remembers of every other its last start and the highest promise and vote that it said it has stored.
 
 A replica that starts sends `Rejoin` to all others. Each answers `Admit`, or `Refuse` where what is told contradicts
-what is remembered. It votes, promises and stands for election once a majority, itself included, has admitted it, and
+what is remembered. It votes, promises and campaigns once a majority, itself included, has admitted it, and
 all others have, or had `suspect_s` for their answer. One that is refused stops for good, even later. So only one that
 is admitted itself may refuse: else a single disk of another history would stop all others.
 

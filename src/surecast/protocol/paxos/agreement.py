@@ -96,11 +96,11 @@ class Agreement:
             self._pending.discard(oldest)
 
     def replayed(self, slot: int, before: bytes) -> None:
-        """The own log was carried out again; before the start it had led to these effects."""
+        """The own log was applied again; before the start it had led to these effects."""
         effects = self._node.machine.effects
         if before and before != effects:
             self._replay_alarm = (
-                f"replica {self._node.id} carried out its log again up to instance {slot}, with other effects "
+                f"replica {self._node.id} applied its log again up to instance {slot}, with other effects "
                 f"({effects.hex()[:8]} instead of {before.hex()[:8]}): what it said before may be wrong"
             )
             self.notices.append(self._replay_alarm)

@@ -1,6 +1,6 @@
 """Leader election: whoever hears of no leader for long enough asks the others whether they do, and only then stands.
 
-The wait grows with the rank, so that usually one replica stands alone, and has a random part, so that two that stand
+The wait grows with the rank, so that usually one replica stands alone, and has a random part, so that two that campaign
 at once do not go on doing so. It doubles with every ballot that failed, not with every question: asking costs nothing.
 Whoever stands gives its ballot time: disks, links and machines may be slow, and one that gives its ballot up while
 promises are on their way begins all over. The random part is a hash of the seed, the replica and the question.
@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from surecast.protocol.paxos.ballots import first_ballot, owner_of
-from surecast.protocol.paxos.messages import Canvass, Support
+from surecast.protocol.paxos.messages import Grant, PreVote
 from surecast.protocol.paxos.node import Node
 
 __all__ = ["Election", "jitter"]
@@ -35,20 +35,20 @@ def jitter(seed: int, replica: int, attempt: int) -> float:
 
 
 class Election:
-    """The wait for a leader, and the support gathered."""
+    """The wait for a leader, and the grants gathered."""
 
     def __init__(self, node: Node):
         self.node = node
         self.attempt = 0
         self.questions = 0
         self.ballot = 0
-        self.supporters: set[int] = set()
+        self.granted_by: set[int] = set()
         self.deadline_s = 0.0
         self._wait_for: tuple[int, tuple[int, ...]] = (-1, ())
         self._wait_s = 0.0
 
     def rest(self) -> None:
-        """A leader was heard of, or this replica asked for support: wait anew."""
+        """A leader was heard of, or this replica asked for pre-votes: wait anew."""
         node = self.node
         ids = node.machine.membership.ids()
         if ids is not self._wait_for[1] or self.questions != self._wait_for[0]:
@@ -58,7 +58,7 @@ class Election:
             wait_s *= 1 << min(self.attempt - 1, _DOUBLINGS_MAX)
         self.deadline_s = node.now + wait_s
 
-    def stand(self) -> None:
+    def campaign(self) -> None:
         """This replica asked for promises: wait for them, longer with every ballot that failed."""
         self.attempt += 1
         self.ballot = 0
@@ -86,32 +86,32 @@ class Election:
         self.node.highest_round += 1
         return first_ballot(self.node.highest_round, self.node.id)
 
-    def canvass(self) -> bool:
-        """Asks for support; true where there is enough at once."""
+    def ask_for_pre_votes(self) -> bool:
+        """Asks for pre-votes; true where one's own is enough."""
         node = self.node
         self.questions += 1
         node.count("leaders suspected")
-        # The round is not used up: it is only taken, durably, when enough support this replica.
+        # The round is not used up: it is only taken, durably, when enough grant it.
         self.ballot = first_ballot(node.highest_round + 1, node.id)
-        self.supporters = {node.id}
+        self.granted_by = {node.id}
         for other in node.others():
-            node.send(other, Canvass(self.ballot))
+            node.send(other, PreVote(self.ballot))
         self.rest()
-        return node.machine.membership.has_quorums(self.supporters)
+        return node.machine.membership.has_quorums(self.granted_by)
 
-    def on_canvass(self, sender: int, message: Canvass) -> None:
-        """Supports whoever asks while no leader is heard of, nor one that is about to be. This promises nothing."""
+    def on_pre_vote(self, sender: int, message: PreVote) -> None:
+        """Grants whoever asks while no leader is heard of, nor one that is about to be. This promises nothing."""
         node = self.node
         if not node.voting or sender not in node.machine.membership.ids() or node.leader_alive():
             return
         if node.candidate_alive() and sender != owner_of(node.acceptor.promised):
             return
         if message.ballot > node.acceptor.promised:
-            node.send(sender, Support(message.ballot))
+            node.send(sender, Grant(message.ballot))
 
-    def on_support(self, sender: int, message: Support) -> bool:
-        """Counts support; true where it became enough."""
+    def on_grant(self, sender: int, message: Grant) -> bool:
+        """Counts a grant; true where they became a majority."""
         if message.ballot != self.ballot or not self.ballot:
             return False
-        self.supporters.add(sender)
-        return self.node.machine.membership.has_quorums(self.supporters)
+        self.granted_by.add(sender)
+        return self.node.machine.membership.has_quorums(self.granted_by)

@@ -68,7 +68,7 @@ class ExampleStore:
         self._replies = 0
 
     def execute(self, command: bytes, context: Context) -> bytes:
-        """Carries out put, get, cas or incr; anything else is answered with `?`."""
+        """Applies put, get, cas or incr; anything else is answered with `?`."""
         reply = self._execute(command)
         self._replies = crc32(reply, self._replies)
         return reply

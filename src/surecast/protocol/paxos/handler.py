@@ -23,7 +23,7 @@ class Handler(Protocol):
     """
 
     def execute(self, command: bytes, context: Context) -> bytes:
-        """Carries out a command and answers it."""
+        """Applies a command and answers it."""
 
     def snapshot(self) -> bytes:
         """The whole state. Equal states must give equal bytes."""
@@ -37,7 +37,7 @@ class InPlace(Protocol):
     """What a handler of large commands may offer beside `execute`: then they are not copied for it."""
 
     def execute_in(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
-        """Carries out the command `data[begin:end]` and answers it."""
+        """Applies the command `data[begin:end]` and answers it."""
 
 
 @runtime_checkable

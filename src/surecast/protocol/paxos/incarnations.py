@@ -23,7 +23,7 @@ class Incarnation:
     """A start of a replica, and what its store holds then.
 
     `number` counts its starts, and `starts` are the numbers drawn at the last of them, the newest first.
-    `promised` is the highest ballot in its store, `voted` the last instance that it voted on or carried out.
+    `promised` is the highest ballot in its store, `voted` the last instance that it voted on or applied.
     """
 
     number: int

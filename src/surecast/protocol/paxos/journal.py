@@ -133,7 +133,7 @@ class Restored:
 
     @property
     def voted(self) -> int:
-        """The last instance that was voted on or carried out."""
+        """The last instance that was voted on or applied."""
         return max(self.snapshot_slot, max(self.votes, default=0))
 
     def check(self, replica: int, token: int, members: tuple[int, ...], founds: bool) -> None:

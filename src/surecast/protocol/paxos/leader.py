@@ -12,17 +12,17 @@ from surecast.protocol.paxos.quorums import Vote, pick_value
 
 __all__ = ["Instance", "Leader", "Stage"]
 
-_SPACE_STORES = 3.0
-"""Proposals keep so many times what it takes to store one, and to carry out what is chosen before, from each other."""
-_HASTE_BYTES = 8 << 10
-"""So much is worth an instance of its own while another one is under way."""
+_INTERVAL_STORES = 3.0
+"""The proposal interval is at least so many times what it takes to store a value and to apply what is chosen before."""
+_FLUSH_BYTES = 8 << 10
+"""So much is worth an instance of its own while another one is in flight."""
 _LARGE_BYTES = 36 << 10
-_LARGE_SPACE = 0.6
+_LARGE_INTERVAL = 0.6
 """After an instance that was worth haste and is chosen, fewer bytes than these wait for this share of the space."""
 _SMOOTHING = 0.1
 """Weight of the newest in the mean of the times that storing took."""
-_HURRY_S = 1.0
-"""For how long a replica is told of proposals at once after it said that somebody waits there."""
+_URGENT_S = 1.0
+"""How long a replica stays urgent after it said that a client waits there."""
 
 
 class Stage(Enum):
@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class Instance:
-    """A proposal under way."""
+    """A proposal in flight."""
 
     __slots__ = ("acks", "sent_s", "value")
 
@@ -66,17 +66,17 @@ class Leader:
         self.queue_bytes = 0
         self.held: set[tuple[int, int]] = set()
         self.asked_s = 0.0
-        self.said_applied = 0
+        self.notified = 0
         self._proposed_s = 0.0
         self._proposed_bytes = 0
-        self._is_hastened = False
+        self._flushes = False
         self._gap_s = 0.0
         self._store_s = 0.0
-        self._hurried_s: dict[int, float] = {}
+        self._urgent_until_s: dict[int, float] = {}
         self._deciding: set[int] = set()
-        self._late: list[tuple[int, Accept | Chosen]] = []
-        self._late_s = 0.0
-        self._late_bytes = 0
+        self._lazy: list[tuple[int, Accept | Chosen]] = []
+        self._lazy_since_s = 0.0
+        self._lazy_bytes = 0
 
     def prepare(self, ballot: int) -> None:
         """Phase 1a. The own ballot is durable before anyone hears of it, so that it is never used twice."""
@@ -108,9 +108,9 @@ class Leader:
         self.queue.clear()
         self.held.clear()
         self.queue_bytes = 0
-        self._is_hastened = False
+        self._flushes = False
         self._deciding = set()
-        self._late = []
+        self._lazy = []
 
     def on_promise(self, sender: int, message: Promise) -> None:
         """Collects phase 1b."""
@@ -134,22 +134,22 @@ class Leader:
             self.peers_applied[sender] = promise.applied
         self.constrained = max((max(report, default=0) for report in self.reports.values()), default=0)
         self.next_slot = node.applied + 1
-        self.said_applied = -1
+        self.notified = -1
         return True
 
     def proposes_at(self) -> float | None:
-        """When what waits may go into an instance; None where nothing waits, or as many are under way as may be."""
+        """When what waits may go into an instance; None where nothing waits, or as many are in flight as may be."""
         node, settings = self.node, self.node.settings
         if not self.queue or self.stage is not Stage.LEADING or self.next_slot > node.applied + settings.window:
             return None
         if not node.clocks.are_known:
             return None
-        if not self.instances or self._is_hastened or self.queue_bytes >= settings.value_bytes_max:
+        if not self.instances or self._flushes or self.queue_bytes >= settings.value_bytes_max:
             return node.now
-        return self._proposed_s + self._space_s()
+        return self._proposed_s + self._proposal_interval_s()
 
-    def collects_until(self, size: int) -> float | None:
-        """Until when requests of so many bytes had better not be handed in; None where they should be now.
+    def batching_delay_until(self, size: int) -> float | None:
+        """Returns the time until which to delay a batch of `size` bytes, or None to submit it now.
 
         Before that they would wait here, or cost less together with more. They should where they may be proposed at
         once, where others wait already, and where this replica does not lead.
@@ -157,48 +157,53 @@ class Leader:
         settings = self.node.settings
         if (
             self.queue
-            or self._is_hastened
+            or self._flushes
             or self.stage is not Stage.LEADING
             or size >= settings.value_bytes_max
             or settings.variant == "fast"
         ):
             return None
         if self.instances:
-            space_s = self._space_s()
-        elif self._proposed_bytes >= _HASTE_BYTES and size < _LARGE_BYTES:
-            space_s = _LARGE_SPACE * settings.space_s  # where much is under way, fewer and larger instances cost less
+            proposal_interval_s = self._proposal_interval_s()
+        elif self._proposed_bytes >= _FLUSH_BYTES and size < _LARGE_BYTES:
+            # Where much is in flight, fewer and larger instances cost less.
+            proposal_interval_s = _LARGE_INTERVAL * settings.proposal_interval_s
         else:
             return None
-        until_s = self._proposed_s + space_s
+        until_s = self._proposed_s + proposal_interval_s
         return until_s if until_s > self.node.now else None
 
-    def may_hasten(self, size: int) -> bool:
-        """Whether so many bytes are worth an instance beside the one under way, where nothing else is to do."""
+    def may_flush(self, size: int) -> bool:
+        """Returns whether so many bytes are worth an instance beside the one in flight, where nothing else is to do."""
         within = self.next_slot <= self.node.applied + self.node.settings.window
-        return size >= _HASTE_BYTES and len(self.instances) < 2 and within and self.leads
+        return size >= _FLUSH_BYTES and len(self.instances) < 2 and within and self.leads
 
-    def hasten(self) -> None:
-        """The next proposal does not wait."""
-        self._is_hastened = True
+    def flush(self) -> None:
+        """Proposes what waits without a batching delay."""
+        self._flushes = True
 
-    def _space_s(self) -> float:
-        """Time between proposals while one is under way.
+    def _proposal_interval_s(self) -> float:
+        """Time between proposals while one is in flight.
 
         Storing holds up the votes that are due meanwhile: where it takes long, the next proposal leaves them time.
         """
-        space_s = self.node.settings.space_s
-        return max(space_s, _SPACE_STORES * self._store_s) if space_s else 0.0
+        proposal_interval_s = self.node.settings.proposal_interval_s
+        return max(proposal_interval_s, _INTERVAL_STORES * self._store_s) if proposal_interval_s else 0.0
 
     def stored_in(self, time_s: float) -> None:
         """The records of a turn took so long to be stored."""
         self._store_s += _SMOOTHING * (max(0.0, time_s) - self._store_s)
 
-    def tells_at(self) -> float | None:
-        """When to say by itself how far instances are chosen; None where it has been said."""
-        if self.stage is not Stage.LEADING or self.said_applied >= self.node.applied:
+    def commit_notification_at(self) -> float | None:
+        """Returns when a commit notification of its own is due; None where proposals have said it."""
+        if self.stage is not Stage.LEADING or self.notified >= self.node.applied:
             return None
-        tell_s = self.node.settings.tell_s
-        return self._proposed_s + tell_s if self._gap_s < tell_s and self.said_applied >= 0 else self.node.now
+        commit_notification_s = self.node.settings.commit_notification_s
+        return (
+            self._proposed_s + commit_notification_s
+            if self._gap_s < commit_notification_s and self.notified >= 0
+            else self.node.now
+        )
 
     def enqueue(self, segment: Segment) -> None:
         """Takes requests, each segment once, as many as the queue holds; the origin of the others comes again."""
@@ -206,9 +211,7 @@ class Leader:
         if key in self.held:
             return
         if self.node.machine.cached(segment) is not None:
-            self.node.count(
-                "requests carried out before"
-            )  # P2S Algorithm 1, line 23; the origin has or gets the replies
+            self.node.count("requests applied before")  # P2S Algorithm 1, line 23; the origin has or gets the replies
             return
         if self.queue_bytes + segment.size > self.node.settings.queue_bytes_max:
             self.node.count("requests beyond the leader's queue")
@@ -265,57 +268,59 @@ class Leader:
         votes = {sender: report.get(slot) for sender, report in self.reports.items() if sender in ids}
         return pick_value(votes, len(ids)) or NOOP
 
-    def hurry(self, replica: int) -> None:
-        """Somebody waits at another replica for what is chosen: for a while it hears of everything at once."""
-        if self._may_wait(replica):
-            self.release()  # it has to carry out first what it was not told yet
-        self._hurried_s[replica] = self.node.now + _HURRY_S
+    def mark_urgent(self, replica: int) -> None:
+        """A client waits at another replica for what is chosen: for a while it is sent everything at once."""
+        if self._is_lazy(replica):
+            self.send_lazy()  # it has to apply first what it was not told yet
+        self._urgent_until_s[replica] = self.node.now + _URGENT_S
 
-    def _may_wait(self, replica: int) -> bool:
-        """Whether a replica need not hear of a proposal at once: others decided the last one, and nobody waits there.
+    def _is_lazy(self, replica: int) -> bool:
+        """Returns whether a proposal to a replica may wait: others decided the last one, and no client waits there.
 
         Whoever decides the next instance is never among them; in the fast variant all do. Where one that decided is
-        down, the others hear of the proposal `linger_s` later, and decide from then on.
+        down, the others hear of the proposal `lazy_delay_s` later, and decide from then on.
         """
         settings = self.node.settings
-        if not settings.linger_s or not self._deciding or replica in self._deciding or settings.variant == "fast":
+        if not settings.lazy_delay_s or not self._deciding or replica in self._deciding or settings.variant == "fast":
             return False
-        return self._hurried_s.get(replica, 0.0) <= self.node.now
+        return self._urgent_until_s.get(replica, 0.0) <= self.node.now
 
-    def _tell(self, replica: int, message: Accept | Chosen, size: int) -> None:
-        if not self._may_wait(replica):
+    def _send_or_delay(self, replica: int, message: Accept | Chosen, size: int) -> None:
+        if not self._is_lazy(replica):
             self.node.send(replica, message)
             return
-        if not self._late:
-            self._late_s, self._late_bytes = self.node.now, 0
-        self._late.append((replica, message))
-        self._late_bytes += size
+        if not self._lazy:
+            self._lazy_since_s, self._lazy_bytes = self.node.now, 0
+        self._lazy.append((replica, message))
+        self._lazy_bytes += size
 
-    def releases_at(self) -> float | None:
-        """When what waits for company must go; None where nothing does."""
-        if not self._late:
+    def lazy_due_at(self) -> float | None:
+        """Returns when the delayed messages are due; None where there are none."""
+        if not self._lazy:
             return None
         settings = self.node.settings
-        return self._late_s + settings.linger_s if self._late_bytes < settings.value_bytes_max else self.node.now
+        return (
+            self._lazy_since_s + settings.lazy_delay_s if self._lazy_bytes < settings.value_bytes_max else self.node.now
+        )
 
-    def release(self) -> None:
-        """Sends what waited for company."""
-        late, self._late = self._late, []
-        for replica, message in late:
+    def send_lazy(self) -> None:
+        """Sends the delayed messages."""
+        lazy, self._lazy = self._lazy, []
+        for replica, message in lazy:
             self.node.send(replica, message)
 
-    def tell_chosen(self, message: Chosen) -> None:
-        """Says how far instances are chosen."""
-        self.said_applied = message.applied
+    def notify_commit(self, message: Chosen) -> None:
+        """Sends a commit notification: how far instances are chosen."""
+        self.notified = message.applied
         for other in self.node.others():
-            self._tell(other, message, 0)
+            self._send_or_delay(other, message, 0)
 
     def propose(self, slot: int, value: bytes) -> None:
         """Phase 2a. The others may hear of it before it is stored here; the own vote counts when it is stored."""
         node = self.node
         self._gap_s, self._proposed_s = node.now - self._proposed_s, node.now
         self._proposed_bytes = len(value)
-        self._is_hastened = False
+        self._flushes = False
         self.instances[slot] = Instance(value, node.now)
         chosen = node.applied
         while chosen + 1 in self.decided:
@@ -326,7 +331,7 @@ class Leader:
                 self._send_accept(replica, message)
         node.acceptor.accept(self.ballot, slot, value)
         node.acknowledge(self.ballot, slot)
-        self.said_applied = max(self.said_applied, chosen)
+        self.notified = max(self.notified, chosen)
 
     def _send_accept(self, replica: int, message: Accept) -> None:
         """Sends a proposal unless the replica is too far behind: then it has to catch up first."""
@@ -334,7 +339,7 @@ class Leader:
         if message.slot - known > self.node.settings.vote_window:
             self.node.count("proposals held back from a slow replica")
         else:
-            self._tell(replica, message, len(message.value))
+            self._send_or_delay(replica, message, len(message.value))
 
     def on_accepted(self, sender: int, message: Accepted) -> None:
         """Counts phase 2b: a value with a majority is chosen."""
@@ -353,7 +358,7 @@ class Leader:
                 del self.instances[slot]
                 if instance.acks != self._deciding:
                     self._deciding = instance.acks
-                    self.release()
+                    self.send_lazy()
 
     def applied(self, slot: int, value: bytes, keys: list[tuple[int, int]]) -> None:
         """An instance is decided and applied.

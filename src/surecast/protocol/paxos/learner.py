@@ -54,7 +54,7 @@ class Learner:
             self._snapshots.take()
 
     def answer_known(self) -> None:
-        """Answers own requests that were carried out before."""
+        """Answers own requests that were applied before."""
         self.replies += self._submissions.answer()
 
     def take_replies(self) -> list[tuple[int, list[Answer]]]:

@@ -108,14 +108,14 @@ class Machine:
                 del table[next(iter(table))]
 
     def _configure(self, slot: int, command: bytes) -> bytes:
-        """Carries out a command of the configuration client."""
+        """Applies a command of the configuration client."""
         if command != VERIFY:
             return self.membership.execute(slot, command)
         self._verifies = True
         return b"+%d" % slot
 
     def _execute(self, value: bytes, at: int, context: Context, wanted: bool) -> list[Answer] | None:
-        """P2S Algorithm 1, lines 23 to 25: a new request is carried out, an old one answered from the queue."""
+        """P2S Algorithm 1, lines 23 to 25: a new request is applied, an old one answered from the queue."""
         execute, cache, time_us = self._execute_in, self.cache, context.time_us
         window, sessions = cache.window, cache.sessions
         answers: list[Answer] = []
@@ -147,7 +147,7 @@ class Machine:
         return self.handler.execute(data[begin:end], context)
 
     def cached(self, segment: Segment) -> list[Answer] | None:
-        """The answers to the requests of a segment that were all carried out before; None as soon as one may be new."""
+        """The answers to the requests of a segment that were all applied before; None as soon as one may be new."""
         answers: list[Answer] = []
         for client, sequence, _ in segment.names():
             session = self.cache.sessions.get(client)

@@ -106,7 +106,7 @@ class Membership:
         return all(part.has_quorum(replicas) for part in self.configurations)
 
     def execute(self, slot: int, command: bytes) -> bytes:
-        """Carries out a change decided at `slot`: `+` and where it takes effect, or `!` and why not."""
+        """Applies a change decided at `slot`: `+` and where it takes effect, or `!` and why not."""
         if len(command) != _REPLACE.size:
             return b"!not a change of the membership"
         old, new, token = _REPLACE.unpack(command)

@@ -12,7 +12,6 @@ __all__ = [
     "Accept",
     "Accepted",
     "Admit",
-    "Canvass",
     "Checkpoint",
     "Chosen",
     "Close",
@@ -20,8 +19,10 @@ __all__ = [
     "Entries",
     "Fetch",
     "Forward",
+    "Grant",
     "Heartbeat",
     "Message",
+    "PreVote",
     "Prepare",
     "Promise",
     "Propose",
@@ -29,7 +30,6 @@ __all__ = [
     "Reject",
     "Rejoin",
     "SnapshotPart",
-    "Support",
     "Voted",
 ]
 
@@ -38,7 +38,7 @@ __all__ = [
 class Heartbeat:
     """The sender is up. `ballot` is its promise, or the ballot it leads. The fast instances are open to the last.
 
-    `hurried`: somebody waits at the sender for what is chosen. `promised` and `voted` are the highest ballot and the
+    `urgent`: somebody waits at the sender for what is chosen. `promised` and `voted` are the highest ballot and the
     last instance in its store. `clock_us` is the wall clock of the sender, `sent_us` its timer, and `echo_us` what the
     timer of the receiver shows at least, 0 where the sender does not know.
     """
@@ -48,7 +48,7 @@ class Heartbeat:
     applied: int
     fast_first: int
     fast_last: int
-    hurried: bool
+    urgent: bool
     promised: int
     voted: int
     clock_us: int
@@ -57,14 +57,14 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Canvass:
+class PreVote:
     """Would you promise this ballot? Asked first, so that a replica with a bad link does not topple a good leader."""
 
     ballot: int
 
 
 @dataclass(frozen=True, slots=True)
-class Support:
+class Grant:
     """Yes: the sender hears of no leader either."""
 
     ballot: int
@@ -237,8 +237,8 @@ class Refuse:
 
 Message: TypeAlias = (
     Heartbeat
-    | Canvass
-    | Support
+    | PreVote
+    | Grant
     | Prepare
     | Promise
     | Reject

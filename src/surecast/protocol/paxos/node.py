@@ -90,7 +90,7 @@ class Node:
         self.acceptor = Acceptor(self.journal)
         self.detector = Detector(settings.suspect_s)
         self.started = False  # the incarnation is durable: what is said cannot be mistaken for an earlier incarnation
-        self.stored = (0, 0)  # the highest promise, and the last instance voted on or carried out, that are durable
+        self.stored = (0, 0)  # the highest promise, and the last instance voted on or applied, that are durable
         self.blank = False  # nothing is known of the group's state yet
         self.voting = False
         self.leader = 0

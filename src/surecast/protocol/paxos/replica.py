@@ -97,7 +97,7 @@ class Replica:
             self.snapshots,
             self._membership_changed,
         )
-        self.hurried = False
+        self.urgent = False
         """Whether somebody waits at this replica for what is chosen: then the leader lets it know at once."""
         self._number = 0
         self._own: dict[int, list[m.Message]] = {}
@@ -121,8 +121,8 @@ class Replica:
         self.election.rest()
         self._handlers: dict[type, Callable[[int, Any], None]] = {
             m.Heartbeat: self._on_heartbeat,
-            m.Canvass: self.election.on_canvass,
-            m.Support: self._on_support,
+            m.PreVote: self.election.on_pre_vote,
+            m.Grant: self._on_grant,
             m.Prepare: self._on_prepare,
             m.Promise: self._on_promise,
             m.Reject: self._on_reject,
@@ -262,8 +262,8 @@ class Replica:
             self.election.rest()
             return
         self.leader.step_down()
-        if self.election.canvass():
-            self._stand()
+        if self.election.ask_for_pre_votes():
+            self._campaign()
 
     def synced(self, number: int, now: float) -> None:
         """The records of all turns up to this one are durable."""
@@ -282,7 +282,7 @@ class Replica:
         if self._unsettled:
             self._settle()
 
-    def carry_out(self) -> list[tuple[int, list[Answer]]]:
+    def apply_chosen(self) -> list[tuple[int, list[Answer]]]:
         """Applies what is known to be chosen; the replies may go at once.
 
         For a shell that has something better to do between sending the messages of a turn and storing its records.
@@ -316,7 +316,9 @@ class Replica:
         if not leader.leads:
             return None
         times_s = [
-            time_s for time_s in (leader.tells_at(), leader.proposes_at(), leader.releases_at()) if time_s is not None
+            time_s
+            for time_s in (leader.commit_notification_at(), leader.proposes_at(), leader.lazy_due_at())
+            if time_s is not None
         ]
         return min(times_s) if times_s else None
 
@@ -324,7 +326,7 @@ class Replica:
         """All that came out since the last turn.
 
         What is known to be chosen is applied first, except where somebody waits for a vote or a proposal of this turn:
-        then it is applied when that is on its way, by `carry_out` or `synced`.
+        then it is applied when that is on its way, by `apply_chosen` or `synced`.
         """
         node = self.node
         if self.submissions.fresh:
@@ -372,7 +374,7 @@ class Replica:
         ballot = self.leader.ballot if leads else self.node.acceptor.promised
         first, last = self.coordinator.first, self.coordinator.last
         told = (*self.node.stored, *self.node.clocks.shown(to, self.node.now))
-        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.hurried, *told)
+        return m.Heartbeat(ballot, leads, self.node.applied, first, last, self.urgent, *told)
 
     def _dispatch(self) -> None:
         """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
@@ -409,11 +411,11 @@ class Replica:
             self.coordinator.settle()
             self.coordinator.extend()
             if self.coordinator.last > last:
-                leader.said_applied = -1
-        if (tells_s := leader.tells_at()) is not None and tells_s <= node.now:
-            leader.tell_chosen(m.Chosen(leader.ballot, node.applied, self.coordinator.first, self.coordinator.last))
-        if (releases_s := leader.releases_at()) is not None and releases_s <= node.now:
-            leader.release()
+                leader.notified = -1
+        if (notifies_s := leader.commit_notification_at()) is not None and notifies_s <= node.now:
+            leader.notify_commit(m.Chosen(leader.ballot, node.applied, self.coordinator.first, self.coordinator.last))
+        if (lazy_due_s := leader.lazy_due_at()) is not None and lazy_due_s <= node.now:
+            leader.send_lazy()
 
     def _settle(self) -> None:
         """Applies whatever is known to be chosen, and leads where enough have promised."""
@@ -440,12 +442,12 @@ class Replica:
                 self.leader.step_down()
             elif added:
                 self.leader.prepare(self.election.next_ballot())
-                self.election.stand()
+                self.election.campaign()
 
     def _discard(self, majority: frozenset[int]) -> None:
         """The state differs from that of a majority: it is replaced by theirs. Promises and votes are kept.
 
-        Until then this replica neither votes nor carries anything out. The new state must not be older: the acceptor
+        Until then this replica neither votes nor applies anything. The new state must not be older: the acceptor
         has forgotten its votes on what was applied.
         """
         self.node.blank = True
@@ -455,10 +457,10 @@ class Replica:
             self.leader.step_down()
         self.catch_up.begin_anew(self.node.applied, majority)
 
-    def _stand(self) -> None:
+    def _campaign(self) -> None:
         self.node.count("elections begun")
         self.leader.prepare(self.election.next_ballot())
-        self.election.stand()
+        self.election.campaign()
 
     def _follow(self, leader: int, ballot: int) -> None:
         node = self.node
@@ -483,8 +485,8 @@ class Replica:
         if self.leader.leads:
             known = self.leader.peers_applied.get(sender, 0)
             self.leader.peers_applied[sender] = max(known, message.applied)
-            if message.hurried:
-                self.leader.hurry(sender)
+            if message.urgent:
+                self.leader.mark_urgent(sender)
         if message.leading:
             if message.ballot < node.acceptor.promised:
                 self.voter.reject(sender)
@@ -505,9 +507,9 @@ class Replica:
         if message.ballot >= self.node.acceptor.promised:
             self._hear_leader(sender, message)
 
-    def _on_support(self, sender: int, message: m.Support) -> None:
-        if self.election.on_support(sender, message) and self.node.voting:
-            self._stand()
+    def _on_grant(self, sender: int, message: m.Grant) -> None:
+        if self.election.on_grant(sender, message) and self.node.voting:
+            self._campaign()
 
     def _on_prepare(self, sender: int, message: m.Prepare) -> None:
         node = self.node
@@ -558,7 +560,7 @@ class Replica:
         if not self.leader.leads:
             self.node.count("requests sent to a replica that does not lead", len(message.segments))
             return
-        self.leader.hurry(sender)
+        self.leader.mark_urgent(sender)
         for data in message.segments:
             self.leader.enqueue(Segment((data,), len(data)))
 

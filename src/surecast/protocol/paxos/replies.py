@@ -1,4 +1,4 @@
-"""The reply queue of P2S Algorithm 1: every request is carried out once, and answered again where it comes again.
+"""The reply queue of P2S Algorithm 1: every request is applied once, and answered again where it comes again.
 
 The queue is part of the replicated state: all replicas add and forget the same replies at the same instances.
 """

@@ -17,24 +17,25 @@ VARIANTS: tuple[Variant, ...] = ("multi", "batch", "fast")
 class PaxosSettings:
     """The protocol and its limits.
 
-    `variant`: *multi* has up to `alpha` instances under way; *batch* has one, and whatever arrives meanwhile goes into
+    `variant`: *multi* has up to `alpha` instances in flight; *batch* has one, and whatever arrives meanwhile goes into
     the next; *fast* lets every replica propose to the acceptors directly.
     `allow_direct`: in the fast variant, a replica that does not lead proposes itself (P2S Algorithm 1, line 22);
     otherwise it forwards to the leader.
-    `alpha`: instances that may be under way; a new membership takes effect so many instances later (P2S 3.4).
+    `alpha`: instances that may be in flight; a new membership takes effect so many instances later (P2S 3.4).
     `heartbeat_s`: time between two heartbeats. `suspect_s`: silence after which a replica is taken for down.
-    `election_step_s`: how much longer each next rank waits before it stands for election.
+    `election_step_s`: how much longer each next rank waits before it campaigns.
     `backoff_s`: the largest random addition to that wait.
     `resend_s`: time after which an unanswered message is sent again. `retry_s`: likewise for a client's request.
-    `space_s`: while an instance is under way, the next one follows no sooner than this after it, and no sooner than
-    three times what storing one takes, and carrying out what is chosen before it, unless it is full; what arrives
-    meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once. A shell may
-    let a leader hurry that has nothing else to do, and keep large instances apart: see `Leader.collects_until`.
-    `tell_s`: while proposals follow each other within this time, a leader tells what is chosen with the next one, and
-    by itself only after it. 0: it tells at once. For both the shell has to give the leader a turn then: see
-    `Replica.wake_s`.
-    `linger_s`: how long a proposal waits for the next ones to go together to a replica whose vote the leader needs not,
-    and where nobody waits for an answer; such a replica has less to do, and is behind by so much. 0: it does not wait.
+    `proposal_interval_s`: while an instance is in flight, the next one follows no sooner than this after it, and no
+    sooner than three times what storing one takes, and applying what is chosen before it, unless it is full; what
+    arrives meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once. A
+    shell may let a leader flush that has nothing else to do, and keep large instances apart: see
+    `Leader.batching_delay_until`.
+    `commit_notification_s`: while proposals follow each other within this time, a leader says what is chosen with the
+    next one, and in a message of its own only after it. 0: at once. For both the shell has to give the leader a turn
+    then: see `Replica.wake_s`.
+    `lazy_delay_s`: how long a proposal waits for the next ones to go together to a replica whose vote the leader does
+    not need, and where no client waits; such a replica has less to do, and is behind by so much. 0: it does not wait.
     `recover_s`: how long a fast instance may stay open before the leader settles it.
     `cooldown_s`: how long the fast variant stays classic after too many collisions.
     `value_bytes_max`: about how large one instance grows. `queue_bytes_max`: requests held, here and at the leader.
@@ -43,7 +44,7 @@ class PaxosSettings:
     `snapshot_every`: instances between snapshots, as long as the log is worth one; `snapshot_bytes`: bytes of log after
     which one is due in any case. `log_keep` and `log_keep_bytes`: what is kept below a snapshot for slow replicas.
     `fetch_bytes_max`: one answer to a replica that catches up, log or snapshot.
-    `reply_window`: replies kept of each client; it may have so many requests under way. `clients_max`: clients whose
+    `reply_window`: replies kept of each client; it may have so many requests in flight. `clients_max`: clients whose
     replies are kept. `client_expiry_s`: a client silent for so long is forgotten.
 
     >>> PaxosSettings(variant="batch").window
@@ -59,9 +60,9 @@ class PaxosSettings:
     backoff_s: float = 0.15
     resend_s: float = 0.1
     retry_s: float = 0.5
-    space_s: float = 0.0
-    tell_s: float = 0.0
-    linger_s: float = 0.0
+    proposal_interval_s: float = 0.0
+    commit_notification_s: float = 0.0
+    lazy_delay_s: float = 0.0
     recover_s: float = 0.05
     cooldown_s: float = 1.0
     value_bytes_max: int = 1 << 20
@@ -103,5 +104,5 @@ class PaxosSettings:
 
     @property
     def window(self) -> int:
-        """Classic instances that may be under way at a time."""
+        """Classic instances that may be in flight at a time."""
         return 1 if self.variant == "batch" else self.alpha

@@ -14,7 +14,7 @@ __all__ = ["Submissions"]
 
 
 class Submissions:
-    """Segments under way. The same segment may be proposed several times; the reply queue makes it count once."""
+    """Segments in flight. The same segment may be proposed several times; the reply queue makes it count once."""
 
     def __init__(self, node: Node, incarnation: int):
         self.node = node
@@ -30,7 +30,7 @@ class Submissions:
         if self.bytes + segment.size > self.node.settings.queue_bytes_max:
             self.node.count("requests beyond the queue")
             raise OverloadError(
-                f"paxos replica {self.node.id}: {self.bytes} bytes of requests are under way, and "
+                f"paxos replica {self.node.id}: {self.bytes} bytes of requests are in flight, and "
                 f"queue_bytes_max is {self.node.settings.queue_bytes_max}; send them again later"
             )
         self.number += 1
@@ -53,7 +53,7 @@ class Submissions:
             self.fresh[number] = None
 
     def all_again(self) -> None:
-        """The leader changed: it may know nothing of what is under way."""
+        """The leader changed: it may know nothing of what is in flight."""
         self.fresh = dict.fromkeys(self.segments)
 
     def tick(self) -> None:
@@ -64,7 +64,7 @@ class Submissions:
                 self.fresh[number] = None
 
     def answer(self) -> list[tuple[int, list[Answer]]]:
-        """P2S Algorithm 1, line 25: answers from the queue of replies what was carried out before.
+        """P2S Algorithm 1, line 25: answers from the queue of replies what was applied before.
 
         That happens where a client asks again, and where a snapshot took the place of the instance with the reply.
         """

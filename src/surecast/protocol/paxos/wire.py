@@ -43,8 +43,8 @@ def _form(kind: type[m.Message], layout: str, tail: _Tail = "") -> _Form:
 
 _FORMS: Final = (
     _form(m.Heartbeat, "Q?QQQ?QQqqq"),
-    _form(m.Canvass, "Q"),
-    _form(m.Support, "Q"),
+    _form(m.PreVote, "Q"),
+    _form(m.Grant, "Q"),
     _form(m.Prepare, "Q"),
     _form(m.Promise, "QQ", "votes"),
     _form(m.Reject, "Q"),

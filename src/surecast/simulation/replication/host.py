@@ -23,7 +23,7 @@ _VOTES = (m.Accepted, m.Voted)
 
 
 class Counter:
-    """The replicated application: it counts what it carries out."""
+    """The replicated application: it counts what it applies."""
 
     def __init__(self) -> None:
         self.executed = 0
@@ -99,7 +99,7 @@ class Host:
         self.replica = Replica(
             self.id, self.handler, members, self._settings, self.disk.items(), seed=self.seed, now=now_s
         )
-        self.replica.hurried = self.group.entry == "any"  # its publishers wait for what is chosen
+        self.replica.urgent = self.group.entry == "any"  # its publishers wait for what is chosen
         self._executed, self._applied = self.handler.executed, self.replica.applied
 
     def crash(self) -> None:
@@ -119,8 +119,8 @@ class Host:
     def work(self, replica: Replica, inbox: Inbox, now_s: float) -> tuple[list[Output], float]:
         """Lets the replica do all that waits, as the loop of a real one does; what comes out, and how long it takes.
 
-        A proposal leaves first; then is carried out what is chosen, and answered; then the records of the turn are
-        synced, and what rests on these leaves. Only then is carried out what another replica said is chosen. While it
+        A proposal leaves first; then is applied what is chosen, and answered; then the records of the turn are
+        synced, and what rests on these leaves. Only then is applied what another replica said is chosen. While it
         syncs, a replica does nothing else.
         """
         replica.node.now = now_s
@@ -135,18 +135,18 @@ class Host:
         while replica.has_more:
             before = replica.applied
             turn = replica.take()
-            spent_s += self._cost_out(turn) + self._carried_out_s(replica)
+            spent_s += self._cost_out(turn) + self._apply_s(replica)
             outputs.append(Output(spent_s + synced_s, turn.messages, turn.replies))
             if turn.records:
                 if not turn.after:
-                    replies = replica.carry_out()
-                    spent_s += self._carried_out_s(replica)
+                    replies = replica.apply_chosen()
+                    spent_s += self._apply_s(replica)
                     outputs.append(Output(spent_s + synced_s, replies=replies))
                 synced_s += self.group.sync_s
             if turn.records or turn.after:
                 outputs.append(Output(spent_s + synced_s, turn.after, records=turn.records))
             replica.synced(turn.number, now_s + spent_s + synced_s)
-            spent_s += self._carried_out_s(replica)
+            spent_s += self._apply_s(replica)
             if turn.is_empty and replica.applied == before:
                 break
         self.cpu_s += spent_s
@@ -174,8 +174,8 @@ class Host:
         self.instances += len(proposed)
         return self.group.costs.instance_s * len(proposed) + self.group.costs.peer_s / 2 * len({to for to, _ in sent})
 
-    def _carried_out_s(self, replica: Replica) -> float:
-        """Time for what was carried out since the last call: of the broker itself; a lone replica also orders it so."""
+    def _apply_s(self, replica: Replica) -> float:
+        """Time for what was applied since the last call: of the broker itself; a lone replica also orders it so."""
         count, self._executed = self.handler.executed - self._executed, self.handler.executed
         slots, self._applied = replica.applied - self._applied, replica.applied
         service, spent_s = self.group.service, 0.0

@@ -31,7 +31,7 @@ class OpenLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoad:
-    """Publishers that each keep `window` publications under way; the next goes `think_s` after an acknowledgement."""
+    """Publishers that each keep `window` publications in flight; the next goes `think_s` after an acknowledgement."""
 
     publishers: int
     window: int = 1
@@ -64,9 +64,9 @@ def settings_of(group: Group) -> PaxosSettings:
         resend_s=max(0.1, 20 * round_s),
         retry_s=max(0.5, 50 * round_s),
         recover_s=max(0.05, 10 * round_s),
-        space_s=group.moment_s,
-        tell_s=group.moment_s,
-        linger_s=group.linger_s,
+        proposal_interval_s=group.batching_delay_s,
+        commit_notification_s=group.batching_delay_s,
+        lazy_delay_s=group.lazy_delay_s,
         vote_window=max(64, 4 * group.window),
         snapshot_every=5_000,
         reply_window=4_096,

@@ -3,7 +3,7 @@
 A processor takes all that waits at once, and then does what the loop of a real replica does, which waits while its disk
 syncs. What comes out leaves as soon as the time up to there is over. Timers are late by a constant. Links have one
 delay and lose nothing. The connection of a publisher to a replica that fails breaks at once; it then sends what is
-under way to another one.
+in flight to another one.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_validity() -> None:
         made.replay()
 
 
-def test_the_replay_carries_out_every_request_once() -> None:
+def test_the_replay_applies_every_request_once() -> None:
     replay = applied_log(
         (1, 1, INCR), (1, 1, INCR), (1, 2, cas(b"k", b"1", b"7")), (1, 3, cas(b"k", b"1", b"8"))
     ).replay()

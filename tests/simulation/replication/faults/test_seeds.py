@@ -37,9 +37,9 @@ def test_the_options_reach_every_kind_of_trouble() -> None:
     trouble = ("loss", "duplication", "straggling", "crash", "torn", "drift", "disk_s", "slow_disk", "replacements")
     for name in (
         *trouble,
-        "linger",
-        "hurried_every_s",
-        "carry_out",
+        "lazy_delay",
+        "urgent_every_s",
+        "apply_early",
         "selective",
         "to_leader",
         "split",

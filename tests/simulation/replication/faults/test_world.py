@@ -18,9 +18,11 @@ TIMER_S = 0.001
 
 def calm(**changes: object) -> GroupOptions:
     """A world in which nothing goes wrong but clocks, with a load of which a part overlaps."""
-    nothing = dict.fromkeys(("loss", "duplication", "straggling", "crash", "disk_s", "moment_s", "selective"), 0.0)
-    few = {"partition_every_s": 1e9, "hurried_every_s": 1e9, "replacements": 0}
-    load = {"clients": 4, "requests": 100, "under_way": 4, "alpha": 10, "vote_window": 60, "suspect_s": 0.4}
+    nothing = dict.fromkeys(
+        ("loss", "duplication", "straggling", "crash", "disk_s", "batching_delay_s", "selective"), 0.0
+    )
+    few = {"partition_every_s": 1e9, "urgent_every_s": 1e9, "replacements": 0}
+    load = {"clients": 4, "requests": 100, "in_flight": 4, "alpha": 10, "vote_window": 60, "suspect_s": 0.4}
     options = replace(expand(1), **(nothing | few | load))  # type: ignore[arg-type]
     return replace(options, delay_s=0.002, to_leader=1.0, **changes)  # type: ignore[arg-type]
 
@@ -29,15 +31,15 @@ def calm(**changes: object) -> GroupOptions:
 def test_what_is_held_back_goes_in_time(drift: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before the next tick, on the clock of the replica."""
     held_s = []
-    release = Leader.release
+    release = Leader.send_lazy
 
     def watch(self: Leader) -> None:
-        if self._late:
-            held_s.append(self.node.now - self._late_s)
+        if self._lazy:
+            held_s.append(self.node.now - self._lazy_since_s)
         release(self)
 
-    monkeypatch.setattr(Leader, "release", watch)
-    World(calm(linger=4.0, drift=drift)).run()
+    monkeypatch.setattr(Leader, "send_lazy", watch)
+    World(calm(lazy_delay=4.0, drift=drift)).run()
     latest_s = 4.0 * 0.002 + TIMER_S * (1 + drift)
     assert len(held_s) > 10
     assert max(held_s) <= latest_s + 1e-9
@@ -45,19 +47,19 @@ def test_what_is_held_back_goes_in_time(drift: float, monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_held_back_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leader, "release", lambda self: pytest.fail("nothing waits") if self._late else None)
-    World(calm(linger=0.0)).run()
+    monkeypatch.setattr(Leader, "send_lazy", lambda self: pytest.fail("nothing waits") if self._lazy else None)
+    World(calm(lazy_delay=0.0)).run()
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_clients_hear_what_is_carried_out_between_sending_and_storing(
+def test_clients_hear_what_is_applied_between_sending_and_storing(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, heard = [], []
-    carry_out, answered = Replica.carry_out, Clients.answered
+    apply_chosen, answered = Replica.apply_chosen, Clients.answered
 
     def watch(self: Replica) -> list[tuple[int, list[Answer]]]:
-        replies = carry_out(self)
+        replies = apply_chosen(self)
         told.extend(replies)
         return replies
 
@@ -65,9 +67,9 @@ def test_clients_hear_what_is_carried_out_between_sending_and_storing(
         heard.extend(replies)
         answered(self, replies)
 
-    monkeypatch.setattr(Replica, "carry_out", watch)
+    monkeypatch.setattr(Replica, "apply_chosen", watch)
     monkeypatch.setattr(Clients, "answered", hear)
-    world = World(calm(carry_out=share, moment_s=0.02))  # requests wait when votes come in
+    world = World(calm(apply_early=share, batching_delay_s=0.02))  # requests wait when votes come in
     world.run()
     assert world.clients.all_answered
     assert bool(told) == (share > 0)
@@ -89,9 +91,9 @@ def test_some_replicas_hear_only_some_kinds_of_messages() -> None:
 
 
 def test_somebody_begins_and_ceases_to_wait_at_replicas() -> None:
-    world = World(calm(hurried_every_s=0.2))
+    world = World(calm(urgent_every_s=0.2))
     seen = set()
     for step in range(40):
         world._run(0.1 * step, lambda: False)
-        seen |= {(one, host.replica.hurried) for one, host in world.hosts.items() if host.replica is not None}
-    assert seen == {(one, hurried) for one in world.hosts for hurried in (False, True)}
+        seen |= {(one, host.replica.urgent) for one, host in world.hosts.items() if host.replica is not None}
+    assert seen == {(one, urgent) for one in world.hosts for urgent in (False, True)}

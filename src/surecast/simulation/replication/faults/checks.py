@@ -49,7 +49,7 @@ class AppliedLog:
             raise Violation(f"running hash: replica {replica} has another prefix up to {slot} than others")
 
     def replay(self) -> Replay:
-        """Carries out the log once more, in the simplest way."""
+        """Applies the log once more, in the simplest way."""
         return Replay(self)
 
 

@@ -17,7 +17,7 @@ _RETRY_S = 1.0
 
 
 class Clients:
-    """All clients of a world. Each has some requests under way at a time, in windows."""
+    """All clients of a world. Each has some requests in flight at a time, in windows."""
 
     def __init__(self, world: World):
         self.world = world
@@ -27,7 +27,7 @@ class Clients:
         options = world.options
         for client in range(1, options.clients + 1):
             self._left[client] = options.requests
-            for _ in range(options.under_way):
+            for _ in range(options.in_flight):
                 world.at(world.rng.uniform(0, 1), lambda client=client: self._ask(client))  # type: ignore[misc]
 
     @property

@@ -39,7 +39,7 @@ class Nemesis:
         self.replacing: tuple[int, int, int] | None = None
         rng, options = world.rng, world.options
         world.at(rng.expovariate(1 / options.partition_every_s), self._partition)
-        world.at(rng.expovariate(1 / options.hurried_every_s), self._hurry)
+        world.at(rng.expovariate(1 / options.urgent_every_s), self._toggle_urgent)
         if options.wrong_clocks_s:
             world.at(world.clock_rng.expovariate(1 / options.clock_every_s), self._set_clock)
         if options.stall_s:
@@ -53,7 +53,7 @@ class Nemesis:
 
     @property
     def is_done(self) -> bool:
-        """Whether no replacement is under way."""
+        """Whether no replacement is in flight."""
         return self.replacing is None
 
     def heal(self) -> None:
@@ -112,14 +112,14 @@ class Nemesis:
             world.blocked -= {(*link, kind) for kind in self._kinds}
             world.blocked |= lost
 
-    def _hurry(self) -> None:
+    def _toggle_urgent(self) -> None:
         """Somebody begins or ceases to wait at a replica for what is chosen."""
         world, rng = self.world, self.world.rng
         replica = rng.choice(list(world.hosts.values())).replica
         if replica is not None:
-            replica.hurried = not replica.hurried
+            replica.urgent = not replica.urgent
         if not world.is_healed:
-            world.at(rng.expovariate(1 / world.options.hurried_every_s), self._hurry)
+            world.at(rng.expovariate(1 / world.options.urgent_every_s), self._toggle_urgent)
 
     def _stall(self) -> None:
         """Some replicas do not run for a while, as on a busy machine: all, a follower, or any, the leader too."""

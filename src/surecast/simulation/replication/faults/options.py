@@ -14,16 +14,17 @@ __all__ = ["GroupOptions", "divided", "expand", "forgetful", "harsher", "overtak
 class GroupOptions:
     """One run. Probabilities are for each message or each chance; times are of the world's clock.
 
-    Group: `replicas` of `variant` with the given settings. Load: `clients` with `requests` each, `under_way` of them at
+    Group: `replicas` of `variant` with the given settings. Load: `clients` with `requests` each, `in_flight` of them at
     a time, on `keys` keys. Network: `loss`, `duplication`, delays of `delay_s` on average, ten times that for the share
-    `straggling`, a partition about every `partition_every_s`, of one direction only for the share `one_way`.
-    Replicas: a crash at a durability point with probability `crash`, down for `down_s` on average, the unsynced commits
-    lost or (for the share `torn`) kept up to a random one; clocks off by up to `drift`. Disks: `disk_s` for a commit on
+    `straggling`, a partition about every `partition_every_s`, of one direction only for the share `one_way`. Replicas:
+    a crash at a durability point with probability `crash`, down for `down_s` on average, the unsynced commits lost or
+    (for the share `torn`) kept up to a random one; clocks off by up to `drift`. Disks: `disk_s` for a commit on
     average, five times that for the share `slow_disk` of the replicas. `replacements` replicas are replaced by blank
-    ones. `wire`: messages go through the codec. `moment_s`: how long leaders collect, and keep to themselves what is
-    chosen, where proposals follow each other. `linger`: how many mean delays they hold proposals back from those whose
-    votes they need not; about every `hurried_every_s` somebody begins or ceases to wait at a replica. `carry_out`:
-    share of turns in which what is chosen is carried out between sending and storing. `selective`: share of the times
+    ones. `wire`: messages go through the codec. `batching_delay_s`: how long leaders collect, and keep to themselves
+    what is chosen, where proposals follow each other. `lazy_delay`: how many mean delays they hold proposals back from
+    those whose
+    votes they need not; about every `urgent_every_s` somebody begins or ceases to wait at a replica. `apply_early`:
+    share of turns in which what is chosen is applied between sending and storing. `selective`: share of the times
     between partitions in which some replicas hear only some kinds of messages of each other; `split`: likewise, for one
     that leads and is cut off from a majority. `to_leader`: share of requests that go to a replica that leads; at one
     that forwards, somebody waits. `wrong_clocks_s`: the wall clocks of as many replicas as may fail are off by up to
@@ -47,7 +48,7 @@ class GroupOptions:
     suspect_s: float
     clients: int
     requests: int
-    under_way: int
+    in_flight: int
     keys: int
     loss: float
     duplication: float
@@ -63,10 +64,10 @@ class GroupOptions:
     slow_disk: float
     replacements: int
     wire: bool
-    moment_s: float
-    linger: float
-    hurried_every_s: float
-    carry_out: float
+    batching_delay_s: float
+    lazy_delay: float
+    urgent_every_s: float
+    apply_early: float
     selective: float
     to_leader: float
     split: float
@@ -94,9 +95,9 @@ class GroupOptions:
             resend_s=0.15,
             retry_s=0.6,
             recover_s=0.08,
-            space_s=self.moment_s,
-            tell_s=self.moment_s,
-            linger_s=self.linger * self.delay_s,
+            proposal_interval_s=self.batching_delay_s,
+            commit_notification_s=self.batching_delay_s,
+            lazy_delay_s=self.lazy_delay * self.delay_s,
             cooldown_s=0.5,
             snapshot_every=self.snapshot_every,
             log_keep=self.log_keep,
@@ -136,7 +137,7 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         suspect_s=rng.choice((0.12, 0.4)),
         clients=rng.randint(2, 6),
         requests=rng.randint(5, 25),
-        under_way=rng.choice((1, 1, 4)),
+        in_flight=rng.choice((1, 1, 4)),
         keys=rng.randint(1, 4),
         loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
         duplication=rng.choice((0.0, 0.05, 0.3)),
@@ -152,10 +153,10 @@ def expand(seed: int, replicas: int = 3, variant: Variant = "multi") -> GroupOpt
         slow_disk=rng.choice((0.0, 0.0, 0.3)),
         replacements=rng.choice((0, 0, 1, 2)),
         wire=rng.random() < 0.15,
-        moment_s=rng.choice((0.0, 0.02, 0.1)),
-        linger=rng.choice((0.0, 1.0, 3.0, 8.0)),
-        hurried_every_s=rng.choice((0.3, 2.0, 1e9)),
-        carry_out=rng.choice((0.0, 0.5, 1.0)),
+        batching_delay_s=rng.choice((0.0, 0.02, 0.1)),
+        lazy_delay=rng.choice((0.0, 1.0, 3.0, 8.0)),
+        urgent_every_s=rng.choice((0.3, 2.0, 1e9)),
+        apply_early=rng.choice((0.0, 0.5, 1.0)),
         selective=rng.choice((0.0, 0.0, 0.7)),
         to_leader=rng.choice((0.0, 0.8, 1.0)),
         split=rng.choice((0.0, 0.0, 0.7)),
@@ -187,7 +188,7 @@ def harsher(options: GroupOptions) -> GroupOptions:
         disk_s=0.03,
         slow_disk=0.3,
         wire=False,
-        moment_s=0.0,
+        batching_delay_s=0.0,
         selective=0.7,
         split=0.0,
         set_back=0.0,
@@ -218,7 +219,7 @@ def divided(options: GroupOptions) -> GroupOptions:
         slow_disk=0.0,
         replacements=0,
         wire=False,
-        moment_s=0.0,
+        batching_delay_s=0.0,
         selective=0.0,
         to_leader=1.0,
         split=1.0,
@@ -240,7 +241,7 @@ def forgetful(options: GroupOptions) -> GroupOptions:
         vote_window=options.alpha + 50,
         suspect_s=0.12,
         requests=40,
-        under_way=4,
+        in_flight=4,
         loss=0.02,
         delay_s=0.01,
         straggling=0.0,
@@ -253,7 +254,7 @@ def forgetful(options: GroupOptions) -> GroupOptions:
         down_s=0.3,
         replacements=4,
         wire=False,
-        moment_s=0.0,
+        batching_delay_s=0.0,
         selective=0.0,
         to_leader=0.8,
         split=0.0,
@@ -292,11 +293,11 @@ def overtaking(options: GroupOptions) -> GroupOptions:
         vote_window=60,
         clients=6,
         requests=25,
-        under_way=4,
+        in_flight=4,
         delay_s=0.02,
         straggling=0.3,
         partition_every_s=1e9,
-        linger=0.0,
+        lazy_delay=0.0,
         to_leader=0.0,
         split=0.0,
         faults_s=8.0,

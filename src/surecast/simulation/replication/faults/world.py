@@ -25,7 +25,7 @@ __all__ = ["World"]
 
 _TICK_S = 0.05
 _TIME_S = 2.0
-"""The distance by which the group's time may be behind the right clocks when all is well: heartbeats are under way."""
+"""The distance by which the group's time may be behind the right clocks when all is well: heartbeats are in flight."""
 _TIMER_S = 0.001
 """By how much timers are late."""
 
@@ -160,10 +160,10 @@ class World:
         host.unsynced.append(turn)
         if self._crashes_here(host):
             return  # said, but not stored
-        if self.rng.random() < self.options.carry_out:
-            self.clients.answered(host.replica.carry_out())
+        if self.rng.random() < self.options.apply_early:
+            self.clients.answered(host.replica.apply_chosen())
             if self._crashes_here(host):
-                return  # carried out and answered, but not stored
+                return  # applied and answered, but not stored
         if not host.is_writing:
             self._write(host, incarnation)
         self._set_timer(host, incarnation)

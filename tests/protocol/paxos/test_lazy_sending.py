@@ -1,4 +1,4 @@
-"""Proposals held back from those whose votes the leader needs not (`linger_s`): who hears of what, and when."""
+"""Proposals held back from those whose votes the leader needs not (`lazy_delay_s`): who hears of what, and when."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from surecast.protocol.paxos import Replica
 from surecast.protocol.paxos.example_store import incr, put
 from surecast.protocol.paxos.messages import Accept, Accepted, Chosen, Heartbeat, Reject
 
-LINGER_S = 0.1
+LAZY_DELAY_S = 0.1
 STEP_S = 0.001
 
 
 class Steady:
     """A group in which replica 1 leads, and the votes of 1 and those after it have decided an instance."""
 
-    def __init__(self, replicas: int = 3, linger_s: float = LINGER_S, **settings: object):
-        self.group = Group(replicas, linger_s=linger_s, **settings)
+    def __init__(self, replicas: int = 3, lazy_delay_s: float = LAZY_DELAY_S, **settings: object):
+        self.group = Group(replicas, lazy_delay_s=lazy_delay_s, **settings)
         self.group.run(2.0)
         self.leader: Replica = self.group.leader
         assert self.leader.id == 1
@@ -25,7 +25,7 @@ class Steady:
         self.deciding = list(self.group.founders[1 : replicas // 2 + 1])
         self.waiting = list(self.group.founders[replicas // 2 + 1 :])
         assert self.ask() == b"+1"
-        self.pass_by(linger_s + STEP_S)  # until all know that it is chosen
+        self.pass_by(lazy_delay_s + STEP_S)  # until all know that it is chosen
         self.group.sent.clear()
 
     def ask(self, one: int = 1) -> bytes | None:
@@ -65,7 +65,7 @@ def test_only_a_majority_hears_of_a_proposal_at_once_and_the_others_of_several_t
     for one in steady.waiting:
         assert steady.heard(one) == []
         assert steady.group.replicas[one].applied == first - 1
-    steady.pass_by(LINGER_S - 5 * STEP_S)  # since the first of them was held back: less than linger_s
+    steady.pass_by(LAZY_DELAY_S - 5 * STEP_S)  # since the first of them was held back: less than lazy_delay_s
     assert all(steady.heard(one) == [] for one in steady.waiting)
     steady.pass_by(2 * STEP_S)
     for one in steady.waiting:
@@ -73,14 +73,14 @@ def test_only_a_majority_hears_of_a_proposal_at_once_and_the_others_of_several_t
         assert steady.group.replicas[one].hash == steady.leader.hash
 
 
-def test_without_linger_everybody_hears_at_once() -> None:
-    steady = Steady(linger_s=0.0)
+def test_without_delay_everybody_hears_at_once() -> None:
+    steady = Steady(lazy_delay_s=0.0)
     assert all(steady.is_told_at_once(one) for one in (2, 3))
     assert steady.leader.wake_s is None
 
 
 def test_in_the_fast_variant_everybody_decides_and_nobody_waits() -> None:
-    group = Group(3, linger_s=3.0, variant="fast", cooldown_s=1e9)
+    group = Group(3, lazy_delay_s=3.0, variant="fast", cooldown_s=1e9)
     group.run(2.0)
     leader = group.leader
     leader.coordinator.cool_until_s = 1e9  # classic instances, as after collisions
@@ -98,9 +98,9 @@ def test_the_leader_asks_for_a_turn_when_something_is_held_back() -> None:
     steady.ask()
     held_s = steady.group.now
     steady.ask()
-    assert steady.leader.wake_s == pytest.approx(held_s + LINGER_S)  # since the first of them
+    assert steady.leader.wake_s == pytest.approx(held_s + LAZY_DELAY_S)  # since the first of them
     assert not steady.leader.has_more
-    steady.group.now = steady.leader.node.now = held_s + LINGER_S + STEP_S
+    steady.group.now = steady.leader.node.now = held_s + LAZY_DELAY_S + STEP_S
     assert steady.leader.has_more
     steady.group.settle()
     assert steady.leader.wake_s is None
@@ -108,13 +108,13 @@ def test_the_leader_asks_for_a_turn_when_something_is_held_back() -> None:
     assert len(steady.proposed(3)) == 2
 
 
-def test_when_the_one_that_decides_falls_silent_another_decides_after_linger_s_and_from_then_on_at_once() -> None:
+def test_when_the_one_that_decides_falls_silent_another_decides_after_lazy_delay_s_and_from_then_on_at_once() -> None:
     steady = Steady()
     group = steady.group
     group.passes = lambda source, to, message: 2 not in (source, to)
     assert steady.ask() is None
     assert steady.proposed(3) == []
-    steady.pass_by(LINGER_S + STEP_S)
+    steady.pass_by(LAZY_DELAY_S + STEP_S)
     assert group.replies[7, steady.sequence] == b"+2"
     assert steady.ask() == b"+3"
     assert steady.is_told_at_once(3)
@@ -129,7 +129,7 @@ def test_whoever_comes_to_decide_hears_at_once_what_was_held_back_from_it() -> N
     group = steady.group
     group.passes = lambda source, to, message: source != 2 and not isinstance(message, Accepted)
     assert steady.ask() is None
-    steady.pass_by(LINGER_S + STEP_S)
+    steady.pass_by(LAZY_DELAY_S + STEP_S)
     vote = next(message for source, _, message in group.sent if source == 3 and isinstance(message, Accepted))
     assert steady.ask() is None
     held = steady.proposed(3)
@@ -144,7 +144,7 @@ def test_a_replica_that_forwards_hears_at_once_for_a_second() -> None:
     steady = Steady()
     assert not steady.is_told_at_once(3)
     held = steady.leader.applied
-    assert steady.ask(3) == b"+3"  # it had to carry out first what was held back
+    assert steady.ask(3) == b"+3"  # it had to apply first what was held back
     assert steady.proposed(3) == [held, held + 1]
     forwarded_s = steady.group.now
     assert steady.is_told_at_once(3)
@@ -159,7 +159,7 @@ def test_a_replica_at_which_somebody_waits_says_so_and_hears_at_once_until_a_sec
     group, one = steady.group, steady.group.replicas[3]
     group.run(0.2)
     assert not steady.is_told_at_once(3)
-    one.hurried = True
+    one.urgent = True
     one.tick(group.now + steady.leader.node.settings.heartbeat_s)
     group.settle()
     assert one.applied == steady.leader.applied  # what was held back went when the leader heard of it
@@ -167,13 +167,13 @@ def test_a_replica_at_which_somebody_waits_says_so_and_hears_at_once_until_a_sec
     group.run(1.5)
     assert steady.is_told_at_once(3)  # it says so with every heartbeat
     last_s = group.now
-    one.hurried = False
+    one.urgent = False
     group.run(0.8)
     assert steady.is_told_at_once(3)
     group.run(0.25)
     assert group.now > last_s + 1.0
     assert not steady.is_told_at_once(3)
-    assert {m.hurried for source, _, m in group.sent if isinstance(m, Heartbeat) and source == 2} == {False}
+    assert {m.urgent for source, _, m in group.sent if isinstance(m, Heartbeat) and source == 2} == {False}
 
 
 @pytest.mark.parametrize("how", ["steps down", "prepares anew"])
@@ -204,9 +204,9 @@ def test_nobody_is_held_back_from_before_the_first_decision_of_a_ballot() -> Non
     assert steady.is_told_at_once(3)
 
 
-@pytest.mark.parametrize(("old", "linger_s"), [(5, 3.0), (3, LINGER_S)], ids=["who waits", "who decides"])
-def test_a_membership_changes_while_proposals_are_held_back(old: int, linger_s: float) -> None:
-    steady = Steady(5, linger_s, alpha=3)
+@pytest.mark.parametrize(("old", "lazy_delay_s"), [(5, 3.0), (3, LAZY_DELAY_S)], ids=["who waits", "who decides"])
+def test_a_membership_changes_while_proposals_are_held_back(old: int, lazy_delay_s: float) -> None:
+    steady = Steady(5, lazy_delay_s, alpha=3)
     group, leader = steady.group, steady.leader
     ballot = leader.leader.ballot
     group.join(6, token=99)
@@ -218,10 +218,10 @@ def test_a_membership_changes_while_proposals_are_held_back(old: int, linger_s: 
     assert leader.leads
     assert leader.leader.ballot > ballot  # a majority of the new members had to promise
     assert set(leader.node.machine.membership.ids()) == {1, 2, 3, 4, 5, 6} - {old}
-    if linger_s > 2.0:  # nothing goes because of the time
+    if lazy_delay_s > 2.0:  # nothing goes because of the time
         assert [m for one in (4, 5) for m in steady.heard(one) if m.ballot == ballot] == []
     assert steady.ask() is not None
-    group.run(linger_s + 0.5)
+    group.run(lazy_delay_s + 0.5)
     assert len({replica.hash for replica in group.replicas.values()}) == 1
     assert all(group.stores[one].pairs == {b"k": b"3"} for one in group.replicas)
 

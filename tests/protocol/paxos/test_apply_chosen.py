@@ -1,4 +1,4 @@
-"""A proposal does not wait until what is chosen is carried out: it leaves first, and tells of what is chosen."""
+"""A proposal does not wait until what is chosen is applied: it leaves first, and tells of what is chosen."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_a_proposal_leaves_before_what_the_votes_chose_is_applied_and_tells_of_i
     assert leader.applied == busy.before
     assert store.pairs == {}
     assert turn.replies == []
-    ((_, answers),) = leader.carry_out()
+    ((_, answers),) = leader.apply_chosen()
     assert answers == [(7, 1, b"+1")]
     assert leader.applied == busy.before + 1
-    assert leader.carry_out() == []  # each reply once
+    assert leader.apply_chosen() == []  # each reply once
     busy.finish(turn)
     assert busy.group.replies[7, 2] == b"+2"
     assert (7, 1) not in busy.group.replies
@@ -80,7 +80,7 @@ def test_followers_apply_what_a_proposal_says_is_chosen() -> None:
     assert busy.group.stores[one].pairs == {b"k": b"1"}
 
 
-def test_synced_carries_out_what_nobody_carried_out_before() -> None:
+def test_synced_applies_what_nobody_applied_before() -> None:
     busy = Busy()
     turn = busy.take(2)
     busy.finish(turn)
@@ -111,7 +111,7 @@ def test_a_turn_without_a_proposal_applies_and_answers_at_once() -> None:
     busy.leader.receive(busy.group.followers()[0], busy.votes[0], busy.group.now)
     turn = busy.leader.take()
     assert [answers for _, answers in turn.replies] == [[(7, 1, b"+1")]]
-    assert busy.leader.carry_out() == []
+    assert busy.leader.apply_chosen() == []
 
 
 def test_batch_paxos_proposes_when_the_instance_before_is_applied() -> None:
