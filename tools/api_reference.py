@@ -27,16 +27,16 @@ what a package lists in its `__all__`, and nothing else; `help(NAME)` says the r
 typed (`py.typed`), units stand last in names (`delay_s`, `rate_per_s`), and `import surecast` alone loads nothing
 heavy.
 
-The four answers take the same system and, but for a plan, return the same type:
+Everything begins with a scenario, whichever models it needs. Answers have one type, so that any two can be compared:
 
 | question | call | more |
 |---|---|---|
-| what does the file mean? | `load_system(file)` | [scenario](#surecastscenario) |
-| by formula? | `predict_reliability(system)` and its sisters | [prediction](#surecastprediction) |
-| in virtual time? | `simulate_reliability(system)` and its sisters | [simulation](#surecastsimulation) |
-| measured? | `run_system(system)` | [measurement](#surecastmeasurement) |
-| what would be best? | `plan_placement(problem)`, `compare_schemes(system)` | [planning](#surecastplanning) |
-| how do two answers differ? | `compare(a, b)` | [report](#surecastreport) |
+| what does the file mean? | `Scenario.load(file)` | [scenario](#surecastscenario) |
+| by formula? | `predict(scenario)` | [models](#surecastmodels), [prediction](#surecastprediction) |
+| in virtual time? | `simulate(scenario)` | [models](#surecastmodels), [simulation](#surecastsimulation) |
+| measured? | `run(scenario)` | [measurement](#surecastmeasurement) |
+| what would be best? | `plan(scenario)` | [planning](#surecastplanning) |
+| how do two answers differ? | `compare(scenario)`, `compare(a, b)` | [report](#surecastreport) |
 """
 
 
@@ -54,9 +54,9 @@ SECTIONS = (
     Section(
         "surecast.scenario",
         """
-        >>> from surecast.scenario import build, load_scenario, parse_text
-        >>> scenario = load_scenario("examples/reliability-graph.yaml", {"seed": "7"})
-        >>> system = build(scenario)
+        >>> from surecast.scenario import Scenario, build, parse_text
+        >>> scenario = Scenario.load("examples/reliability-graph.yaml", {"seed": 7})
+        >>> system = scenario.system
         >>> len(system.overlay.brokers), system.seed
         (10, 7)
         """,
@@ -73,6 +73,7 @@ SECTIONS = (
         0.95
         """,
     ),
+    Section("surecast.models"),
     Section(
         "surecast.prediction",
         """
@@ -141,7 +142,7 @@ SECTIONS = (
         "surecast.measurement",
         """
         >>> from surecast.measurement import make_plan
-        >>> make_plan(build(load_scenario("examples/p2s.yaml")), scale=1.0, duration_s=5.0).real_s
+        >>> make_plan(Scenario.load("examples/p2s.yaml").system, scale=1.0, duration_s=5.0).real_s
         5.0
         """,
     ),

@@ -1,6 +1,8 @@
 """Surecast: a publish/subscribe system that knows its quality of service before it is deployed.
 
->>> from surecast import load_system
+>>> from surecast import Scenario, predict
+>>> predict(Scenario.load("examples/dropping.yaml")).value("success_share", name="subscriber") > 0.8
+True
 """
 
 from __future__ import annotations
@@ -9,21 +11,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surecast.api import compare, plan, predict, run, simulate
     from surecast.errors import SurecastError
-    from surecast.report import QoSReport
-    from surecast.scenario import Scenario, System, load_scenario, load_system
+    from surecast.report import Comparison, QoSReport
+    from surecast.scenario import Scenario, System
 
 __version__ = "0.1.0"
 
-__all__ = ["QoSReport", "Scenario", "SurecastError", "System", "__version__", "load_scenario", "load_system"]
+__all__ = [
+    "Comparison",
+    "QoSReport",
+    "Scenario",
+    "SurecastError",
+    "System",
+    "__version__",
+    "compare",
+    "plan",
+    "predict",
+    "run",
+    "simulate",
+]
 
 _HOME = {
+    "Comparison": "surecast.report",
     "QoSReport": "surecast.report",
     "Scenario": "surecast.scenario",
     "SurecastError": "surecast.errors",
     "System": "surecast.scenario",
-    "load_scenario": "surecast.scenario",
-    "load_system": "surecast.scenario",
+    "compare": "surecast.api",
+    "plan": "surecast.api",
+    "predict": "surecast.api",
+    "run": "surecast.api",
+    "simulate": "surecast.api",
 }
 
 
@@ -32,3 +51,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Lists the public names too, for completion."""
+    return sorted({*globals(), *__all__})

@@ -7,7 +7,7 @@ Every message says what was wrong, where, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "TopologyError",
     "TraceError",
     "UserError",
+    "refuse_unknown",
 ]
 
 
@@ -108,3 +109,16 @@ class ScenarioError(UserError):
     def __init__(self, problems: Iterable[Problem]):
         self.problems = sorted(problems, key=lambda p: (p.file, p.line or 0, p.field))
         super().__init__("\n".join(str(p) for p in self.problems))
+
+
+def refuse_unknown(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuses the first name that is not among those known, and lists these.
+
+    >>> refuse_unknown("scheme", ["bypass", "hope"], ["bypass", "buffering"])
+    Traceback (most recent call last):
+    ...
+    surecast.errors.ConfigurationError: there is no scheme 'hope'; there are: bypass, buffering
+    """
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"there is no {kind} {name!r}; there are: {', '.join(known)}")

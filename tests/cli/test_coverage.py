@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 from tests.cli.field_changes import CHANGES, EXEMPT, changed_systems
 
-from surecast.cli.answers import predict_system
+from surecast import predict
 from surecast.errors import SurecastError
 from surecast.prediction import predict_dropping, predict_reliability
 from surecast.report import QoSReport
@@ -104,7 +104,7 @@ targets: {{{maybe("utilisation: 0.8", 0.3)}}}
 def answer(system: System) -> QoSReport | None:
     """The prediction that a user gets by default; None where it is refused, with a message of its own."""
     try:
-        return predict_system(system, None)
+        return predict(system)
     except SurecastError:
         return None
 

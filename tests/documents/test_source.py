@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surecast.documents.reading import override_field, parse_source, read_source
+from surecast.documents.reading import parse_source, read_source, set_fields
 from surecast.documents.source import field_name, parse_field
 from surecast.errors import ScenarioError
 from surecast.scenario import load_system
@@ -118,9 +118,8 @@ def test_field_names() -> None:
 
 def test_overrides() -> None:
     source = parse_source("a: {b: [1, 2]}\n", "x.yaml", Path())
-    override_field(source, "a.b[1]", "[5, 6]")
-    override_field(source, "c.d", "7")
+    set_fields(source, {"a.b[1]": "[5, 6]", "c.d": 7})
     assert source.data == {"a": {"b": [1, [5, 6]]}, "c": {"d": 7}}
     for name in ("a.b[9]", "a.b.c", "a.b[9].c"):
         with pytest.raises(ScenarioError, match="no such field"):
-            override_field(source, name, "1")
+            set_fields(source, {name: "1"})

@@ -16,8 +16,9 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from surecast.cli.answers import predict_system
-from surecast.cli.compare import beside_run, compare
+from surecast import predict
+from surecast.api import beside_run
+from surecast.cli.compare import compare
 from surecast.cli.run import INTERRUPTED, run
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
@@ -165,14 +166,12 @@ delivery: {replication: {replicas: 3}, dropping: {policy: probabilistic, join_pr
 def test_a_run_stands_beside_a_composed_prediction_and_its_parts() -> None:
     """The run is made up of predictions, under the names that a run has: all of it has to be found again."""
     system = build(parse_text(REPLICATED))
-    whole, parts = predict_system(system, None), predict_system(system, ["buffering"], None, ["probabilistic"])
+    whole, parts = predict(system), predict(system, schemes=["buffering"], policies=["probabilistic"])
     builder = ReportBuilder("replicated", "measured", seed=1)
     builder.add_report(parts)
     measured = builder.build()
     before = compare_reports(whole, measured)
-    both = beside_run(
-        system, measured, whole, lambda schemes, policies: predict_system(system, schemes, None, policies)
-    )
+    both = beside_run(system, measured, whole, lambda names: predict(system, **names))
     after = compare_reports(both["predicted"], both["measured"])
     rows = {(row.variant, row.metric): row.count for row in after.summary}
     assert {variant for variant, _ in rows} == {"composed", "buffering", "probabilistic", "multi, 3 replicas"}
@@ -187,7 +186,7 @@ def test_a_run_stands_beside_a_composed_prediction_and_its_parts() -> None:
 
 def test_a_run_beside_one_model_keeps_its_names(scenario: Path) -> None:
     system = load_system(scenario)[1]
-    whole = predict_system(system, None)
+    whole = predict(system)
 
     def asked(*_: object) -> QoSReport:
         raise AssertionError("nothing more is asked for")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from surecast.cli.answers import SimulationPlan, predict_system, simulate_system
+from surecast import predict, simulate
 from surecast.planning import admit
 from surecast.prediction import SCHEMES, predict_capacity, predict_reliability
 from surecast.report import QoSReport, check_accounts
@@ -64,7 +64,7 @@ def test_a_queue_at_91_percent_misses_a_deadline_of_a_second() -> None:
     share, mean_s = queue_by_events(5.0, 5.5, 1.0, 200_000)
     assert share == pytest.approx(truth, abs=0.02)
     assert mean_s == pytest.approx(2.0, rel=0.1)
-    for report in (predict_system(one(), None), predict_reliability(one())):
+    for report in (predict(one()), predict_reliability(one())):
         for variant in report.variants:
             assert report.value("reliability", name="s", variant=variant) == pytest.approx(truth, rel=1e-9)
             assert report.value("delay_mean_s", name="s", variant=variant) == pytest.approx(2.0, rel=1e-9)
@@ -74,7 +74,7 @@ def test_a_queue_at_91_percent_misses_a_deadline_of_a_second() -> None:
 
 def test_the_simulation_does_not_confirm_a_wrong_answer() -> None:
     system = one()
-    report = simulate_system(system, None, SimulationPlan(system, 4, "30min", 1), "walk", 1, None)
+    report = simulate(system, runs=4, duration="30min", seed=1)
     figure = report.figure("reliability", name="s")
     assert figure.low is not None
     assert figure.high is not None
@@ -147,7 +147,7 @@ def test_a_delay_that_leaves_out_all_that_takes_time_is_not_printed(part: str) -
 
 def test_who_transmits_slowly_is_composed_by_default() -> None:
     text = ONE.replace("CAPACITY", "5000/s").replace("reliability_target: 0.9", "service: 5.5/s")
-    report = predict_system(build(parse_text(text)), None)
+    report = predict(build(parse_text(text)))
     assert report.value("reliability", name="s", variant="composed") == pytest.approx(1 - math.exp(-0.5), abs=1e-3)
 
 

@@ -35,7 +35,7 @@ def shifted(report: QoSReport, by: float, source: str, lost: int = 0, width: flo
 
 @pytest.fixture(scope="module")
 def predicted() -> QoSReport:
-    _, system = load_scenario("check")
+    system = load_scenario("check").system
     coming = replace(system, subscribers=tuple(s for s in system.subscribers if s.connectivity is not None))
     builder = ReportBuilder("check", "predicted", seed=1)
     builder.add_report(predict_dropping(coming))
@@ -50,7 +50,7 @@ def outcome(
     answers = Answers(
         predicted, shifted(predicted, 0.0, "simulated"), shifted(predicted, by / 2, "simulated"), measured
     )
-    _, large = load_scenario("reliability-graph")
+    large = load_scenario("reliability-graph").system
     reliability = predict_reliability(large, SCHEMES_SHOWN)
     patch.setattr(check, "answer_all", lambda system, context: answers)
     patch.setattr(check, "_reliability", lambda context: (compare(reliability, reliability), 1e9))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.answers import progress_bar
 from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def deploy(
     """Find the overlay links or brokers to add so that every target is met at least cost."""
     from rich.table import Table
 
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import console, print_json, progress_bar
     from surecast.planning import plan_deployment
     from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_deployment
@@ -260,7 +259,7 @@ def coding(
 
     from rich.table import Table
 
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import console, print_json, progress_bar
     from surecast.prediction.coding.budget import Cost, choose_coding
     from surecast.scenario import load_system
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.answers import check_writable, progress_bar
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
+from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ def publish(
     subscribers have the whole file.
     """
     from surecast.broker.cast import CastOptions, run_cast
-    from surecast.cli.output import print_json
+    from surecast.cli.output import print_json, progress_bar
+    from surecast.documents.units import seconds_of
     from surecast.protocol.gossip import GossipSettings
 
     if out is not None and not out.is_dir():
@@ -108,7 +108,7 @@ def compare(
     json: AsJson = False,
 ) -> None:
     """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import check_writable, console, print_json, progress_bar
     from surecast.scenario import load_system
     from surecast.simulation.coding import Channel, needs_compiling, sweep_loss
 

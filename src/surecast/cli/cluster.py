@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson, seconds_of
+from surecast.cli.options import AsJson
 
 if TYPE_CHECKING:
     from surecast.broker.cluster import LocalGroup
@@ -262,6 +262,7 @@ def replace(
     from surecast.broker.group_config import load_broker_group
     from surecast.broker.replica.administer import ask_replace, await_member
     from surecast.cli.output import errors, print_json
+    from surecast.documents.units import seconds_of
 
     spec = load_broker_group(_file(group))
     limit_s = seconds_of("--timeout", timeout, is_positive=True)
@@ -298,6 +299,7 @@ def repair(
     """
     from surecast.broker.cluster_repair import repair_replica
     from surecast.cli.output import errors, print_json
+    from surecast.documents.units import seconds_of
 
     limit_s = seconds_of("--timeout", timeout, is_positive=True)
     begun_s = time.monotonic()
@@ -326,6 +328,7 @@ def down(
 ) -> None:
     """Stop the replicas of a group that run on this machine."""
     from surecast.broker.cluster import stop_replicas
+    from surecast.documents.units import seconds_of
 
     stopped = stop_replicas(_file(group), seconds_of("--timeout", timeout))
     typer.echo(f"stopped: {', '.join(map(str, stopped)) or 'none was running'}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.answers import progress_bar
 from surecast.cli.drop_output import (
     QUANTILES,
     aim_text,
@@ -314,7 +313,7 @@ def figures(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 2019,
 ) -> None:
     """Draw the comparison of mechanisms in the dropping paper, its figures 4 to 7, by formula and by simulation."""
-    from surecast.cli.output import console
+    from surecast.cli.output import console, progress_bar
     from surecast.studio.drop_figures import Effort, Setting, drop_figures, save_rows
     from surecast.studio.drop_page import draw_figures, write_figures_page
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Annotated, overload
+from typing import Annotated, Literal
 
 import typer
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["AsJson", "Overrides", "ScenarioFile", "parse_overrides", "seconds_of"]
+__all__ = [
+    "AlgorithmNames",
+    "AsJson",
+    "Duration",
+    "Limit",
+    "MethodName",
+    "Overrides",
+    "PolicyNames",
+    "ReportOut",
+    "Runs",
+    "ScenarioFile",
+    "SchemeNames",
+    "Seed",
+    "TimeScale",
+    "Workers",
+    "parse_overrides",
+]
 
 ScenarioFile = Annotated[
     Path, typer.Argument(metavar="SCENARIO", help="A scenario file.", show_default=False, readable=False)
@@ -24,37 +39,58 @@ Overrides = Annotated[
         help="Set a field of the scenario, such as 'overlay.brokers[0].capacity=2000/s'. May be repeated.",
     ),
 ]
+SchemeNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheme",
+        metavar="SCHEME",
+        help="A fault-tolerance scheme, such as buffering or bypass, or a scheme of packets, such as coding or tree. "
+        "May be repeated; all by default.",
+    ),
+]
+AlgorithmNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--algorithm",
+        metavar="ALGORITHM",
+        help="A routing algorithm of filter classes, such as 'peer-to-peer covering'. May be repeated; all by default.",
+    ),
+]
+PolicyNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="A dropping policy for subscribers that come and go: none, probabilistic, expiry, finite-buffer, optimal, "
+        "or all. May be repeated; the scenario's by default.",
+    ),
+]
+MethodName = Annotated[
+    Literal["walk", "protocol"],
+    typer.Option(help="walk: a fast compiled walk of events through failures; protocol: the real protocol code."),
+]
+Runs = Annotated[int | None, typer.Option(min=2, help="Independent runs; by default the scenario's.")]
+Duration = Annotated[str | None, typer.Option(help="Simulated time of a run, such as 14d; by default the scenario's.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the runs; by default the scenario's.")]
+Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes to share the runs; the result is the same.")]
+TimeScale = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FACTOR",
+        help="How many seconds of the scenario pass in one of real time: rates, failures, connected periods and "
+        "lifetimes are so much faster. 1 by default.",
+    ),
+]
+ReportOut = Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")]
+Limit = Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")]
 
 
 def parse_overrides(texts: list[str] | None) -> dict[str, str]:
     """Fields and values of repeated --set options."""
-    fields: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for text in texts or []:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {text}: write --set FIELD=VALUE, such as --set seed=7")
-        fields[name.strip()] = value.strip()
-    return fields
-
-
-@overload
-def seconds_of(option: str, text: str, is_positive: bool = False) -> float: ...
-
-
-@overload
-def seconds_of(option: str, text: str | None, is_positive: bool = False) -> float | None: ...
-
-
-def seconds_of(option: str, text: str | None, is_positive: bool = False) -> float | None:
-    """The seconds of a duration that was given as an option; None where it was not."""
-    from surecast.documents.units import parse_duration
-
-    if text is None:
-        return None
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None
-    if is_positive and not 0.0 < seconds < math.inf:
-        raise ConfigurationError(f"{option} {text}: give a time above 0, such as 200ms, or leave it out")
-    return seconds
+        settings[name.strip()] = value.strip()
+    return settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson, seconds_of
+from surecast.cli.options import AsJson
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def run(
 
     Files are recognised by name or first line. What cannot be used goes to the table quarantine, with its reason.
     """
+    from surecast.documents.units import seconds_of
+
     window_s = seconds_of("--window", window, is_positive=True)
     settings = server_settings(master, memory, remote, conf)
     if schedule is not None and (schedule.suffix not in (".csv", ".parquet") or not schedule.exists()):

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from surecast.cli import NOTHING_FITS
-from surecast.cli.answers import AlgorithmNames, check_algorithms, check_writable, progress_bar
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides, seconds_of
-from surecast.cli.plan_output import OPTIONS, plan_data, print_plan
+from surecast.cli.options import AlgorithmNames, AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.plan_output import plan_data, print_plan
 from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.planning.placement import Constraints, PlacementPlan, PlacementProblem
-    from surecast.scenario import Scenario, System
+    from surecast.planning.placement import PlacementPlan
+    from surecast.scenario import Scenario
 
 __all__ = ["check_file", "plan"]
 
 Objective = Literal["worst-delay", "mean-delay", "messages", "cost", "headroom"]
-COMPARED_MAX: Final = 20_000
-"""Placements up to which the result of a search is compared with the optimum."""
 
 
 def plan(
@@ -85,161 +80,107 @@ def plan(
     check_file(out if spark is None else None, ".parquet", "--out")
     check_file(page, ".html", "--page")
     check_file(save_scenario, ".yaml", "--save-scenario")
+    import surecast
     from surecast.cli.output import print_json, working
-    from surecast.planning.placement import Constraints, placed_scenario, placement_problem
-    from surecast.scenario import load_system
+    from surecast.planning.placement import placed_scenario
 
-    algorithms = check_algorithms(algorithm)
-    scenario, system = load_system(file, parse_overrides(overrides))
-    options: dict[str, float | None] = {
+    scenario = surecast.Scenario.load(file, parse_overrides(overrides))
+    limits: dict[str, Any] = {
         "max_utilisation": max_utilisation,
-        "max_notification_delay_s": seconds_of("--max-delay", max_delay, is_positive=True),
-        "max_subscription_delay_s": seconds_of("--max-subscription-delay", max_subscription_delay, is_positive=True),
+        "max_delay": max_delay,
+        "max_subscription_delay": max_subscription_delay,
         "min_headroom": min_headroom,
         "min_reliability": min_reliability,
         "max_brokers": max_brokers,
         "max_cost": max_cost,
     }
-    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name, value in chosen.items():
-        _check_above_zero(value, OPTIONS[name])
-    if not math.isfinite(broker_cost):
-        raise ConfigurationError(f"--broker-cost {broker_cost}: give a number of 0 or more")
-    limits = replace(Constraints.of_targets(system.targets), **chosen)
-    problem = placement_problem(system, scenario, root=root, costs=broker_cost)
-    effort = (restarts, evaluations, workers, resume)
+    choices: dict[str, Any] = {
+        "objective": objective,
+        "front": front,
+        "algorithms": algorithm or None,
+        "resume": resume,
+    }
     if spark is not None:
         if search or page is not None or workers > 1:
             raise ConfigurationError("--spark: evaluates every case, without --search, --page and --workers")
-        result, optimum = _find_on_spark(
-            spark, problem, system, scenario, objective, limits, algorithms, front, resume, out, conf
-        )
+        result = _plan_on_spark(scenario, limits, choices, broker_cost, root, (spark, conf), out)
     else:
-        result, optimum = _find(problem, system, scenario, objective, limits, algorithms, front, search, effort, out)
+        folder = None if out is None else out.with_name(f"{out.name}.work")
+        with _interruptible(folder) as progress:
+            result = surecast.plan(
+                scenario,
+                broker_cost=broker_cost,
+                root=root,
+                search=search,
+                restarts=restarts,
+                evaluations=evaluations,
+                workers=workers,
+                checkpoint=folder,
+                progress=progress,
+                **limits,
+                **choices,
+            )
         if out is not None:
             result.save(out)
     if save_scenario is not None and result.best is not None:
         from surecast.report.files import write_whole
 
-        text = placed_scenario(scenario, system, result.best.brokers).to_yaml()
+        text = placed_scenario(scenario, scenario.system, result.best.brokers).to_yaml()
         write_whole(save_scenario, lambda opened: opened.write(text.encode()))
     if page is not None:
         from surecast.studio.plan_page import write_plan_page
 
         with working(f"drawing {page}"):
-            write_plan_page(result, scenario, system, page)
+            write_plan_page(result, scenario, scenario.system, page)
     if json:
-        print_json(plan_data(result, optimum))
+        print_json(plan_data(result))
     else:
-        print_plan(result, optimum, limit, out, page, save_scenario if result.best is not None else None)
+        print_plan(result, limit, out, page, save_scenario if result.best is not None else None)
     if result.best is None:
         raise typer.Exit(NOTHING_FITS)
 
 
-def _find(
-    problem: PlacementProblem,
-    system: System,
+def _plan_on_spark(
     scenario: Scenario,
-    objective: str,
-    limits: Constraints,
-    algorithms: list[str] | None,
-    front: Sequence[str] | None,
-    search: bool,
-    effort: tuple[int, int, int, bool],
+    limits: dict[str, Any],
+    choices: dict[str, Any],
+    broker_cost: float,
+    root: str | None,
+    spark: tuple[str, list[str] | None],
     out: Path | None,
-) -> tuple[PlacementPlan, PlacementPlan | None]:
-    """Returns the plan over all placements if they are few enough, otherwise of a search; after a search also over all
-    if that is quick."""
-    from surecast.planning.placement import (
-        CASES_MAX,
-        FRONT,
-        PlacementReliability,
-        count_placements,
-        plan_placement,
-        search_placement,
-    )
-    from surecast.prediction.capacity import ALGORITHMS
-
-    restarts, evaluations, workers, resume = effort
-    reliability = None
-    if limits.min_reliability is not None:
-        reliability = PlacementReliability(problem, system, scenario)
-    common: dict[str, Any] = {
-        "objective": objective,
-        "constraints": limits,
-        "algorithms": algorithms,
-        "reliability": reliability,
-    }
-    count = count_placements(problem, limits)
-    if not count:
-        raise ConfigurationError(f"--max-cost {limits.max_cost:g}: the cheapest broker costs {problem.costs.min():g}")
-    fronts = front or FRONT
-    if search or count * len(algorithms or ALGORITHMS) > CASES_MAX:
-        with _interruptible(None) as progress:
-            result = search_placement(
-                problem,
-                restarts=restarts,
-                evaluations_max=evaluations,
-                exact_max=0,
-                seed=system.seed,
-                progress=progress,
-                front=fronts,
-                **common,
-            )
-            if count > COMPARED_MAX or problem.plain is not None:
-                return result, None
-            return result, plan_placement(problem, front=(objective,), progress=progress, **common)
-    folder = None if out is None else out.with_name(f"{out.name}.work")
-    with _interruptible(folder) as progress:
-        result = plan_placement(
-            problem, workers=workers, checkpoint=folder, resume=resume, progress=progress, front=fronts, **common
-        )
-    return result, None
-
-
-def _find_on_spark(
-    spark: str,
-    problem: PlacementProblem,
-    system: System,
-    scenario: Scenario,
-    objective: str,
-    limits: Constraints,
-    algorithms: list[str] | None,
-    front: Sequence[str] | None,
-    resume: bool,
-    out: Path | None,
-    conf: list[str] | None,
-) -> tuple[PlacementPlan, None]:
-    """Returns the plan over every case, computed on a cluster; all cases are in the folder `out`."""
+) -> PlacementPlan:
+    """Evaluates every case on the cores of a cluster; all of them are in the folder `out`."""
+    from surecast.cli.output import progress_bar
     from surecast.pipeline.sweep import sweep_session
     from surecast.pipeline.sweep_plan import plan_on_spark
-    from surecast.planning.placement import FRONT, PlacementReliability
+    from surecast.planning.placement import FRONT, PlacementReliability, constraints_of, placement_problem
 
     folder = spark_folder(out)
-    reliability = PlacementReliability(problem, system, scenario) if limits.min_reliability is not None else None
+    constraints = constraints_of(scenario, **limits)
+    problem = placement_problem(scenario.system, scenario, root=root, costs=broker_cost)
+    reliability = None
+    if constraints.min_reliability is not None:
+        reliability = PlacementReliability(problem, scenario.system, scenario)
+    master, conf = spark
     with (
-        sweep_session(spark, folder.with_name(f"{folder.name}.spark"), spark_settings(spark, conf)) as session,
+        sweep_session(master, folder.with_name(f"{folder.name}.spark"), spark_settings(master, conf)) as session,
         progress_bar("evaluating placements") as progress,
     ):
-        result = plan_on_spark(
+        return plan_on_spark(
             session,
             problem,
             str(folder),
-            objective=objective,
-            constraints=limits,
-            algorithms=algorithms,
-            front=front or FRONT,
+            **choices | {"front": choices["front"] or FRONT},
+            constraints=constraints,
             reliability=reliability,
-            resume=resume,
             progress=progress,
         )
-    return result, None
 
 
 @contextmanager
 def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
     """Yields a progress bar; after an interruption says what is kept, and how to go on."""
-    from surecast.cli.output import errors
+    from surecast.cli.output import errors, progress_bar
     from surecast.planning.placement import kept_placements
 
     total = 0
@@ -254,7 +195,7 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
 
             yield progress
     except KeyboardInterrupt:
-        if folder is None:
+        if folder is None or not folder.exists():
             message = "interrupted; nothing is kept"
         else:
             placements = kept_placements(folder)
@@ -264,13 +205,10 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
         raise typer.Exit(130) from None
 
 
-def _check_above_zero(value: float, option: str) -> None:
-    if not (math.isfinite(value) and value > 0.0):
-        raise ConfigurationError(f"{option} {value:g}: give a number above 0, or leave it out")
-
-
 def check_file(path: Path | None, suffix: str, option: str) -> None:
     """Refuses a file that cannot be written before any work is done."""
+    from surecast.cli.output import check_writable
+
     if path is None:
         return
     if path.suffix.lower() != suffix:

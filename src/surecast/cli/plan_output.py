@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from surecast.planning.placement import Miss, PlacementCase, PlacementPlan
 
-__all__ = ["OPTIONS", "plan_data", "print_plan"]
+__all__ = ["plan_data", "print_plan"]
 
 OPTIONS: Final = {
     "max_utilisation": "--max-utilisation",
@@ -26,9 +26,9 @@ OPTIONS: Final = {
 """The option that sets each limit."""
 
 
-def print_plan(plan: PlacementPlan, optimum: PlacementPlan | None, limit: int, *files: Path | None) -> None:
+def print_plan(plan: PlacementPlan, limit: int, *files: Path | None) -> None:
     """Prints the best placement of each algorithm, `limit` cases of the front, and the saved files."""
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_saved
 
     console.print(_first_line(plan), soft_wrap=True)
     extra = ("share",) if plan.constraints.min_reliability is not None else ()
@@ -54,11 +54,9 @@ def print_plan(plan: PlacementPlan, optimum: PlacementPlan | None, limit: int, *
             console.print(line, markup=False, soft_wrap=True)
     else:
         console.print(f"Best: {plan.best.algorithm} with brokers at {', '.join(plan.best.brokers)}", soft_wrap=True)
-    if optimum is not None:
-        console.print(_against_optimum(plan, optimum), markup=False, soft_wrap=True)
-    for file in files:
-        if file is not None:
-            console.print(f"saved {file}", markup=False, soft_wrap=True)
+    if plan.optimum is not None:
+        console.print(_against_optimum(plan, plan.optimum), markup=False, soft_wrap=True)
+    print_saved(*files)
 
 
 def _first_line(plan: PlacementPlan) -> str:
@@ -176,7 +174,7 @@ def _against_optimum(plan: PlacementPlan, optimum: PlacementPlan) -> str:
     return f"Checked against {every}: {100 * gap:.2g} % worse than the optimum; without --search it is found."
 
 
-def plan_data(plan: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, Any]:
+def plan_data(plan: PlacementPlan) -> dict[str, Any]:
     """Returns the plan as plain values for JSON; null where a figure is unknown or infinite."""
     from surecast.planning.placement import misses
 
@@ -196,7 +194,7 @@ def plan_data(plan: PlacementPlan, optimum: PlacementPlan | None) -> dict[str, A
         else {
             "ended_by": "convergence" if end.converged else "evaluations",
             **asdict(end),
-            "gap_to_optimum": None if optimum is None else _gap(plan, optimum),
+            "gap_to_optimum": None if plan.optimum is None else _gap(plan, plan.optimum),
         },
         "placements": plan.evaluations,
         "feasible": plan.feasible_count,

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from surecast.cli.answers import (
+from surecast.cli.options import (
     AlgorithmNames,
+    AsJson,
+    Limit,
+    Overrides,
     PolicyNames,
+    ReportOut,
+    ScenarioFile,
     SchemeNames,
-    check_algorithms,
-    check_out,
-    check_policies,
-    check_schemes,
-    predict_system,
-    save_report,
+    parse_overrides,
 )
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 
 __all__ = ["predict"]
 
@@ -28,26 +22,20 @@ def predict(
     scheme: SchemeNames = None,
     algorithm: AlgorithmNames = None,
     policy: PolicyNames = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 10,
+    out: ReportOut = None,
+    limit: Limit = 10,
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
     """Predict what each subscriber will get, by formula."""
-    from surecast.cli.output import console, print_json, working
-    from surecast.report import as_dict, render
-    from surecast.scenario import load_system
+    import surecast
+    from surecast.cli.output import check_out, print_report, print_saved, save_report, working
 
     check_out(out)
-    _, system = load_system(file, parse_overrides(overrides))
+    scenario = surecast.Scenario.load(file, parse_overrides(overrides))
     with working("predicting"):
-        report = predict_system(
-            system, check_schemes(scheme, packets=True), check_algorithms(algorithm), check_policies(policy)
-        )
+        report = surecast.predict(scenario, schemes=scheme, algorithms=algorithm, policies=policy)
     save_report(report, out)
-    if json:
-        print_json(as_dict(report))
-        return
-    console.print(render(report, limit=limit))
-    if out is not None:
-        console.print(f"saved {out}", markup=False, soft_wrap=True)
+    print_report(report, limit, json)
+    if not json:
+        print_saved(out)

@@ -7,38 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.answers import (
+from surecast.cli.options import (
     AlgorithmNames,
-    Method,
+    AsJson,
+    Duration,
+    Limit,
+    MethodName,
+    Overrides,
     PolicyNames,
+    ReportOut,
+    Runs,
+    ScenarioFile,
     SchemeNames,
-    SimulationPlan,
-    check_algorithms,
-    check_out,
-    check_policies,
-    check_schemes,
-    progress_bar,
-    save_report,
-    simulate_system,
+    Seed,
+    Workers,
+    parse_overrides,
 )
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
 from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from surecast.models import SimulationPlan
     from surecast.report import QoSReport
     from surecast.scenario import System
 
-__all__ = ["Duration", "MethodName", "Runs", "Seed", "Workers", "simulate"]
-
-MethodName = Annotated[
-    Method,
-    typer.Option(help="walk: a fast compiled walk of events through failures; protocol: the real protocol code."),
-]
-Runs = Annotated[int | None, typer.Option(min=2, help="Independent runs; by default the scenario's.")]
-Duration = Annotated[str | None, typer.Option(help="Simulated time of a run, such as 14d; by default the scenario's.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the runs; by default the scenario's.")]
-Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes to share the runs; the result is the same.")]
+__all__ = ["simulate"]
 
 
 def simulate(
@@ -51,44 +44,48 @@ def simulate(
     duration: Duration = None,
     seed: Seed = None,
     workers: Workers = 1,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")] = None,
+    out: ReportOut = None,
     spark: SparkMaster = None,
     conf: SparkConf = None,
     runs_out: Annotated[
         Path | None, typer.Option(help="With --spark: folder of what each run found; can be interrupted.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 10,
+    limit: Limit = 10,
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
     """Simulate the system and measure what each subscriber gets, with confidence intervals."""
-    from surecast.cli.output import console, print_json
+    import surecast
+    from surecast.cli.output import check_out, print_report, print_saved, progress_bar, save_report
     from surecast.documents.units import format_duration
-    from surecast.report import as_dict, render
-    from surecast.scenario import load_system
+    from surecast.models import plan_simulation
 
     check_out(out)
-    _, system = load_system(file, parse_overrides(overrides))
-    plan = SimulationPlan(system, runs, duration, seed)
-    schemes = check_schemes(scheme, packets=True)
-    algorithms, policies = check_algorithms(algorithm), check_policies(policy)
+    scenario = surecast.Scenario.load(file, parse_overrides(overrides))
+    plan = plan_simulation(scenario.system, runs=runs, duration=duration, seed=seed)
     if spark is not None:
-        if method != "walk" or algorithms or policies or workers > 1:
+        if method != "walk" or algorithm or policy or workers > 1:
             raise ConfigurationError("--spark: shares the runs of failures (--method walk), without --workers")
-        report = _simulate_on_spark(spark, system, schemes, plan, runs_out, conf)
+        report = _simulate_on_spark(spark, scenario.system, scheme, plan, runs_out, conf)
     else:
         with progress_bar("simulating") as progress:
-            report = simulate_system(system, schemes, plan, method, workers, progress, algorithms, policies)
+            report = surecast.simulate(
+                scenario,
+                schemes=scheme,
+                algorithms=algorithm,
+                policies=policy,
+                method=method,
+                runs=runs,
+                duration=duration,
+                seed=seed,
+                workers=workers,
+                progress=progress,
+            )
     save_report(report, out)
-    if json:
-        print_json(as_dict(report))
-        return
-    console.print(
-        f"seed {plan.seed}, {plan.runs} runs of {format_duration(plan.duration_s)}; the same seed gives the same result"
-    )
-    console.print(render(report, limit=limit))
-    if out is not None:
-        console.print(f"saved {out}", markup=False, soft_wrap=True)
+    heading = f"seed {plan.seed}, {plan.runs} runs of {format_duration(plan.duration_s)}"
+    print_report(report, limit, json, f"{heading}; the same seed gives the same result")
+    if not json:
+        print_saved(out)
 
 
 def _simulate_on_spark(
@@ -99,6 +96,7 @@ def _simulate_on_spark(
     runs_out: Path | None,
     conf: list[str] | None,
 ) -> QoSReport:
+    from surecast.cli.output import progress_bar
     from surecast.pipeline.sweep import sweep_session
     from surecast.pipeline.sweep_runs import simulate_on_spark
 
@@ -111,7 +109,7 @@ def _simulate_on_spark(
             session,
             system,
             str(folder),
-            schemes,
+            schemes or None,
             runs=plan.runs,
             duration_s=plan.duration_s,
             seed=plan.seed,

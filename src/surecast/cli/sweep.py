@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.answers import AlgorithmNames, check_algorithms, progress_bar
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.options import AlgorithmNames, AsJson, Overrides, ScenarioFile, parse_overrides
 from surecast.cli.plan import check_file
 from surecast.errors import ConfigurationError
 
@@ -56,8 +55,10 @@ def load(
     Each placement has the algorithm that is best for it at the scenario's own load, and keeps it at every load. A
     configuration has no delay beyond the load at which its first component saturates.
     """
+    from surecast.models.question import check_algorithms
+
     _check_files(out, page, picture)
-    from surecast.cli.output import print_json
+    from surecast.cli.output import print_json, progress_bar
     from surecast.planning.placement import placement_problem
     from surecast.planning.sweeps import sweep_load
     from surecast.scenario import load_system
@@ -116,10 +117,12 @@ def algorithms(
     The loads are equally spaced on a logarithmic scale. Placements under which several algorithms are alike, and those
     that no algorithm can carry, are counted by themselves.
     """
+    from surecast.models.question import check_algorithms
+
     _check_files(out, page, picture)
     if not start < to < math.inf:
         raise ConfigurationError(f"--to {to:g} must be above --from {start:g} and finite")
-    from surecast.cli.output import print_json
+    from surecast.cli.output import print_json, progress_bar
     from surecast.planning.sweeps import locality_problems, sweep_algorithms
     from surecast.scenario import load_system
 

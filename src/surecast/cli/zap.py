@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surecast.cli import mqtt_options as options
-from surecast.cli.answers import progress_bar
 from surecast.cli.mqtt_options import MQTT_CONTEXT
 from surecast.cli.options import AsJson
 from surecast.errors import ConfigurationError
@@ -51,7 +50,7 @@ def generate(
 
     The same seed makes the same events.
     """
-    from surecast.cli.output import console
+    from surecast.cli.output import console, progress_bar
     from surecast.zap import EventWriter, Generator
 
     wanted = _traffic(traffic, boxes, retention)
@@ -96,7 +95,7 @@ def replay(
     """
     import asyncio
 
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import console, print_json, progress_bar
     from surecast.cli.zap_replay import replay_log
 
     batch_s = _whole("--batch", batch)
@@ -165,7 +164,7 @@ def stats(
     """Viewers at the end of a log: how many boxes are on, and the most viewed channels."""
     import numpy as np
 
-    from surecast.cli.output import print_json
+    from surecast.cli.output import print_json, progress_bar
     from surecast.zap import Viewers, read_tables
 
     bad = _BadLines()

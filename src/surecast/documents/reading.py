@@ -6,7 +6,9 @@ The dialect is YAML 1.2's core schema: `on`, `off`, `yes` and `no` are words, an
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import yaml
 from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field
 from surecast.errors import Problem, ScenarioError
 
-__all__ = ["override_field", "parse_source", "read_source"]
+__all__ = ["parse_source", "read_source", "set_fields"]
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_PARTS = 1_000_000
@@ -53,10 +55,21 @@ def parse_source(text: str, file: str, folder: Path) -> Source:
     return Source(file, folder, data, reader.lines)
 
 
-def override_field(source: Source, name: str, text: str) -> None:
-    """Sets one field, given by name, to a YAML value; parts of it that do not exist are made."""
+def set_fields(source: Source, settings: Mapping[str, object]) -> None:
+    """Sets fields by name. A text is read as YAML, as in a file; parts of a name that do not exist are made."""
+    for name, value in settings.items():
+        try:
+            text = value if isinstance(value, str) else json.dumps(value)
+        except (TypeError, ValueError):
+            hint = "give text, a number, true or false, or a list or mapping of these"
+            problem = Problem(f"`settings` {name}", None, "", f"{value!r} cannot be written in a scenario", hint)
+            raise ScenarioError([problem]) from None
+        _set_field(source, name, text)
+
+
+def _set_field(source: Source, name: str, text: str) -> None:
     path = parse_field(name)
-    value = _Reader(f"--set {name}").read(text) if text.strip() else None
+    value = _Reader(f"`settings` {name}").read(text) if text.strip() else None
     place: Any = source.data
     for step, following in itertools.pairwise(path):
         if isinstance(place, dict) and isinstance(step, str) and not isinstance(place.get(step), (dict, list)):
@@ -64,7 +77,7 @@ def override_field(source: Source, name: str, text: str) -> None:
         place = place[step] if has_part(place, step) else None
     if not has_part(place, path[-1]) and not (isinstance(place, dict) and isinstance(path[-1], str)):
         hint = f"the list has {len(place)} entries, from [0]" if isinstance(place, list) else "check the name"
-        raise ScenarioError([Problem(f"--set {name}", None, "", "there is no such field to set", hint)])
+        raise ScenarioError([Problem(f"`settings` {name}", None, "", "there is no such field to set", hint)])
     place[path[-1]] = value
     source.overridden[path] = name
 

@@ -41,7 +41,7 @@ class Source:
     def problem(self, path: FieldPath, message: str, hint: str = "") -> Problem:
         for end in range(len(path), 0, -1):
             if path[:end] in self.overridden:
-                return Problem(f"--set {self.overridden[path[:end]]}", None, field_name(path), message, hint)
+                return Problem(f"`settings` {self.overridden[path[:end]]}", None, field_name(path), message, hint)
         return Problem(self.file, self.line_of(path), field_name(path), message, hint)
 
     def original(self, path: FieldPath) -> FieldPath:
@@ -92,5 +92,7 @@ def parse_field(name: str) -> FieldPath:
         position = step.end()
     if position < len(name) or not steps:
         message = "is not a field name"
-        raise ScenarioError([Problem("--set", None, name, message, "write for example overlay.brokers[0].capacity")])
+        raise ScenarioError(
+            [Problem("`settings`", None, name, message, "write for example overlay.brokers[0].capacity")]
+        )
     return tuple(steps)

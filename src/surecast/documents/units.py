@@ -12,10 +12,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler, PlainSerializer, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
+
+from surecast.errors import ConfigurationError
 
 SECONDS = {
     "ns": 1e-9,
@@ -120,6 +122,31 @@ def _shortest(value: float, counts: dict[str, float], parse: Callable[[str], flo
         for number in [n for n in numbers if "e" not in n and parse(n + unit) == value][:1]:
             texts[number + unit] = len(number) + (unit != first)
     return min(texts, key=lambda text: texts[text], default=f"{value!r}{first}")
+
+
+@overload
+def seconds_of(argument: str, duration: str | float, is_positive: bool = False) -> float: ...
+
+
+@overload
+def seconds_of(argument: str, duration: str | float | None, is_positive: bool = False) -> float | None: ...
+
+
+def seconds_of(argument: str, duration: str | float | None, is_positive: bool = False) -> float | None:
+    """Returns the seconds of a duration, text or a number of seconds; a wrong one is refused under its argument's name.
+
+    >>> seconds_of("--timeout", "2min"), seconds_of("--timeout", 7), seconds_of("--timeout", None)
+    (120.0, 7.0, None)
+    """
+    if duration is None:
+        return None
+    try:
+        seconds = parse_duration(duration) if isinstance(duration, str) else float(duration)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{argument}: {error}") from None
+    if math.isnan(seconds) or (is_positive and not 0.0 < seconds < math.inf):
+        raise ConfigurationError(f"{argument} {duration}: give a time above 0, such as 200ms, or leave it out")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

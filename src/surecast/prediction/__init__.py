@@ -3,7 +3,6 @@
 from surecast.prediction.capacity import ALGORITHMS, predict_capacity, predict_periods
 from surecast.prediction.coding import CODING_SCHEMES, choose_coding, predict_coding
 from surecast.prediction.dropping import POLICIES, find_mechanisms, predict_dropping
-from surecast.prediction.models import MODELS, Model, register_model, unregister_model
 from surecast.prediction.reliability import (
     SCHEMES,
     PhaseTypeDelay,
@@ -17,10 +16,8 @@ from surecast.prediction.reliability import (
 __all__ = [
     "ALGORITHMS",
     "CODING_SCHEMES",
-    "MODELS",
     "POLICIES",
     "SCHEMES",
-    "Model",
     "PhaseTypeDelay",
     "choose_coding",
     "connection_probability",
@@ -32,7 +29,5 @@ __all__ = [
     "predict_dropping",
     "predict_periods",
     "predict_reliability",
-    "register_model",
     "route_delay",
-    "unregister_model",
 ]

@@ -14,7 +14,7 @@
 
 from surecast.scenario.build import build
 from surecast.scenario.distributions import Distribution, parse_distribution
-from surecast.scenario.load import load_scenario, load_system, parse_text, scenario_schema
+from surecast.scenario.load import load_system, parse_text, scenario_schema
 from surecast.scenario.network import Network, PhysicalLink, Router
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.streams import Streams
@@ -53,7 +53,6 @@ __all__ = [
     "System",
     "Topic",
     "build",
-    "load_scenario",
     "load_system",
     "parse_distribution",
     "parse_text",

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from surecast.documents.reading import override_field, parse_source, read_source
+from surecast.documents.reading import parse_source, read_source, set_fields
 from surecast.documents.source import FieldPath, Source, has_part
 from surecast.documents.validation import WORDS, field_hint, path_in_data
 from surecast.errors import Problem, ScenarioError
@@ -20,24 +20,15 @@ from surecast.scenario.build import build, find_problems
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.system import System
 
-__all__ = ["load_scenario", "load_system", "parse_scenario", "parse_text", "scenario_schema"]
+__all__ = ["load_system", "parse_scenario", "parse_text", "scenario_schema"]
 
 MAX_ROUNDS = 50
 
 
-def load_scenario(path: str | Path, overrides: Mapping[str, str] | None = None) -> Scenario:
-    """Reads and checks a scenario file; `overrides` sets fields by name to YAML values before checking.
-
-    Raises ScenarioError with every problem found, each with its line and field.
-    """
-    return load_system(path, overrides)[0]
-
-
-def load_system(path: str | Path, overrides: Mapping[str, str] | None = None) -> tuple[Scenario, System]:
-    """Reads a scenario file and resolves it: the checked scenario, and the system it means."""
+def load_system(path: str | Path, settings: Mapping[str, object] | None = None) -> tuple[Scenario, System]:
+    """Reads a scenario file as `Scenario.load` does: the checked scenario, and the system it means."""
     source = read_source(Path(path))
-    for name, text in (overrides or {}).items():
-        override_field(source, name, text)
+    set_fields(source, settings or {})
     return parse_scenario(source)
 
 
@@ -61,7 +52,9 @@ def parse_scenario(source: Source) -> tuple[Scenario, System]:
     if scenario is None:
         raise ScenarioError([source.problem((), "cannot be understood")])
     scenario.attach(source)
-    return scenario, build(scenario)
+    system = build(scenario)
+    scenario.attach(source, system)
+    return scenario, system
 
 
 @cache

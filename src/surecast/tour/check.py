@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from surecast import predict, simulate
 from surecast.measurement import RunInterrupted, make_plan, run_plan
-from surecast.prediction import find_mechanisms, predict_dropping, predict_reliability
-from surecast.prediction.replication import predict_replication
-from surecast.report import QoSReport, ReportBuilder, compare, save
-from surecast.simulation import simulate_reliability
+from surecast.models import joined
+from surecast.prediction import find_mechanisms
+from surecast.report import QoSReport, compare, save
 from surecast.simulation.dropping import simulate_dropping
 from surecast.simulation.replication import simulate_replication
 from surecast.studio.page import Cell, Table
@@ -54,7 +54,7 @@ class Answers:
 
 def check_stage(context: Context) -> Outcome:
     """Answers one small system in all three ways; predicts and simulates the reliability of a large one."""
-    _, system = load_scenario("check")
+    system = load_scenario("check").system
     answers = answer_all(system, context)
     for name in ("predicted", "simulated", "measured"):
         save(getattr(answers, name), context.out / f"check-{name}.json")
@@ -110,14 +110,7 @@ def answer_all(system: System, context: Context) -> Answers:
     """Predicts, simulates and runs the system; the run is as long as the tour allows."""
     context.show("predicting", 0, 0)
     coming = replace(system, subscribers=tuple(s for s in system.subscribers if s.connectivity is not None))
-    staying = replace(system, subscribers=tuple(s for s in system.subscribers if s.connectivity is None))
-    predicted = _joined(
-        system,
-        "predicted",
-        predict_reliability(staying, ["buffering"]),
-        predict_dropping(coming),
-        predict_replication(system),
-    )
+    predicted = predict(system, schemes=["buffering"], policies=[_POLICY])
     plan = make_plan(
         system,
         scale=SCALE,
@@ -139,7 +132,8 @@ def answer_all(system: System, context: Context) -> Answers:
         seed=plan.seed,
         progress=lambda done, total: context.show("simulating the group", done, total),
     )
-    simulated = _joined(system, "simulated", dropping(4 if context.quick else 10, _LONG_S), groups)
+    queues = dropping(4 if context.quick else 10, _LONG_S)
+    simulated = joined([queues, groups], system.name, "simulated", plan.seed)
     repeated = dropping(1, plan.duration_s)
     try:
         measured = run_plan(plan, progress=lambda done, total: context.show("running for real", done, total))
@@ -150,25 +144,18 @@ def answer_all(system: System, context: Context) -> Answers:
     return Answers(predicted, simulated, repeated, measured)
 
 
-def _joined(system: System, source: str, *reports: QoSReport) -> QoSReport:
-    builder = ReportBuilder(system.name, source, seed=system.seed)
-    for report in reports:
-        builder.add_report(report)
-    return builder.build()
-
-
 def _reliability(context: Context) -> tuple[Comparison, float]:
     """Predicts all subscribers of the overlay of the second stage, and simulates them over years."""
-    _, system = load_scenario("reliability-graph")
-    predicted = predict_reliability(system, SCHEMES_SHOWN)
+    system = load_scenario("reliability-graph").system
+    predicted = predict(system, schemes=SCHEMES_SHOWN)
     # Failures are slow and events are many: fewer events over more time tell more about reliability.
     calm = replace(system, publishers=tuple(replace(p, rate_per_s=p.rate_per_s / _CALM) for p in system.publishers))
     runs, years = (2, 1) if context.quick else (8, 2)
-    simulated = simulate_reliability(
+    simulated = simulate(
         calm,
-        SCHEMES_SHOWN,
+        schemes=SCHEMES_SHOWN,
         runs=runs,
-        duration_s=years * 365 * _DAY_S,
+        duration=years * 365 * _DAY_S,
         seed=context.seed,
         progress=lambda done, total: context.show("simulating years of failures", done, total),
     )

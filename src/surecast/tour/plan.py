@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from surecast.scenario import build
+import surecast
 from surecast.studio.page import Cell, Figure
 from surecast.studio.style import plotly_layout
 from surecast.studio.wording import rate
@@ -17,7 +17,7 @@ from surecast.tour.scenarios import load_scenario
 
 if TYPE_CHECKING:
     from surecast.planning.placement import PlacementCase, PlacementPlan
-    from surecast.scenario import Scenario, System
+    from surecast.scenario import Scenario
 
 __all__ = ["plan_stage"]
 
@@ -34,16 +34,8 @@ _HEADER: Final = (
 def plan_stage(context: Context) -> Outcome:
     """Evaluates all placements of a company's brokers under all nine routing algorithms; shows the best, and the Pareto
     front."""
-    from surecast.planning.placement import FRONT, Constraints, placement_problem, plan_placement
-
-    scenario, system = load_scenario("company")
-    problem = placement_problem(system, scenario)
-    plan = plan_placement(
-        problem,
-        constraints=Constraints.of_targets(system.targets),
-        front=FRONT,
-        progress=lambda done, total: context.show("evaluating placements", done, total),
-    )
+    scenario = load_scenario("company")
+    plan = surecast.plan(scenario, progress=lambda done, total: context.show("evaluating placements", done, total))
     best = plan.best
     assert best is not None, "the example has placements that carry its load"
     cases = plan.evaluations * len(plan.evaluation.algorithms)
@@ -64,7 +56,7 @@ def plan_stage(context: Context) -> Outcome:
         ),
         Tile("on the Pareto front", f"{len(plan.front)}", "delay, messages, cost and headroom"),
     )
-    blocks = (_front(plan), _drawing(best, scenario, system), _algorithms(plan))
+    blocks = (_front(plan), _drawing(best, scenario), _algorithms(plan))
     key: Key = {
         "cases": cases,
         "feasible": plan.feasible_count,
@@ -171,11 +163,12 @@ def _algorithms(plan: PlacementPlan) -> Picture:
     return picture("The nine algorithms", drawn, _HEADER, [_row(case) for _, case in cases], "algorithms")
 
 
-def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Picture:
+def _drawing(best: PlacementCase, scenario: Scenario) -> Picture:
     """Returns the drawing of the company's network with the brokers of the best placement."""
     from surecast.planning.placement import placed_scenario
 
-    placed, network = build(placed_scenario(scenario, system, best.brokers)), system.network
+    system = scenario.system
+    placed, network = placed_scenario(scenario, system, best.brokers).system, system.network
     assert network is not None, "the company has a network"
     routers = network.routers
     brokers = [(broker.name, routers[broker.router or 0]) for broker in placed.overlay.brokers]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from surecast.prediction import POLICIES, predict_dropping, predict_reliability
+from surecast import predict
+from surecast.prediction import POLICIES
 from surecast.studio.page import Cell, Table, plain_values
 from surecast.studio.wording import percent
 from surecast.tour.charts import axis, figure, line, picture, share, upright
@@ -29,16 +30,16 @@ _NAME: Final = "subscriber"
 
 def predict_stage(context: Context) -> Outcome:
     """Predicts reliability in an overlay whose parts fail, and dropping for a subscriber that disconnects at times."""
-    _, overlay = load_scenario("reliability-graph")
+    overlay = load_scenario("reliability-graph").system
     context.show("on-time reliability of each subscriber", 0, 0)
-    reliability = predict_reliability(overlay, SCHEMES_SHOWN)
+    reliability = predict(overlay, schemes=SCHEMES_SHOWN)
     shares = {scheme: _shares(reliability, scheme) for scheme in SCHEMES_SHOWN}
-    _, commuter = load_scenario("dropping")
+    commuter = load_scenario("dropping").system
     rates = _QUICK_RATES if context.quick else _RATES
     reports: list[QoSReport] = []
     for done, rate_per_s in enumerate(rates):
         context.show("drop policies", done, len(rates))
-        reports.append(predict_dropping(_at_rate(commuter, rate_per_s), list(POLICIES)))
+        reports.append(predict(_at_rate(commuter, rate_per_s), policies=POLICIES))
     now = reports[rates.index(2.0)]
     weak, strong = float(shares[SCHEMES_SHOWN[0]].mean()), float(shares[SCHEMES_SHOWN[-1]].mean())
     none_s = _figure(now, "delay_mean_s", "none")

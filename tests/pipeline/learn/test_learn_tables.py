@@ -20,7 +20,7 @@ from surecast.pipeline import run_tables
 from surecast.pipeline.formats import LOG_SCHEMA
 from surecast.pipeline.learn import Statistics, Times, learn_scenario
 from surecast.pipeline.learn.statistics import Client
-from surecast.scenario import load_scenario, parse_text
+from surecast.scenario import Scenario, parse_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -249,11 +249,11 @@ def test_the_command_writes_prints_and_keeps(tmp_path: Path, monkeypatch: pytest
     result = CliRunner().invoke(app, [*command, "--json"])
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
-    assert load_scenario(out).to_data() == parse_text(json.dumps(answer["scenario"])).to_data()
+    assert Scenario.load(out).to_data() == parse_text(json.dumps(answer["scenario"])).to_data()
     assert {"field", "value", "low", "high", "n", "verdict"} <= answer["estimates"][0].keys()
     result = CliRunner().invoke(app, [*command, "--force"])
     assert result.exit_code == 0, result.output
-    assert load_scenario(out).name == "mine"
+    assert Scenario.load(out).name == "mine"
     out.write_text("mine")
     monkeypatch.setattr(surecast.pipeline.learn.tables, "read_statistics", lambda *_: Statistics())
     result = CliRunner().invoke(app, [*command, "--force"])

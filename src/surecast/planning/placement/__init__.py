@@ -2,6 +2,7 @@
 
 from surecast.planning.placement.evaluate import Evaluation, evaluate
 from surecast.planning.placement.exhaustive import CASES_MAX, count_placements, plan_placement
+from surecast.planning.placement.find import constraints_of, find_placement
 from surecast.planning.placement.goals import OBJECTIVES, Constraints, pareto_front
 from surecast.planning.placement.local import search_placement
 from surecast.planning.placement.nothing_fits import Miss, misses
@@ -23,8 +24,10 @@ __all__ = [
     "PlacementProblem",
     "PlacementReliability",
     "SearchEnd",
+    "constraints_of",
     "count_placements",
     "evaluate",
+    "find_placement",
     "kept_placements",
     "misses",
     "pareto_front",

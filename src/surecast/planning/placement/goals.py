@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,19 +61,20 @@ class Constraints:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and not (value > 0.0 and math.isfinite(value)):
-                raise ConfigurationError(f"{field.name} is {value}; give a number above 0, or leave it out")
+                raise ConfigurationError(f"`{field.name}` {value}: give a number above 0, or leave it out")
         if self.min_reliability is not None and self.min_reliability > 1.0:
-            raise ConfigurationError(f"min_reliability is {self.min_reliability}; a share is at most 1")
+            raise ConfigurationError(f"`min_reliability` {self.min_reliability}: a share is at most 1")
 
     @classmethod
-    def of_targets(cls, targets: Targets) -> Constraints:
-        """Returns the targets of a scenario as constraints."""
-        return cls(
-            max_utilisation=targets.utilisation,
-            max_notification_delay_s=targets.notification_delay,
-            max_subscription_delay_s=targets.subscription_delay,
-            min_reliability=targets.reliability,
-        )
+    def of_targets(cls, targets: Targets, **others: Any) -> Constraints:
+        """Returns the targets of a scenario as constraints; those of `others` that are not None replace them."""
+        constraints: dict[str, Any] = {
+            "max_utilisation": targets.utilisation,
+            "max_notification_delay_s": targets.notification_delay,
+            "max_subscription_delay_s": targets.subscription_delay,
+            "min_reliability": targets.reliability,
+        }
+        return cls(**constraints | {name: value for name, value in others.items() if value is not None})
 
 
 def checked_objectives(names: Sequence[str]) -> tuple[str, ...]:

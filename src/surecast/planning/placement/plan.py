@@ -93,6 +93,7 @@ class PlacementPlan:
 
     `reliability` is by placement, NaN where other constraints settled the matter or it was not asked for. `evaluations`
     counts placements, each under all algorithms. `search` says how a search ended; None where all were evaluated.
+    `optimum` is the plan over every placement that a search was checked with, where that is quick.
     """
 
     problem: PlacementProblem
@@ -105,6 +106,7 @@ class PlacementPlan:
     evaluations: int
     exact: bool
     search: SearchEnd | None = None
+    optimum: PlacementPlan | None = None
 
     @property
     def feasible_count(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
@@ -16,6 +18,9 @@ from surecast.scenario.spec.delivery import Delivery
 from surecast.scenario.spec.network import NetworkSpec
 from surecast.scenario.spec.overlay import AvailabilitySpec, OverlaySpec
 from surecast.scenario.spec.workload import WorkloadSpec
+
+if TYPE_CHECKING:
+    from surecast.scenario.system import System
 
 __all__ = ["Experiment", "Scenario", "Targets"]
 
@@ -58,7 +63,7 @@ class Experiment(Spec):
 
 
 class Scenario(Spec):
-    """One publish/subscribe system, described once."""
+    """One publish/subscribe system, described once. Two scenarios are equal if they say the same."""
 
     surecast: Annotated[Literal[1], BeforeValidator(_whole_number)]
     """Version of this format: 1."""
@@ -85,15 +90,62 @@ class Scenario(Spec):
     """How long the system is observed when it is simulated or run."""
 
     _source: Source | None = PrivateAttr(default=None)
+    _system: System | None = PrivateAttr(default=None)
+
+    @classmethod
+    def load(cls, path: str | Path, settings: Mapping[str, object] | None = None) -> Scenario:
+        """Reads and checks a scenario file; `settings` sets fields by name before that, as `--set` does.
+
+        Raises ScenarioError with every problem found, each with its line and field.
+
+        >>> Scenario.load("examples/dropping.yaml", {"seed": 7, "workload.publishers[0].rate": "5/s"}).seed
+        7
+        """
+        from surecast.scenario.load import load_system
+
+        return load_system(path, settings)[0]
+
+    @property
+    def system(self) -> System:
+        """The system that the scenario means: names looked up, ranges drawn from its seed, all of it checked."""
+        from surecast.scenario.build import build
+
+        if self._system is None:
+            self._system = build(self)
+        return self._system
+
+    def change(self, settings: Mapping[str, object]) -> Scenario:
+        """Returns a checked scenario in which some fields are set by name, as `--set` does.
+
+        >>> Scenario.load("examples/dropping.yaml").change({"targets.response_time": "3s"}).targets.response_time
+        3.0
+        """
+        from surecast.documents.reading import set_fields
+        from surecast.scenario.load import parse_scenario
+
+        origin = self._source or Source(self.name, Path(), None)
+        # The fields, not the source, say what a scenario is: it may be a copy with other fields.
+        source = Source(origin.file, origin.folder, self.to_data(), origin.lines, overridden=dict(origin.overridden))
+        set_fields(source, settings)
+        return parse_scenario(source)[0]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Returns a copy with some fields replaced, which means a system of its own."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied._system = None
+        return copied
+
+    def __eq__(self, other: object) -> bool:
+        return self.__dict__ == other.__dict__ if isinstance(other, Scenario) else NotImplemented
 
     @property
     def source(self) -> Source | None:
         """The file it was read from, with the line of every field; None for a scenario made in Python."""
         return self._source
 
-    def attach(self, source: Source) -> None:
-        """Remembers where the scenario was read from, for error messages and relative paths."""
-        self._source = source
+    def attach(self, source: Source, system: System | None = None) -> None:
+        """Remembers where the scenario was read from, for error messages and relative paths, and what it means."""
+        self._source, self._system = source, system
 
     def to_data(self) -> dict[str, Any]:
         """Returns plain data in the form of a file: only fields that differ from the defaults, quantities with their

@@ -5,18 +5,18 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 from typing import Final
 
-from surecast.scenario import Scenario, System, load_system
+from surecast.scenario import Scenario
 
 __all__ = ["SCENARIOS", "load_scenario"]
 
 SCENARIOS: Final = ("company", "reliability-graph", "dropping", "check")
 
 
-def load_scenario(name: str) -> tuple[Scenario, System]:
-    """Returns one of the scenarios, and the system that it describes.
+def load_scenario(name: str) -> Scenario:
+    """Returns one of the scenarios.
 
-    >>> load_scenario("check")[1].name
+    >>> load_scenario("check").name
     'check'
     """
     with as_file(files(__name__) / f"{name}.yaml") as path:
-        return load_system(path)
+        return Scenario.load(path)

@@ -1,0 +1,348 @@
+"""The commands of Surecast as functions: predict, simulate, run, plan and compare a scenario.
+
+Each takes a `Scenario` and the choices of its command as keyword arguments. A wrong argument raises
+`ConfigurationError`, whose message names it in backticks; a scenario that no model answers raises `AssumptionError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from surecast.errors import AssumptionError, ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.models import Method, Progress
+    from surecast.planning.placement import PlacementPlan
+    from surecast.report import Comparison, QoSReport
+    from surecast.scenario import Scenario, System
+
+__all__ = ["compare", "plan", "predict", "run", "simulate"]
+
+LONG_S = 600.0
+"""Who asks for a longer run than this has to say so."""
+SOURCE_ORDER = ("measured", "predicted", "simulated")
+COMPOSED = "composed"
+
+
+class _Names(TypedDict):
+    """The variants that a prediction or a simulation is asked for."""
+
+    schemes: Sequence[str] | None
+    algorithms: Sequence[str] | None
+    policies: Sequence[str] | None
+
+
+def predict(
+    scenario: Scenario | System,
+    *,
+    schemes: Sequence[str] | None = None,
+    algorithms: Sequence[str] | None = None,
+    policies: Sequence[str] | None = None,
+) -> QoSReport:
+    """Returns what each subscriber will get, by formula.
+
+    Filter classes get the figures of capacity; subscribers with topics those of dropping where they come and go, and
+    of reliability otherwise; events that travel as packets those of coded delivery; replicated brokers those of their
+    groups. A system that needs several of these models gets them composed, unless `schemes` (of fault tolerance or of
+    packets), routing `algorithms` or drop `policies` are named: then these alone. The policy `all` stands for all.
+
+    >>> from surecast import Scenario, predict
+    >>> report = predict(Scenario.load("examples/dropping.yaml"), policies=["expiry"])
+    >>> round(report.value("success_share", name="subscriber"), 3)
+    0.853
+    """
+    from surecast.models import ask, predict_question
+
+    return predict_question(ask(_system(scenario), schemes, algorithms, policies))
+
+
+def simulate(
+    scenario: Scenario | System,
+    *,
+    schemes: Sequence[str] | None = None,
+    algorithms: Sequence[str] | None = None,
+    policies: Sequence[str] | None = None,
+    method: Method = "walk",
+    runs: int | None = None,
+    duration: str | float | None = None,
+    seed: int | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> QoSReport:
+    """Returns what each subscriber gets in virtual time, with confidence intervals; of the same parts as `predict`.
+
+    `method` walk follows events through failures in compiled code, protocol runs the protocol code. `runs`, `duration`
+    (text such as 14d, or seconds) and `seed` are those of the scenario by default. `workers` processes share the runs,
+    with the same result. `progress` is called with how much of how much is done.
+
+    >>> from surecast import Scenario, simulate
+    >>> report = simulate(Scenario.load("examples/dropping.yaml"), runs=4, duration="1h", seed=1)
+    >>> report.figure("success_share", name="subscriber").how
+    'simulated'
+    """
+    from surecast.models import ask, plan_simulation, simulate_question
+
+    system = _system(scenario)
+    extent = plan_simulation(
+        system, runs=runs, duration=duration, seed=seed, method=method, workers=workers, progress=progress
+    )
+    question = ask(system, schemes, algorithms, policies, compose=method == "walk")
+    return simulate_question(question, extent)
+
+
+def run(
+    scenario: Scenario | System,
+    *,
+    time_scale: float | None = None,
+    duration: str | float | None = None,
+    warm_up: str | float | None = None,
+    seed: int | None = None,
+    patience: str | float | None = None,
+    kill_leader: Sequence[str | float] = (),
+    logs: str | Path | None = None,
+    progress: Progress | None = None,
+) -> QoSReport:
+    """Runs the scenario's broker or group as real processes with real clients; returns what each subscriber got.
+
+    `time_scale` seconds of the scenario pass in one of real time. `duration` and `warm_up` are the scenario's time, by
+    default that of its experiment. `patience` is how long, in real time, a publisher sends an event again that is not
+    acknowledged. At each time of `kill_leader` whoever leads is killed too. `logs` is a new folder for the brokers'
+    event logs. A run of more than ten minutes that nobody asked for is refused.
+
+    >>> from surecast import Scenario, run
+    >>> report = run(Scenario.load("examples/p2s.yaml"), duration="5s")  # doctest: +SKIP
+    """
+    from surecast.documents.units import format_duration, seconds_of
+    from surecast.measurement import make_plan, run_plan
+    from surecast.models.plan import whole_number
+
+    system = _system(scenario)
+    decided = make_plan(
+        system,
+        scale=1.0 if time_scale is None else time_scale,
+        duration_s=seconds_of("`duration`", duration),
+        warm_up_s=seconds_of("`warm_up`", warm_up),
+        seed=None if seed is None else whole_number("seed", seed, 0),
+        patience_s=seconds_of("`patience`", patience),
+        leader_kills_s=[seconds_of("`kill_leader`", moment) for moment in kill_leader],
+    )
+    if decided.real_s > LONG_S and time_scale is None and duration is None:
+        raise ConfigurationError(
+            f"{system.name} runs for {format_duration(decided.end_s)}, and so would this: give a `time_scale`, a "
+            "`duration`, or both"
+        )
+    return run_plan(decided, logs=None if logs is None else Path(logs), progress=progress)
+
+
+def plan(
+    scenario: Scenario,
+    *,
+    objective: str = "worst-delay",
+    front: Sequence[str] | None = None,
+    algorithms: Sequence[str] | None = None,
+    max_utilisation: float | None = None,
+    max_delay: str | float | None = None,
+    max_subscription_delay: str | float | None = None,
+    min_headroom: float | None = None,
+    min_reliability: float | None = None,
+    max_brokers: int | None = None,
+    max_cost: float | None = None,
+    broker_cost: float = 1.0,
+    root: str | None = None,
+    search: bool = False,
+    restarts: int = 8,
+    evaluations: int = 20_000,
+    workers: int = 1,
+    checkpoint: str | Path | None = None,
+    resume: bool = True,
+    progress: Progress | None = None,
+) -> PlacementPlan:
+    """Returns the best placement of brokers among the candidates of a scenario, under every routing algorithm.
+
+    The scenario's targets are constraints; arguments replace them. `objective` and `front`, the objectives of the
+    Pareto front, are among worst-delay, mean-delay, messages, cost and headroom. Every placement is evaluated where
+    that is possible; with too many candidates, or with `search`, a local search finds good ones, and where it is quick
+    the plan's `optimum` has the result of all. The folder `checkpoint` keeps what was evaluated: interrupted, a plan
+    goes on from there, unless `resume` is false. The plan's `best` is None where no placement keeps the constraints.
+
+    >>> from surecast import Scenario, plan
+    >>> plan(Scenario.load("examples/company.yaml"), max_brokers=2).best.brokers
+    ('office-6', 'office-9')
+    """
+    from surecast.models.question import check_algorithms
+    from surecast.planning.placement import FRONT, constraints_of, find_placement, placement_problem
+
+    if not 0 <= broker_cost < math.inf:
+        raise ConfigurationError(f"`broker_cost` {broker_cost}: give a number of 0 or more")
+    constraints = constraints_of(
+        scenario,
+        max_utilisation=max_utilisation,
+        max_delay=max_delay,
+        max_subscription_delay=max_subscription_delay,
+        min_headroom=min_headroom,
+        min_reliability=min_reliability,
+        max_brokers=max_brokers,
+        max_cost=max_cost,
+    )
+    return find_placement(
+        placement_problem(scenario.system, scenario, root=root, costs=broker_cost),
+        scenario,
+        objective=objective,
+        constraints=constraints,
+        algorithms=check_algorithms(algorithms),
+        front=front or FRONT,
+        search=search,
+        restarts=restarts,
+        evaluations_max=evaluations,
+        workers=workers,
+        checkpoint=checkpoint,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def compare(
+    a: Scenario | QoSReport,
+    b: QoSReport | None = None,
+    *,
+    answers: Sequence[str] = ("predicted", "simulated"),
+    vary: Mapping[str, Mapping[str, object]] | None = None,
+    schemes: Sequence[str] | None = None,
+    algorithms: Sequence[str] | None = None,
+    policies: Sequence[str] | None = None,
+    method: Method = "walk",
+    runs: int | None = None,
+    duration: str | float | None = None,
+    seed: int | None = None,
+    workers: int = 1,
+    time_scale: float | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compares two reports, or two of the `answers` to a scenario: predicted, simulated and measured.
+
+    `vary` has settings of the scenario by label: it is answered under each of them. The other arguments are those of
+    `predict`, `simulate` and `run`.
+
+    >>> from surecast import Scenario, compare
+    >>> scenario = Scenario.load("examples/dropping.yaml")
+    >>> comparison = compare(scenario, runs=4, duration="1h", vary={"busy": {"workload.publishers[0].rate": "4/s"}})
+    >>> [row.variant for row in comparison.rows(metric="success_share", scope="subscriber")]
+    ['probabilistic, busy']
+    """
+    from surecast.report import QoSReport
+    from surecast.report import compare as compare_reports
+
+    if isinstance(a, QoSReport):
+        if b is None:
+            raise ConfigurationError("a report is compared with what? Give a second report, or one scenario")
+        return compare_reports(a, b)
+    if b is not None:
+        raise ConfigurationError("a scenario is compared with its own answers; leave out the second report")
+    sources = _sources(answers, time_scale)
+    if "measured" in sources and (schemes or algorithms or policies):
+        raise ConfigurationError(
+            "`schemes`, `algorithms` and `policies`: a run has what the scenario says; set it there, such as by "
+            "delivery.dropping.policy"
+        )
+
+    def answer(source: str, system: System, names: _Names) -> QoSReport:
+        if source == "measured":
+            return run(system, time_scale=time_scale, duration=duration, seed=seed, progress=progress)
+        if source == "predicted":
+            return predict(system, **names)
+        extent: dict[str, Any] = {"runs": runs, "duration": duration, "seed": seed, "workers": workers}
+        return simulate(system, method=method, progress=progress, **extent, **names)
+
+    named: _Names = {"schemes": schemes, "algorithms": algorithms, "policies": policies}
+    first, second = _both(a, vary or {"": {}}, sources, named, answer)
+    return compare_reports(first, second)
+
+
+def _both(
+    scenario: Scenario,
+    vary: Mapping[str, Mapping[str, object]],
+    sources: tuple[str, str],
+    names: _Names,
+    answer: Callable[[str, System, _Names], QoSReport],
+) -> tuple[QoSReport, QoSReport]:
+    """Returns two answers to a scenario, under each of the settings to vary."""
+    from surecast.report import ReportBuilder
+
+    builders: dict[str, ReportBuilder] = {}
+    for label, settings in vary.items():
+        system = scenario.change(settings).system if settings else scenario.system
+        # A run comes first: what it refuses is refused at once.
+        reports: dict[str, QoSReport] = {}
+        for source in sorted(sources, key=SOURCE_ORDER.index):
+            reports[source] = answer(source, system, names)
+            if "measured" in reports and source != "measured":
+                reports |= beside_run(system, reports["measured"], reports[source], partial(answer, source, system))
+        variants = reports["measured"].variants if "measured" in reports else reports[sources[0]].variants
+        for source in sources:
+            report = reports[source]
+            builder = builders.setdefault(source, ReportBuilder(system.name, source, seed=report.info.seed))
+            # Beside a run, only the variants that it has.
+            for variant in [v for v in report.variants if "measured" not in reports or v in variants]:
+                builder.add_report(report.select(variant=variant), variant=f"{variant}, {label}" if label else variant)
+    return builders[sources[0]].build(), builders[sources[1]].build()
+
+
+def beside_run(
+    system: System, measured: QoSReport, whole: QoSReport, answer: Callable[[_Names], QoSReport]
+) -> dict[str, QoSReport]:
+    """Returns a run and another answer, with names in common where the other composes several models.
+
+    What was measured of a subscriber stands beside the composed answer, and beside that of the scheme or policy under
+    which the run has it, which `answer` gives. Without composition both stay as they are.
+    """
+    from surecast.prediction.composed import composes
+    from surecast.report import ReportBuilder
+
+    source = whole.info.source
+    if COMPOSED not in whole.variants or not composes(system):
+        return {"measured": measured, source: whole}
+    coming = {s.name for s in system.subscribers if s.connectivity is not None and system.publishers_of(s)}
+    of_subscribers = measured.select(scope="subscriber")
+    schemes = sorted({figure.variant for figure in of_subscribers.figures() if figure.name not in coming})
+    answers = {"measured": [measured], source: [whole.select(variant=COMPOSED)]}
+    policies = [system.delivery.dropping.policy] if coming else None
+    try:
+        answers[source].append(answer({"schemes": schemes or None, "algorithms": None, "policies": policies}))
+    except AssumptionError:
+        # A model may refuse by itself what it takes as a part of the composed one.
+        answers[source] = [whole]
+    joined: dict[str, QoSReport] = {}
+    for name, reports in answers.items():
+        info = reports[0].info
+        builder = ReportBuilder(info.scenario, info.source, seed=info.seed, parameters=info.parameters)
+        for report in reports:
+            builder.add_report(report)
+        if name == "measured":
+            builder.add_report(of_subscribers, variant=COMPOSED)
+        joined[name] = builder.build()
+    return joined
+
+
+def _sources(answers: Sequence[str], time_scale: float | None) -> tuple[str, str]:
+    """Returns the two answers that are asked for, checked."""
+    from surecast.report import SOURCES
+
+    names = [name.strip() for name in (answers.split(",") if isinstance(answers, str) else answers)]
+    if len(names) != 2 or names[0] == names[1] or any(name not in SOURCES for name in names):
+        raise ConfigurationError(
+            f"`answers` {','.join(names)}: write two of {', '.join(SOURCES)}, such as predicted,measured"
+        )
+    if time_scale is not None and "measured" not in names:
+        raise ConfigurationError("`time_scale`: only a run has one; write `answers` predicted,measured")
+    return names[0], names[1]
+
+
+def _system(scenario: Scenario | System) -> System:
+    """Returns the system that a scenario means; who has a system already may give that."""
+    from surecast.scenario import Scenario
+
+    return scenario.system if isinstance(scenario, Scenario) else scenario
