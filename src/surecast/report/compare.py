@@ -23,6 +23,8 @@ from surecast.report.query import matching_rows
 from surecast.report.report import QoSReport
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 __all__ = ["Comparison", "Difference", "Points", "compare"]
@@ -166,9 +168,31 @@ class Comparison:
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per figure that both reports have, in the order of `rows`."""
+        from surecast.report.frames import library
+
+        library("pyarrow")
         from surecast.report.arrow import comparison_to_arrow
 
         return comparison_to_arrow(self, self._head())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns the rows as a pandas data frame; ReportError says what to install without it."""
+        from surecast.report.frames import to_pandas
+
+        return to_pandas(self)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Returns the rows as a Polars data frame; ReportError says what to install without it."""
+        from surecast.report.frames import to_polars
+
+        return to_polars(self)
+
+    def _repr_html_(self) -> str:
+        """Returns the tables that the commands print, for a notebook."""
+        from surecast.report.compare_tables import render_comparison
+        from surecast.report.frames import NOTEBOOK_ROWS, as_html
+
+        return as_html(render_comparison(self, limit=NOTEBOOK_ROWS))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the comparison as .json (rows and summaries) or .parquet (rows; summaries in the metadata)."""

@@ -16,6 +16,8 @@ from surecast.report.query import matching_rows
 from surecast.report.summary import Summary, summarise, wide_rows
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 __all__ = ["QoSReport"]
@@ -176,9 +178,35 @@ class QoSReport:
         >>> example_report().to_arrow().num_rows
         7
         """
+        from surecast.report.frames import library
+
+        library("pyarrow")
         from surecast.report.arrow import report_to_arrow
 
         return report_to_arrow(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns the figures as a pandas data frame, the columns of `to_arrow`; ReportError names what is missing.
+
+        >>> example_report().to_pandas().shape
+        (7, 10)
+        """
+        from surecast.report.frames import to_pandas
+
+        return to_pandas(self)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Returns the figures as a Polars data frame, the columns of `to_arrow`; ReportError names what is missing."""
+        from surecast.report.frames import to_polars
+
+        return to_polars(self)
+
+    def _repr_html_(self) -> str:
+        """Returns the tables that the commands print, for a notebook."""
+        from surecast.report.frames import NOTEBOOK_ROWS, as_html
+        from surecast.report.tables import render
+
+        return as_html(render(self, limit=NOTEBOOK_ROWS))
 
     def _rows(self, **wanted: str | None) -> NDArray[np.intp]:
         """Returns the rows where each column holds what is wanted, None meaning anything."""
