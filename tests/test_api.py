@@ -17,12 +17,12 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.report import as_dict
 
 IMPORTS = """
-import importlib, pkgutil, sys
+import importlib, sys
 import surecast
 assert "numpy" not in sys.modules, "import surecast loads nothing heavy"
 functions = ("predict", "simulate", "run", "plan", "compare")
-packages = [f"surecast.{each.name}" for each in pkgutil.iter_modules(surecast.__path__)]
-packages = [name for name in packages if name not in ("surecast.__main__", "surecast.pipeline")]
+packages = ["api", "measurement", "models", "planning", "prediction", "report", "scenario", "simulation"]
+packages = [f"surecast.{name}" for name in packages]
 
 def forget():
     for name in [name for name in sys.modules if name.partition(".")[0] == "surecast"]:

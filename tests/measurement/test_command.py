@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from surecast import predict
 from surecast.api import beside_run
 from surecast.cli.compare import compare
+from surecast.cli.output import name_options
 from surecast.cli.run import INTERRUPTED, run
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
@@ -79,7 +80,7 @@ def test_an_overlay_is_refused_with_the_reason(tmp_path: Path) -> None:
 def test_mistakes_are_explained(scenario: Path, arguments: list[str], says: str) -> None:
     error = refused(arguments[0], str(scenario), *arguments[1:])
     assert isinstance(error, ConfigurationError)
-    assert says in str(error)
+    assert says in name_options(str(error))
 
 
 def test_logs_need_a_folder_of_their_own(scenario: Path) -> None:

@@ -65,7 +65,7 @@ def check(
     """Say everything that is wrong with scenario files; exit 1 if anything is."""
     from rich.text import Text
 
-    from surecast.cli.output import console, print_json, print_problems, working
+    from surecast.cli.output import console, name_options, print_json, print_problems, working
     from surecast.errors import ScenarioError
     from surecast.scenario import load_system
 
@@ -76,7 +76,7 @@ def check(
             with working(f"checking {file}"):
                 _, system = load_system(file, changes)
         except ScenarioError as error:
-            problems = [problem.as_dict() for problem in error.problems]
+            problems = [{**each.as_dict(), "file": name_options(each.file)} for each in error.problems]
             results.append({"file": str(file), "ok": False, "problems": problems, "notes": []})
             if not json:
                 print_problems(error.problems)

@@ -63,7 +63,7 @@ class Experiment(Spec):
 
 
 class Scenario(Spec):
-    """One publish/subscribe system, described once. Two scenarios are equal if they say the same."""
+    """One publish/subscribe system, described once."""
 
     surecast: Annotated[Literal[1], BeforeValidator(_whole_number)]
     """Version of this format: 1."""
@@ -136,6 +136,7 @@ class Scenario(Spec):
         return copied
 
     def __eq__(self, other: object) -> bool:
+        """Two scenarios are equal if they say the same, wherever they were read."""
         return self.__dict__ == other.__dict__ if isinstance(other, Scenario) else NotImplemented
 
     @property
