@@ -584,6 +584,7 @@ class Replica:
         self.agreement.restored()
         node.blank = False
         node.journal.snapshot(node.applied, data)
+        self._store_chosen()  # what was noted of the state before this one must not be compared with it at a start
         node.acceptor.truncate(node.applied)
         node.chosen = {slot: value for slot, value in node.chosen.items() if slot > node.applied}
         self.track.jumped(node.applied)
