@@ -22,8 +22,8 @@ from surecast.cli.options import AsJson
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 
 if TYPE_CHECKING:
+    from surecast.prediction.dropping.cases import Case, Gives, RateRange
     from surecast.scenario.mechanism import Mechanism
-    from surecast.studio.drop_cases import Case, Gives, RateRange
 
 __all__ = ["app"]
 
@@ -103,7 +103,7 @@ def drop(
         raise ConfigurationError(f"--quantile {quantile:g}: write a share between 0 and 1, such as 0.95")
     if quantile is not None and aim is None:
         raise ConfigurationError("--quantile is the share of events that keep a target; give --target, too")
-    from surecast.studio.drop_cases import Case
+    from surecast.prediction.dropping.cases import Case
 
     entry = _rate("--input", into) or math.inf
     kinds = _kinds(mechanism, unprotected)
@@ -194,7 +194,7 @@ def _given(
 
 
 def _kinds(names: list[str] | None, unprotected: bool) -> tuple[str, ...]:
-    from surecast.studio.drop_cases import MECHANISMS, UNPROTECTED
+    from surecast.prediction.dropping.cases import MECHANISMS, UNPROTECTED
 
     for name in names or []:
         if name not in MECHANISMS:
@@ -205,7 +205,7 @@ def _kinds(names: list[str] | None, unprotected: bool) -> tuple[str, ...]:
 def _gives(case: Case, parameters: Mechanism | None, kinds: tuple[str, ...]) -> list[Gives]:
     """Returns one row for each mechanism; raises an error if there is none to show."""
     from surecast.cli.output import working
-    from surecast.studio.drop_cases import all_gives, gives_of
+    from surecast.prediction.dropping.cases import all_gives, gives_of
 
     if parameters is None and case.target_s is None and kinds != ("none",):
         raise ConfigurationError(
@@ -233,8 +233,8 @@ def _reason(gives: Gives, case: Case) -> str:
 
 def _limits(case: Case) -> dict[str, RateRange | None]:
     """Returns how many events may be published without dropping, and with all dropped while disconnected."""
+    from surecast.prediction.dropping.cases import rates_meeting
     from surecast.scenario.mechanism import Mechanism
-    from surecast.studio.drop_cases import rates_meeting
 
     if case.target_s is None:
         return {}
@@ -247,7 +247,8 @@ def _limits(case: Case) -> dict[str, RateRange | None]:
 def _answer_rates(case: Case, parameters: Mechanism | None, kinds: tuple[str, ...], json: bool) -> None:
     """Prints how many events may be published so that a target is met."""
     from surecast.cli.output import console, print_json
-    from surecast.studio.drop_cases import MECHANISMS, parameter_text, rates_meeting
+    from surecast.prediction.dropping.cases import MECHANISMS, rates_meeting
+    from surecast.scenario.mechanism import parameter_text
 
     if case.target_s is None:
         raise ConfigurationError(f"give --arrival, or --target to see what may arrive; for instance: {EXAMPLE}")
@@ -314,7 +315,7 @@ def figures(
 ) -> None:
     """Draw the comparison of mechanisms in the dropping paper, its figures 4 to 7, by formula and by simulation."""
     from surecast.cli.output import console, progress_bar
-    from surecast.studio.drop_figures import Effort, Setting, drop_figures, save_rows
+    from surecast.planning.drop_figures import Effort, Setting, drop_figures, save_rows
     from surecast.studio.drop_page import draw_figures, write_figures_page
 
     _check_files(out, None)

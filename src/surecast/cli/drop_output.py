@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surecast.studio.drop_cases import Case, Gives, RateRange
+    from surecast.prediction.dropping.cases import Case, Gives, RateRange
 
 __all__ = ["QUANTILES", "aim_text", "as_data", "finite", "print_answer", "range_text", "write_answer_page"]
 
@@ -36,7 +36,7 @@ def finite(value: float) -> float | None:
 
 def _row(gives: Gives) -> dict[str, Any]:
     """Returns the figures of one mechanism as plain values."""
-    from surecast.studio.drop_cases import parameter_text
+    from surecast.scenario.mechanism import parameter_text
 
     data: dict[str, Any] = {"mechanism": gives.kind, "possible": gives.outcome is not None}
     if gives.outcome is None:

@@ -128,10 +128,13 @@ def plan(
         text = placed_scenario(scenario, scenario.system, result.best.brokers).to_yaml()
         write_whole(save_scenario, lambda opened: opened.write(text.encode()))
     if page is not None:
+        from surecast.scenario import build
         from surecast.studio.plan_page import write_plan_page
 
         with working(f"drawing {page}"):
-            write_plan_page(result, scenario, scenario.system, page)
+            best, system = result.best, scenario.system
+            placed = None if best is None else build(placed_scenario(scenario, system, best.brokers))
+            write_plan_page(result, system, placed, page)
     if json:
         print_json(plan_data(result))
     else:

@@ -91,7 +91,7 @@ def _new_table(title: str, extra: tuple[str, ...]) -> Table:
 
 
 def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
-    from surecast.planning.placement import short_names
+    from surecast.scenario.summary import short_names
 
     cells = [
         case.algorithm,
@@ -112,7 +112,8 @@ def _milliseconds(seconds: float | None) -> str:
 
 def _why_nothing_fits(plan: PlacementPlan) -> list[str]:
     """Returns the limits that fail, by how much at least, and what would help."""
-    from surecast.planning.placement import misses, short_names
+    from surecast.planning.placement import misses
+    from surecast.scenario.summary import short_names
 
     missed = misses(plan)
     if not missed:

@@ -7,12 +7,13 @@ predictions and simulations both work on them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["JoinTable", "Mechanism"]
+__all__ = ["JoinTable", "Mechanism", "parameter_text"]
 
 JoinTable = tuple[tuple[float, ...], tuple[float, ...]]
 """Join probabilities while disconnected and while connected, by the number of events in the queue."""
@@ -83,3 +84,28 @@ class Mechanism:
             "finite-buffer": self.buffer_size is not None or self.input_buffer_size is not None,
         }
         return "+".join(part for part, used in parts.items() if used) or "none"
+
+
+def parameter_text(mechanism: Mechanism) -> str:
+    """The parameters of a mechanism in words.
+
+    >>> parameter_text(Mechanism(join_probability=0.35, buffer_size=30))
+    'join probability 0.35, buffer 30'
+    """
+    parts = []
+    if mechanism.join_table is not None:
+        rows = [_threshold(row) for row in mechanism.join_table]
+        parts.append(f"threshold {rows[0]}" + (f", {rows[1]} while connected" if rows[1] else ""))
+    elif mechanism.join_probability < 1.0:
+        parts.append(f"join probability {mechanism.join_probability:.4g}")
+    if mechanism.buffer_size is not None:
+        parts.append(f"buffer {mechanism.buffer_size}")
+    if mechanism.expires:
+        kind = "mean lifetime" if mechanism.lifetime_distribution == "exponential" else "lifetime"
+        parts.append(f"{kind} {mechanism.lifetime_s:.4g} s")
+    return ", ".join(parts) or "nothing is dropped"
+
+
+def _threshold(row: Sequence[float]) -> str:
+    """The number of events from which on none joins, with the chance at the last as its fraction; empty if all join."""
+    return f"{sum(row):.5g}" if row[-1] == 0.0 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from surecast.documents.units import format_size
@@ -11,7 +11,7 @@ from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.system import Failures, Overlay, System
 
-__all__ = ["summarise", "system_data"]
+__all__ = ["short_names", "summarise", "system_data"]
 
 Rows = list[tuple[str, str]]
 
@@ -237,3 +237,16 @@ def _failure_data(failures: Failures | None) -> dict[str, float | None]:
     if failures is None:
         return {"availability": 1.0, "mtbf_s": None, "mttr_s": None}
     return {"availability": failures.availability, "mtbf_s": failures.mtbf_s, "mttr_s": failures.mttr_s}
+
+
+def short_names(names: Sequence[str]) -> str:
+    """Names of brokers in one line; numbered names that begin alike share their beginning.
+
+    >>> short_names(["office-2", "office-3", "office-10"]), short_names(["office-2"]), short_names(["east", "west"])
+    ('office-2, 3, 10', 'office-2', 'east, west')
+    """
+    heads = {name.rpartition("-")[0] for name in names}
+    tails = [name.rpartition("-")[2] for name in names]
+    if len(names) < 2 or len(heads) > 1 or heads == {""} or not all(tail.isdecimal() for tail in tails):
+        return ", ".join(names)
+    return ", ".join([names[0], *tails[1:]])

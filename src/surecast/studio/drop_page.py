@@ -6,15 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surecast.scenario.mechanism import parameter_text
 from surecast.studio import wording
 from surecast.studio.curves import Curve, CurveChart, Marks, draw_curves
 from surecast.studio.curves_page import curves_figure
-from surecast.studio.drop_cases import UNPROTECTED, Case, Gives, parameter_text
-from surecast.studio.drop_figures import HYBRIDS, SHOWN, Effort, FigureRow, Setting
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
+
+if TYPE_CHECKING:
+    from surecast.planning.drop_figures import Effort, FigureRow, Setting
+    from surecast.prediction.dropping.cases import Case, Gives
 
 __all__ = ["case_chart", "draw_case", "draw_figures", "figure_charts", "write_case_page", "write_figures_page"]
 
@@ -30,6 +34,14 @@ NAMES = {
     "threshold": "best threshold while disconnected",
 }
 """What pages and tables call the mechanisms."""
+BUFFERED, EXPIRING = "join probability + buffer", "join probability + exponential expiry"
+SHOWN = {
+    **{kind: NAMES[kind] for kind in ("probabilistic", "finite-buffer", "expiry", "exponential-expiry")},
+    **{mixture: mixture for mixture in (BUFFERED, EXPIRING)},
+    "optimal": NAMES["optimal"],
+    "best": NAMES["unprotected"],
+}
+"""Series of the paper's figures, and what pages call them."""
 
 
 def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, CurveChart]:
@@ -63,10 +75,10 @@ def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, Curv
 def _comparisons(rows: Sequence[FigureRow], there: list[str], setting: Setting) -> dict[str, CurveChart]:
     """Returns figures 6 and 7, every line through the same rates: otherwise one would seem to cross another."""
     rows = [row for row in rows if row.arrival_per_s in setting.rates]
-    shown = ("probabilistic", "finite-buffer", "expiry", "exponential-expiry", HYBRIDS[1], "best")
+    shown = ("probabilistic", "finite-buffer", "expiry", "exponential-expiry", EXPIRING, "best")
     single = [k for k in shown if k in there]
-    mixed = [k for k in ("finite-buffer", HYBRIDS[0], "optimal", "best") if k in there]
-    lost = [k for k in ("finite-buffer", HYBRIDS[0], "expiry", "exponential-expiry", "best") if k in there]
+    mixed = [k for k in ("finite-buffer", BUFFERED, "optimal", "best") if k in there]
+    lost = [k for k in ("finite-buffer", BUFFERED, "expiry", "exponential-expiry", "best") if k in there]
     return {
         "figure-6": CurveChart(
             [_curve(rows, 6, k, "success_share", SHOWN[k], 100.0) for k in single],
@@ -262,7 +274,7 @@ def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
         assert each.outcome is not None
         share = each.outcome.success_share
         values = [100.0 * share * min(max(each.law.within(float(t)), 0.0), 1.0) for t in times]
-        dashed = each.kind in ("optimal", UNPROTECTED, "threshold")
+        dashed = each.kind in ("optimal", "unprotected", "threshold")
         lines.append(Curve(NAMES.get(each.kind, each.kind), times.tolist(), values, dashed=dashed))
     aim = None if case.target_s is None else (f"target {wording.duration(case.target_s)}", case.target_s)
     return CurveChart(

@@ -15,7 +15,6 @@ from surecast.studio.style import SYMBOLS, clean, plotly_axis, plotly_layout, se
 
 if TYPE_CHECKING:
     from surecast.planning.placement import PlacementCase, PlacementPlan
-    from surecast.scenario.spec.scenario import Scenario
     from surecast.scenario.system import System
 
 __all__ = ["write_plan_page"]
@@ -32,8 +31,11 @@ _AXES: Final = {
 }
 
 
-def write_plan_page(plan: PlacementPlan, scenario: Scenario, system: System, path: Path | str) -> Path:
-    """Writes the page of a plan to an ``.html`` file and returns its path."""
+def write_plan_page(plan: PlacementPlan, system: System, placed: System | None, path: Path | str) -> Path:
+    """Writes the page of a plan to an ``.html`` file and returns its path.
+
+    `system` has all candidates, and `placed` the brokers of the best placement; None where there is none.
+    """
     cases = plan.evaluations * len(plan.evaluation.algorithms)
     how = "every placement" if plan.exact else "a local search over placements"
     if plan.search is not None:
@@ -41,10 +43,10 @@ def write_plan_page(plan: PlacementPlan, scenario: Scenario, system: System, pat
         ended = "converged" if plan.search.converged else "carried through, then the limit on evaluations ended it"
         how += f" ({tries} {ended})"
     sections: list[Section] = [Paragraph(_answer(plan))]
-    if plan.best is not None:
+    if plan.best is not None and placed is not None:
         sections += [
             Heading("The best placement"),
-            _drawing(plan.best, scenario, system),
+            _drawing(plan.best, placed, system),
             Heading("By algorithm"),
             _bars(plan),
         ]
@@ -225,13 +227,10 @@ def _bars(plan: PlacementPlan) -> Figure:
     )
 
 
-def _drawing(best: PlacementCase, scenario: Scenario, system: System) -> Figure:
+def _drawing(best: PlacementCase, placed: System, system: System) -> Figure:
     """Returns the drawing of the network with the brokers and overlay links of the best placement, and the free
     candidates."""
-    from surecast.planning.placement import placed_scenario
-    from surecast.scenario import build
-
-    placed, network = build(placed_scenario(scenario, system, best.brokers)), system.network
+    network = system.network
     routers = () if network is None else network.routers
     where = {router.name: (router.x, router.y) for router in routers}
     positions = [where[routers[broker.router].name] for broker in placed.overlay.brokers if broker.router is not None]

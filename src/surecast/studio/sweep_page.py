@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surecast.scenario.summary import short_names
 from surecast.studio import wording
 from surecast.studio.curves import Band, Curve, CurveChart
 from surecast.studio.curves_page import curves_figure
@@ -286,8 +287,6 @@ def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: np.ndarray, n
 
 
 def _short(configuration: Configuration) -> str:
-    from surecast.planning.placement import short_names
-
     return short_names(configuration.brokers)
 
 

@@ -20,7 +20,7 @@ from surecast.report.files import write_parquet, write_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FIGURES", "FRONT", "PlacementCase", "PlacementPlan", "SearchEnd", "judged", "needs_headroom", "short_names"]
+__all__ = ["FIGURES", "FRONT", "PlacementCase", "PlacementPlan", "SearchEnd", "judged", "needs_headroom"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -237,16 +237,3 @@ def judged(
 def needs_headroom(objective: str, constraints: Constraints, front: Sequence[str]) -> bool:
     """Returns whether anything asked for depends on the headroom, which takes most of the time."""
     return constraints.min_headroom is not None or "headroom" in (objective, *front)
-
-
-def short_names(names: Sequence[str]) -> str:
-    """Names of brokers in one line; numbered names that begin alike share their beginning.
-
-    >>> short_names(["office-2", "office-3", "office-10"]), short_names(["office-2"]), short_names(["east", "west"])
-    ('office-2, 3, 10', 'office-2', 'east, west')
-    """
-    heads = {name.rpartition("-")[0] for name in names}
-    tails = [name.rpartition("-")[2] for name in names]
-    if len(names) < 2 or len(heads) > 1 or heads == {""} or not all(tail.isdecimal() for tail in tails):
-        return ", ".join(names)
-    return ", ".join([names[0], *tails[1:]])

@@ -13,24 +13,15 @@ from scipy.optimize import minimize_scalar
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.dropping import Target, largest_parameter, response_mean_s
+from surecast.prediction.dropping.cases import UNPROTECTED, Case, Gives, find, gives_of
 from surecast.prediction.dropping.choose import through_input
-from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.mechanism import Mechanism, parameter_text
 from surecast.simulation import simulate_queue
-from surecast.studio.drop_cases import UNPROTECTED, Case, Gives, find, gives_of, parameter_text
 
-__all__ = ["HYBRIDS", "SHOWN", "Effort", "FigureRow", "Setting", "drop_figures", "save_rows"]
+__all__ = ["HYBRIDS", "Effort", "FigureRow", "Setting", "drop_figures", "save_rows"]
 
 HYBRIDS = ("join probability + buffer", "join probability + exponential expiry")
-SHOWN = {
-    "probabilistic": "join probability",
-    "finite-buffer": "buffer",
-    "expiry": "expiry, fixed lifetime",
-    "exponential-expiry": "expiry, exponential lifetime",
-    **{name: name for name in HYBRIDS},
-    "optimal": "best policy, connected protected",
-    "best": "best admission policy",
-}
-"""Mechanisms of the comparison, and what pages call them."""
+"""Mixtures of two mechanisms."""
 
 _SINGLE = ("probabilistic", "finite-buffer", "expiry", "exponential-expiry")
 Progress = Callable[[int, int], None]

@@ -17,7 +17,7 @@ from surecast.prediction.dropping.laws import ResponseLaw, quantile_of_law
 from surecast.prediction.dropping.paths import Outlet
 from surecast.prediction.dropping.queue import after
 from surecast.prediction.dropping.search import Parameter
-from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.mechanism import Mechanism, parameter_text
 from surecast.scenario.spec.delivery import Dropping
 from surecast.scenario.system import Subscriber
 
@@ -30,7 +30,6 @@ __all__ = [
     "all_gives",
     "find",
     "gives_of",
-    "parameter_text",
     "rates_meeting",
 ]
 
@@ -316,31 +315,6 @@ def _least(case: Case, mechanism: Mechanism) -> str:
         f"{case.quantile:.6g} of the delivered events within {case.target_s:.6g} s cannot be reached: even "
         f"{parameter_text(mechanism)} leaves {reached:.6g} s; ask for no less than that, or transmit faster"
     )
-
-
-def parameter_text(mechanism: Mechanism) -> str:
-    """The parameters of a mechanism in words.
-
-    >>> parameter_text(Mechanism(join_probability=0.35, buffer_size=30))
-    'join probability 0.35, buffer 30'
-    """
-    parts = []
-    if mechanism.join_table is not None:
-        rows = [_threshold(row) for row in mechanism.join_table]
-        parts.append(f"threshold {rows[0]}" + (f", {rows[1]} while connected" if rows[1] else ""))
-    elif mechanism.join_probability < 1.0:
-        parts.append(f"join probability {mechanism.join_probability:.4g}")
-    if mechanism.buffer_size is not None:
-        parts.append(f"buffer {mechanism.buffer_size}")
-    if mechanism.expires:
-        kind = "mean lifetime" if mechanism.lifetime_distribution == "exponential" else "lifetime"
-        parts.append(f"{kind} {mechanism.lifetime_s:.4g} s")
-    return ", ".join(parts) or "nothing is dropped"
-
-
-def _threshold(row: Sequence[float]) -> str:
-    """The number of events from which on none joins, with the chance at the last as its fraction; empty if all join."""
-    return f"{sum(row):.5g}" if row[-1] == 0.0 else ""
 
 
 def all_gives(case: Case, kinds: Sequence[str] = MECHANISMS) -> list[Gives]:
