@@ -76,3 +76,32 @@ except SystemExit:
     commands = {module for module in loaded(code) if module.startswith("surecast.cli.")}
     expected = {"app", "broker", "options", "output"}
     assert commands == {f"surecast.cli.{name}" for name in expected}
+
+
+OTHER_MODELS = ("capacity", "coding", "composed", "dropping", "replication")
+
+
+def models_of(modules: set[str]) -> set[str]:
+    """Returns the packages of models among some modules, such as `prediction.capacity`."""
+    parts = {tuple(module.split(".")[1:3]) for module in modules if module.startswith("surecast.")}
+    return {".".join(part) for part in parts if part[0] in ("prediction", "simulation") and len(part) == 2}
+
+
+def test_a_question_about_reliability_loads_no_other_model() -> None:
+    code = """
+from surecast.prediction import predict_reliability
+from surecast.scenario import build, parse_text, template_text
+report = predict_reliability(build(parse_text(template_text("minimal"))))
+assert len(report)
+"""
+    models = models_of(loaded(code))
+    assert "prediction.reliability" in models
+    assert not models & {f"prediction.{name}" for name in OTHER_MODELS}
+    assert not [name for name in models if name.startswith("simulation.")]
+
+
+def test_a_name_that_a_package_has_not_is_an_error_as_ever() -> None:
+    import surecast.prediction
+
+    with pytest.raises(AttributeError, match=r"module 'surecast\.prediction' has no attribute 'predict_weather'"):
+        _ = surecast.prediction.predict_weather  # type: ignore[attr-defined]

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincinv
 
+from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.group import group_of, is_replicated
 from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import Broker, System
 
 if TYPE_CHECKING:
-    from surecast.prediction.dropping.paths import BrokerInput
     from surecast.prediction.replication.performance import GroupPerformance
 
 __all__ = ["FlowTimes", "Passage", "flow_times", "group_passages", "queue_passages"]
@@ -139,8 +139,6 @@ def flow_times(system: System, flows: Flows, load: System | None = None, *, queu
 def _broker_passages(system: System) -> list[Passage]:
     """Returns the time in each broker: its input queue, or the ordering in its group."""
     if not is_replicated(system):
-        from surecast.prediction.dropping.paths import broker_inputs
-
         return queue_passages(system, broker_inputs(system, flows_of(system)))
     from surecast.prediction.replication.performance import predict_open
 

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import SaturationError
+from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
 from surecast.prediction.composed.laws import Waits, interrupted
 from surecast.prediction.dropping.choose import Outcome, choose, through_input
 from surecast.prediction.dropping.laws import ExponentialSum, ResponseLaw
-from surecast.prediction.dropping.paths import BrokerInput, Outlet, broker_inputs, outlets_of
+from surecast.prediction.dropping.paths import Outlet, outlets_of
 from surecast.prediction.dropping.queue import OnOffQueue
 from surecast.prediction.passages import Passage, group_passages, queue_passages
 from surecast.prediction.reliability.model import DeliveryModel, delivery_model

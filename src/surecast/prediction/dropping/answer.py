@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError
+from surecast.prediction.broker_inputs import BrokerInput
 from surecast.prediction.dropping.choose import POLICIES, Outcome, choose, through_input
-from surecast.prediction.dropping.paths import BrokerInput, Outlet, outlets_of
+from surecast.prediction.dropping.paths import Outlet, outlets_of
 from surecast.prediction.dropping.queue import after
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder

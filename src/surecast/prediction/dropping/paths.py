@@ -9,32 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import SaturationError
+from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
 from surecast.prediction.dropping.phases import Phases, fitted_phases
 from surecast.prediction.dropping.queue import OnOffQueue
-from surecast.scenario.flows import Flows, flows_of
-from surecast.scenario.saturation import broker_rates_per_s
+from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Subscriber, System
 
-__all__ = ["BrokerInput", "Outlet", "broker_inputs", "outlets_of"]
+__all__ = ["Outlet", "outlets_of"]
 
 Array = NDArray[np.float64]
 _PROMPT = 1000.0
 """A transmission that takes no time is taken this much shorter than periods and times between events."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerInput:
-    """The input queue of a broker. `delay_mean_s` is 0 where the broker adds no queueing delay."""
-
-    rate_per_s: float
-    utilisation: float
-    delay_mean_s: float
-    exact: bool
-
-    @property
-    def mean_number(self) -> float:
-        return self.rate_per_s * self.delay_mean_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,30 +35,6 @@ class Outlet:
     before_s: float
     exact: bool
     exponential: bool
-
-
-def broker_inputs(system: System, flows: Flows) -> list[BrokerInput]:
-    """Returns the input queue of each broker: M/M/1, or M/G/1 in the mean; an overloaded one is refused.
-
-    Each event passes a broker once, however many subscribers it goes to: also one that matches no subscription.
-    """
-    inputs = []
-    for broker, rate in zip(system.overlay.brokers, broker_rates_per_s(system, flows), strict=True):
-        service = broker.notification_service
-        if service is None:
-            inputs.append(BrokerInput(rate, 0.0, 0.0, True))
-            continue
-        first, second, _ = service.moments()
-        load = rate * first
-        if load >= 1.0:
-            raise SaturationError(
-                f"broker {broker.name}: its input queue is unstable, with {rate:.6g} events/s for a capacity of "
-                f"{1.0 / first:.6g}/s; give it a higher capacity or publish less"
-            )
-        # dropping Eq. 1: M/M/1 by its textbook formula, any other service by that of Pollaczek and Khinchine
-        delay = first + rate * second / (2.0 * (1.0 - load))
-        inputs.append(BrokerInput(rate, load, delay, abs(service.squared_cv - 1.0) < 1e-9))
-    return inputs
 
 
 def outlets_of(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,13 @@ from scipy.linalg import expm
 
 from surecast.errors import AssumptionError
 from surecast.prediction.reliability.phase_fit import fit_phase_type
-from surecast.prediction.replication.chain import GroupChain, group_chain, reversible_chain
-from surecast.prediction.replication.election import failover_s
 from surecast.scenario.distributions import Exponential, Hyperexponential
 from surecast.scenario.group import group_of
 from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import Failures, System
+
+if TYPE_CHECKING:
+    from surecast.prediction.replication.chain import GroupChain
 
 __all__ = ["Component", "Components", "component_of", "components_of"]
 
@@ -154,6 +156,9 @@ def _groups(system: System) -> list[GroupChain | None]:
     brokers = system.overlay.brokers
     if system.delivery.replication.replicas == 1:
         return [None] * len(brokers)
+    from surecast.prediction.replication.chain import group_chain, reversible_chain
+    from surecast.prediction.replication.election import failover_s
+
     cache: dict[tuple[Failures | None, float], GroupChain | None] = {}
     chains = []
     for i, rate in enumerate(broker_rates_per_s(system)):

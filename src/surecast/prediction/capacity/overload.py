@@ -1,0 +1,48 @@
+"""Refuses filter classes that overload a component under every routing algorithm that is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from surecast.errors import SaturationError
+from surecast.prediction.capacity.components import queue_name
+from surecast.prediction.capacity.model import ALGORITHMS, capacity_model
+from surecast.scenario.saturation import event_loads
+from surecast.scenario.system import ClassWorkload, System
+
+__all__ = ["refuse_overloaded_classes"]
+
+
+def refuse_overloaded_classes(system: System, workload: ClassWorkload, algorithms: Sequence[str] | None = None) -> None:
+    """Refuses classes that the scenario's own routing, or each of the algorithms, cannot carry."""
+    chosen = list(ALGORITHMS if algorithms is None else algorithms)
+    own = system.delivery.routing
+    if own is not None and algorithms is None:
+        chosen = ["flooding" if own.algorithm == "flooding" else f"{own.scheme} {own.algorithm}"]
+    refusals = [refusal for name in chosen if (refusal := _class_refusal(system, workload, name))]
+    if len(refusals) == len(chosen):
+        raise refusals[0]
+
+
+def _class_refusal(system: System, workload: ClassWorkload, algorithm: str) -> SaturationError | None:
+    """Returns why an algorithm cannot carry the filter classes beside the events of topics; None where it can."""
+    besides = {load.component: load.utilisation for load in event_loads(system)}
+    for period in workload.periods or (None,):
+        rates = (workload.publication_rate_per_s, workload.subscription_rate_per_s)
+        if period is not None:
+            rates = (rates[0] * period.publications[:, None], rates[1] * period.subscriptions[:, None])
+        during = replace(workload, publication_rate_per_s=rates[0], subscription_rate_per_s=rates[1])
+        model = capacity_model(replace(system, class_workload=during))
+        loads = model.loads(model.flows(algorithm))
+        for i in (-loads.utilisation).argsort(kind="stable").tolist():
+            name, own = queue_name(system, model, i), float(loads.utilisation[i])
+            total = own + besides.get(name, 0.0)
+            if total >= 1.0:
+                when = "" if period is None else f" in period {period.name}"
+                parts = f", {own:.4g} by filter classes and the rest by topics" if total > own else ""
+                return SaturationError(
+                    f"{name} is overloaded{when} under {algorithm}: its utilisation would be {total:.4g}{parts}; there "
+                    "is no steady state to answer for: give it a higher capacity, or publish less"
+                )
+    return None
