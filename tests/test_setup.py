@@ -50,10 +50,11 @@ def test_a_second_run_does_nothing(setup: ModuleType, tmp_path: Path, monkeypatc
         monkeypatch.setattr(setup, name, str(tmp_path / Path(getattr(setup, name)).relative_to(ROOT)))
     monkeypatch.setattr(setup, "make_venv", lambda *_: (tmp_path / ".venv" / "bin").mkdir(parents=True))
     monkeypatch.setattr(setup, "install_packages", lambda: fake(tmp_path / ".venv" / "bin", "surecast", "installed"))
+    monkeypatch.setattr(setup, "compile_kernels", lambda: calls.append("kernels"))
     monkeypatch.setattr(setup, "find_java", lambda: calls.append("java") or "/java")
     setup.set_up()
     setup.set_up()
-    assert calls == ["java"]
+    assert calls == ["kernels", "java"]
     assert (tmp_path / ".venv" / "java-home").read_text() == "/java"
 
 

@@ -36,6 +36,7 @@ def set_up():
     say("setting up with Python {} ({})".format(".".join(map(str, version)), python))
     make_venv(python, version)
     install_packages()
+    compile_kernels()
     home = find_java() or install_java()
     write(JAVA_HOME_FILE, home or "")
     write(STAMP, stamp)
@@ -122,6 +123,13 @@ def install_packages():
     environment = dict(os.environ, PIP_CONSTRAINT=constraints)
     if subprocess.call([*pip, "-c", constraints, "-e", EXTRAS], cwd=ROOT, env=environment) != 0:
         fail("pip could not install the packages; its message is above")
+
+
+def compile_kernels():
+    say("compiling the kernels of the models (about a minute, once)")
+    command = [os.path.join(VENV, "bin", "python"), os.path.join(ROOT, "tools", "compile_kernels.py")]
+    if subprocess.call(command, cwd=ROOT) != 0:
+        say("the kernels could not be compiled ahead; the first prediction compiles those it needs")
 
 
 def find_java():

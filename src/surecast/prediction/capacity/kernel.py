@@ -12,8 +12,8 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.prediction.capacity.kernel_loads import DOWN, UP, headroom_of, load_of, new_load, sides_of, sums_of
 from surecast.prediction.capacity.kernel_lookup import value_at
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays, both_sides, rebuild

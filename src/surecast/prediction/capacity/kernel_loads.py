@@ -12,9 +12,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.capacity.kernel_lookup import value_at, values_at
 from surecast.prediction.capacity.kernel_overlay import both_sides
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.prediction.capacity.kernel_tables import CELLS as _CELLS
 from surecast.prediction.capacity.kernel_tables import LOWEST as _LOWEST
 from surecast.prediction.capacity.kernel_tables import OCTAVES as _OCTAVES

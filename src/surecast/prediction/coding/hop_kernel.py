@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.prediction.coding.kernel_parts import GOOD, UNMET, moved
 
 __all__ = ["HopLaw", "cross_hop"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from surecast.kernels import njit
 
 __all__ = [
     "BAD",

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.coding.links import passing
 
 __all__ = ["CodedLink", "Way", "sample_ranks"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from surecast.kernels import njit
 
 __all__ = ["delivered_moments", "delivery_transforms", "level_distribution"]
 

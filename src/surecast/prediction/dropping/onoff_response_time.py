@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.dropping.onoff import Codes, JoinAnswer, checked, refuse_unstable
 
 __all__ = [

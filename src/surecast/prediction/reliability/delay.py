@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
+from surecast.kernels import njit
 from surecast.prediction.reliability.components import component_of
 from surecast.prediction.reliability.hops import Hop, hop_chain
 from surecast.scenario.system import Failures

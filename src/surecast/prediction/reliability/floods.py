@@ -8,9 +8,9 @@ separate parts have missed of each other is left out. The formulas are in docs/b
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.reliability.components import Components
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import System

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from surecast.kernels import njit
 
 __all__ = ["WIDTH_MAX", "Sweep", "plan_sweep", "run_sweep"]
 

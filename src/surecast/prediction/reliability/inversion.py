@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.reliability.hops import SpectralHop
 
 __all__ = ["HopTable", "Mixtures", "RouteTable"]

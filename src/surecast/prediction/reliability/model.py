@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
+from surecast.kernels import njit
 from surecast.prediction.passages import FlowTimes, flow_times
 from surecast.prediction.reliability.components import Components, components_of
 from surecast.prediction.reliability.hops import SpectralHop, hop_chain, spectral_hop

@@ -6,9 +6,9 @@ Everything is counted as sent, whether it arrives or not. The formulas are in do
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.reliability.floods import link_state_rate
 from surecast.prediction.reliability.model import DeliveryModel
 from surecast.prediction.reliability.static import route_up

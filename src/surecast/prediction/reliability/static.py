@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from surecast.kernels import njit
 from surecast.prediction.reliability.components import Components
 
 __all__ = ["RouteParts", "route_up", "with_refresh"]

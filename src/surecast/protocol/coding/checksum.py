@@ -8,7 +8,8 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 import numpy as np
-from numba import njit
+
+from surecast.kernels import njit
 
 __all__ = ["CRC_BYTES", "KEYED_BYTES", "checksum", "checksum_fits", "crc32c"]
 

@@ -14,7 +14,8 @@ twice, as bytes and as words of the same memory.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from surecast.kernels import njit
 
 __all__ = ["back_substitute", "combine", "draw", "insert", "insert_many", "learn", "recode", "recode_many", "solve"]
 

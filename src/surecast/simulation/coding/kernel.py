@@ -9,8 +9,8 @@ generation whose lives do not overlap: an event finds all links idle.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.protocol.coding.kernels import draw
 from surecast.simulation.coding.kernel_nodes import (
     AGAIN,

@@ -6,8 +6,8 @@ of one generation."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.protocol.dissemination.retransmission import DOUBLINGS_MAX, GRACE_S
 from surecast.simulation.coding.kernel_parts import (
     add_packet,

@@ -9,8 +9,8 @@ Random words are those of `protocol.gossip.Draws`, and packets are added and com
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.protocol.coding.kernels import insert, learn, recode_many
 from surecast.simulation.coding.kernel_state import DATA, DATA_LOCAL, NOTHING, PLAIN
 

@@ -12,7 +12,8 @@ import math
 from heapq import heappop, heappush
 
 import numpy as np
-from numba import njit
+
+from surecast.kernels import njit
 
 __all__ = ["EXPIRED", "HOME_DOWN", "NO_ENTRY", "PATH_DOWN", "REACHED", "UNDER_WAY", "travel"]
 

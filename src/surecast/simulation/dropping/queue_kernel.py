@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from surecast.kernels import njit
 
 __all__ = [
     "AREA",

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from surecast.kernels import njit
 from surecast.simulation.reliability.compiled.plan import Plan
 
 __all__ = ["count_floods"]

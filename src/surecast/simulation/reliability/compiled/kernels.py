@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from surecast.kernels import njit
 
 __all__ = ["DELIVERED", "LATE", "LOST", "QUEUED", "SHUT_OUT", "component_labels", "walk_events"]
 

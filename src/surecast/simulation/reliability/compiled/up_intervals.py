@@ -10,8 +10,9 @@ import math
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from surecast.kernels import njit
 
 __all__ = [
     "Floats",
