@@ -174,3 +174,10 @@ def test_the_base_says_which_extra_a_prediction_needs(program: Path) -> None:
     done = run(program, "predict", "shop.yaml")
     assert done.returncode == 1
     assert done.stderr == "error: this needs numpy, which is not installed; run: pip install 'surecast[models]'\n"
+
+
+def test_the_base_says_which_extra_a_program_needs(program: Path) -> None:
+    command = [program.with_name("python"), "-c", "from surecast import Scenario"]
+    done = subprocess.run(command, env=own_environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: this needs numpy, which is not installed; run: pip install" in done.stderr

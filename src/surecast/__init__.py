@@ -7,14 +7,25 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from surecast.lazy import lazy_names
 
 if TYPE_CHECKING:
     from surecast.api import compare, plan, predict, run, simulate
     from surecast.errors import SurecastError
     from surecast.report import Comparison, QoSReport
     from surecast.scenario import Scenario, System
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "surecast.api": ["compare", "plan", "predict", "run", "simulate"],
+            "surecast.errors": ["SurecastError"],
+            "surecast.report": ["Comparison", "QoSReport"],
+            "surecast.scenario": ["Scenario", "System"],
+        },
+    )
 
 __version__ = "0.1.0"
 
@@ -31,26 +42,6 @@ __all__ = [
     "run",
     "simulate",
 ]
-
-_HOME = {
-    "Comparison": "surecast.report",
-    "QoSReport": "surecast.report",
-    "Scenario": "surecast.scenario",
-    "SurecastError": "surecast.errors",
-    "System": "surecast.scenario",
-    "compare": "surecast.api",
-    "plan": "surecast.api",
-    "predict": "surecast.api",
-    "run": "surecast.api",
-    "simulate": "surecast.api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used, so that `import surecast` stays instant."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from surecast.extras import missing_extra
+
 __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Returns the `__getattr__` of a package. `names` has the public names of each module that defines some.
 
-    A package lists them for type checkers too, under TYPE_CHECKING.
+    A package lists them for type checkers too, under TYPE_CHECKING. Where a package of an extra is missing, the error
+    says what to install.
 
     >>> lazy_names("surecast.lazy", {"surecast.errors": ["UserError"]})("UserError")
     <class 'surecast.errors.UserError'>
@@ -23,7 +26,13 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name]), name)
+        try:
+            value = getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            message = missing_extra(error.name)
+            if message is None:
+                raise
+            raise ModuleNotFoundError(message, name=error.name) from error
         setattr(sys.modules[package], name, value)  # found without this function from now on
         return value
 
