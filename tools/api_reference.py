@@ -263,14 +263,16 @@ def meaning(module: ModuleType, name: str) -> str:
 def assigned_doc(module: str, name: str) -> str:
     """The text below the assignment of a name, wherever it was imported from."""
     tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
-    for at, node in enumerate(tree.body):
+    # Names that a package imports when they are first used are imported for type checkers alone.
+    statements = [each for node in tree.body for each in (node.body if isinstance(node, ast.If) else [node])]
+    for at, node in enumerate(statements):
         if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
             return assigned_doc(str(node.module), name)
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            below = tree.body[at + 1] if at + 1 < len(tree.body) else None
+            below = statements[at + 1] if at + 1 < len(statements) else None
             if (
                 isinstance(below, ast.Expr)
                 and isinstance(below.value, ast.Constant)

@@ -87,7 +87,7 @@ class Mechanism:
 
 
 def parameter_text(mechanism: Mechanism) -> str:
-    """The parameters of a mechanism in words.
+    """Returns the parameters of a mechanism in words.
 
     >>> parameter_text(Mechanism(join_probability=0.35, buffer_size=30))
     'join probability 0.35, buffer 30'

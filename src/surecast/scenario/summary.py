@@ -240,7 +240,7 @@ def _failure_data(failures: Failures | None) -> dict[str, float | None]:
 
 
 def short_names(names: Sequence[str]) -> str:
-    """Names of brokers in one line; numbered names that begin alike share their beginning.
+    """Returns names of brokers in one line; numbered names that begin alike share their beginning.
 
     >>> short_names(["office-2", "office-3", "office-10"]), short_names(["office-2"]), short_names(["east", "west"])
     ('office-2, 3, 10', 'office-2', 'east, west')
