@@ -28,7 +28,7 @@ from surecast.report import Figure, QoSReport
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.distributions import Distribution
 from surecast.simulation.capacity import simulate_routing_until
-from surecast.simulation.capacity.plan import make_plan
+from surecast.simulation.capacity.routing_plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 BUSIEST = {"broker": 0.6, "physical_link": 0.4, "router": 0.2}

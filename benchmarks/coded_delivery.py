@@ -25,7 +25,7 @@ from surecast.protocol.dissemination import SCHEMES
 from surecast.report import QoSReport
 from surecast.scenario import load_system
 from surecast.simulation.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
-from surecast.simulation.coding.answer import messages_minimum
+from surecast.simulation.coding.coding_simulation import messages_minimum
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "coded.yaml"
 METRICS = ("all_on_time_share", "reliability", "delay_mean_s", "messages_per_event", "bytes_per_event")

@@ -17,7 +17,7 @@ import numpy as np
 
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import simulate_queue
-from surecast.simulation.dropping.plan import Settings
+from surecast.simulation.dropping.dropping_plan import Settings
 from surecast.simulation.dropping.queue_kernel import DELIVERED, RESPONSE
 from surecast.simulation.dropping.queue_sweep import Sweeper
 

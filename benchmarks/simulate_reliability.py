@@ -16,7 +16,7 @@ from typing import Any
 from surecast.scenario import Streams, System, load_system
 from surecast.simulation import simulate_reliability
 from surecast.simulation.reliability.compiled import SCHEMES
-from surecast.simulation.reliability.compiled.plan import Plan, Source, make_plan
+from surecast.simulation.reliability.compiled.compiled_plan import Plan, Source, make_plan
 from surecast.simulation.reliability.compiled.traces import draw_trace
 
 try:

@@ -28,7 +28,13 @@ from benchmarks.broker.contestants import HOST, processor_s
 
 from surecast.broker.free_ports import free_port
 
-MODULES = ("surecast", "surecast.client", "surecast.broker.run", "surecast.broker.group_run", "surecast.scenario")
+MODULES = (
+    "surecast",
+    "surecast.client",
+    "surecast.broker.broker_service",
+    "surecast.broker.group_run",
+    "surecast.scenario",
+)
 TEMPLATE = "minimal"
 CONNECT = bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 73")
 CONNACK = bytes.fromhex("20020000")

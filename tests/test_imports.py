@@ -33,7 +33,7 @@ def loaded(code: str, *arguments: str) -> set[str]:
         "surecast",
         "surecast.broker.cluster",
         "surecast.broker.group_run",
-        "surecast.broker.run",
+        "surecast.broker.broker_service",
         "surecast.cli.app",
         "surecast.cli.applications",
         "surecast.client",
@@ -60,7 +60,7 @@ assert config_of(group, 1).listeners[0].port == 1883 and applications_of(group) 
 
 
 def test_a_broker_loads_metrics_websockets_and_yaml_when_it_is_told_to_use_them() -> None:
-    modules = loaded("import surecast.broker.config, surecast.broker.run")
+    modules = loaded("import surecast.broker.config, surecast.broker.broker_service")
     assert not modules & {"prometheus_client", "websockets", "yaml"}
 
 

@@ -36,10 +36,10 @@ from typing import Any
 
 from hostile_attacks import ATTACKS, NEEDS_HTTP, NEEDS_WEB, Target
 from surecast.broker.admin_client import AdminError, ask
+from surecast.broker.broker_service import run_broker
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.config import load_config
 from surecast.broker.free_ports import free_ports
-from surecast.broker.run import run_broker
 from surecast.client import Client, ClientError
 from surecast.protocol.mqtt import wire
 

@@ -102,8 +102,8 @@ def running(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Any]]:
     """A broker in this process: `async with running({"field": value}) as service`."""
     import asyncio
 
+    from surecast.broker.broker_service import BrokerService
     from surecast.broker.config import load_config
-    from surecast.broker.run import BrokerService
     from surecast.broker.run_log import BrokerLog
 
     @asynccontextmanager

@@ -16,9 +16,9 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
+from surecast.broker.broker_service import EXIT_STORE_FAILED, BrokerService
 from surecast.broker.config import load_config
 from surecast.broker.event_log import read_from
-from surecast.broker.run import EXIT_STORE_FAILED, BrokerService
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.security import remove_user, set_password
 from surecast.broker.store import StoreError
@@ -265,10 +265,10 @@ class FullDisk:
 def test_a_store_that_fails_ends_the_broker_and_nothing_more_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from surecast.broker import run
+    from surecast.broker import broker_service
     from surecast.broker.store import MemoryStore
 
-    monkeypatch.setattr(run, "open_store", lambda *given: FullDisk(MemoryStore(), 3))
+    monkeypatch.setattr(broker_service, "open_store", lambda *given: FullDisk(MemoryStore(), 3))
     config = load_config(None, {"listeners[0].port": 0, "admin_socket": tmp_path / "a.sock"})
 
     async def main() -> int:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
-from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
 from surecast.client import Client, ClientError, LostError, RefusedError
 from surecast.errors import ConfigurationError

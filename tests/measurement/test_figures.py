@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from surecast.measurement import make_plan
-from surecast.measurement.clients import Receiver
 from surecast.measurement.drive import Measured
 from surecast.measurement.event_fates import EventFates, Fate
 from surecast.measurement.faults import Crash
-from surecast.measurement.figures import build_report
+from surecast.measurement.load_clients import Receiver
+from surecast.measurement.measured_report import build_report
 from surecast.measurement.outcomes import LOST, count_out_of_order
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import build, parse_text

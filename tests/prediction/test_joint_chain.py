@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.linalg import expm
 
 from surecast.prediction import PhaseTypeDelay, predict_reliability, route_delay
-from surecast.prediction.reliability.components import component_of
+from surecast.prediction.reliability.component_chains import component_of
 from surecast.prediction.reliability.hops import hop_chain, spectral_hop
 from surecast.prediction.reliability.inversion import HopTable, Mixtures, RouteTable
 from surecast.scenario import Failures, System, build, parse_distribution, parse_text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from surecast.prediction.reliability import floods
-from surecast.prediction.reliability.components import components_of
+from surecast.prediction.reliability.component_chains import components_of
 from surecast.prediction.reliability.floods import link_state_rate
 from surecast.protocol.overlay import LinkState, LinkStateView, OverlayMap, Send
 from surecast.scenario import Failures, System, build, parse_distribution, parse_text

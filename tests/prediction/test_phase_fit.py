@@ -7,7 +7,7 @@ import pytest
 
 from surecast.errors import AssumptionError
 from surecast.prediction import fit_phase_type
-from surecast.prediction.reliability.components import component_of
+from surecast.prediction.reliability.component_chains import component_of
 from surecast.scenario import Distribution, Failures, parse_distribution
 
 

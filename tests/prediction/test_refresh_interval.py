@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from surecast.prediction import predict_reliability
-from surecast.prediction.reliability.components import components_of
+from surecast.prediction.reliability.component_chains import components_of
 from surecast.prediction.reliability.static import RouteParts, route_up, with_refresh
 from surecast.scenario import System, build, parse_text
 

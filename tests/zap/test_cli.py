@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
-from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
 from surecast.cli.zap import app
 from surecast.cli.zap_replay import replay_log

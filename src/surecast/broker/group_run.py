@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from surecast import __version__
+from surecast.broker.broker_service import BrokerService
 from surecast.broker.event_log import Started
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.group_admin import AdminPort
@@ -17,7 +18,6 @@ from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, 
 from surecast.broker.group_server import GroupServer
 from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.replica import make_node
-from surecast.broker.run import BrokerService
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
 from surecast.protocol.broker import Authorise, Broker, BrokerSettings

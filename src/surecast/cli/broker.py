@@ -95,7 +95,7 @@ def broker(
     if check_config is not None:
         typer.echo(f"{check_config}: ok")
         return
-    from surecast.broker.run import run_broker
+    from surecast.broker.broker_service import run_broker
 
     _leave(run_broker(loaded, reread=lambda: load_config(file, flags)))
 

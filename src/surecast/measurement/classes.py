@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from surecast.client import Client
 from surecast.client.group import split_address
-from surecast.measurement.clients import number_of, pack_event
 from surecast.measurement.drive import interruptible
-from surecast.measurement.plan import RunPlan, client_of, topic_of
+from surecast.measurement.load_clients import number_of, pack_event
+from surecast.measurement.measurement_plan import RunPlan, client_of, topic_of
 from surecast.measurement.processes import Processes, start_processes
 from surecast.protocol.filters import Event, Filter
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
-from surecast.simulation.capacity.clients import Client as Draws
-from surecast.simulation.capacity.plan import make_plan as make_routing_plan
+from surecast.simulation.capacity.client_behaviour import Client as Draws
+from surecast.simulation.capacity.routing_plan import make_plan as make_routing_plan
 
 __all__ = ["Asked", "ClassRun", "Sent", "measure_classes"]
 

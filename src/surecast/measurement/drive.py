@@ -17,10 +17,10 @@ import numpy as np
 
 from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
 from surecast.errors import OverloadError, SurecastError
-from surecast.measurement.clients import DirectLink, KeenLink, Link, Receiver, pack_event
 from surecast.measurement.event_fates import EventFates, read_fates, stamp
 from surecast.measurement.faults import Crash, Probe, fail_and_repair, kill_leader
-from surecast.measurement.plan import LINKS_MAX, RunPlan, client_of, topic_of
+from surecast.measurement.load_clients import DirectLink, KeenLink, Link, Receiver, pack_event
+from surecast.measurement.measurement_plan import LINKS_MAX, RunPlan, client_of, topic_of
 from surecast.measurement.processes import Processes, start_processes
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams

@@ -21,7 +21,7 @@ from surecast.broker.free_ports import free_port
 from surecast.broker.private import make_private, open_file, write_private
 from surecast.broker.replica.administer import ask_status
 from surecast.errors import ConfigurationError, OverloadError
-from surecast.measurement.plan import RunPlan
+from surecast.measurement.measurement_plan import RunPlan
 
 __all__ = ["BrokerProcesses", "GroupProcesses", "Processes", "start_processes"]
 

@@ -6,7 +6,7 @@ Importing this package imports no pyspark; running a pipeline does, and says wha
 from __future__ import annotations
 
 from surecast.pipeline.datasource_log import LogAccess
-from surecast.pipeline.run import RunReport, open_tables, read_table, run_pipeline, run_tables
+from surecast.pipeline.pipeline_run import RunReport, open_tables, read_table, run_pipeline, run_tables
 from surecast.pipeline.session import OutputBusy, Server, ServerSettings, SparkFailed, connect, find_java, spark_server
 
 __all__ = [

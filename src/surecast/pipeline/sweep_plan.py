@@ -31,7 +31,7 @@ from surecast.planning.placement import (
 from surecast.planning.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.planning.placement.exhaustive import count_placements
 from surecast.planning.placement.goals import checked_objectives, losses, pareto_front, violations
-from surecast.planning.placement.plan import FIGURES, judged, needs_headroom
+from surecast.planning.placement.placement_plan import FIGURES, judged, needs_headroom
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

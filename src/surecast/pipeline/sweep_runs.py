@@ -15,11 +15,11 @@ from surecast.errors import ConfigurationError
 from surecast.pipeline.sweep import Sweep, run_blocks
 from surecast.report import QoSReport
 from surecast.scenario import System
-from surecast.simulation.reliability.compiled.engine import _builder, _prepare
-from surecast.simulation.reliability.compiled.figures import build_report
+from surecast.simulation.reliability.compiled.compiled_plan import Plan
+from surecast.simulation.reliability.compiled.compiled_run import simulate_run
+from surecast.simulation.reliability.compiled.compiled_simulation import _builder, _prepare
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
-from surecast.simulation.reliability.compiled.plan import Plan
-from surecast.simulation.reliability.compiled.run import simulate_run
+from surecast.simulation.reliability.compiled.simulated_reliability_report import build_report
 from surecast.simulation.reliability.compiled.up_intervals import Intervals
 
 if TYPE_CHECKING:

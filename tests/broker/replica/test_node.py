@@ -21,7 +21,7 @@ from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
 from surecast.protocol.paxos import Context, ExampleStore, PaxosSettings
 from surecast.protocol.paxos.example_store import get, incr, put
-from surecast.protocol.paxos.messages import Accepted, Message
+from surecast.protocol.paxos.paxos_messages import Accepted, Message
 
 Local = Callable[..., Any]
 Run = Callable[..., Any]

@@ -10,7 +10,7 @@ from lossy_world import LossyWorld
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.coding import Alternative, Channel, Forecaster, alternatives, audiences_of, predict_coding
-from surecast.prediction.coding.answer import message_bytes, messages_minimum
+from surecast.prediction.coding.coding_report import message_bytes, messages_minimum
 from surecast.prediction.coding.delivery import Event
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import scheme_settings

@@ -8,7 +8,7 @@ import pytest
 
 from surecast.errors import AssumptionError
 from surecast.prediction import predict_reliability
-from surecast.prediction.reliability.components import components_of
+from surecast.prediction.reliability.component_chains import components_of
 from surecast.prediction.replication import predict_replication
 from surecast.report import QoSReport
 from surecast.scenario import System, build, load_system, parse_text

@@ -8,7 +8,7 @@ import pytest
 
 from surecast.protocol.coding import Kind, Packet
 from surecast.protocol.dissemination import Ack, Data
-from surecast.protocol.dissemination.messages import Send
+from surecast.protocol.dissemination.dissemination_messages import Send
 from surecast.protocol.dissemination.retransmission import GRACE_S, Retransmission
 
 

@@ -12,7 +12,7 @@ from surecast.protocol.paxos import ExampleStore, Replica
 from surecast.protocol.paxos.example_store import incr
 from surecast.protocol.paxos.incarnations import HistoryError, Incarnation, Reason, Seen, objection_to
 from surecast.protocol.paxos.journal import read_records, refusal
-from surecast.protocol.paxos.messages import Accepted, Admit, Heartbeat, Message, Rejoin
+from surecast.protocol.paxos.paxos_messages import Accepted, Admit, Heartbeat, Message, Rejoin
 
 
 @pytest.fixture

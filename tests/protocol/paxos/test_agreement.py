@@ -8,7 +8,7 @@ from tests.protocol.paxos.paxos_group import Group
 from surecast.protocol.paxos import ExampleStore
 from surecast.protocol.paxos.example_store import get, incr, put
 from surecast.protocol.paxos.machine import CHECKPOINT_EVERY
-from surecast.protocol.paxos.messages import Checkpoint, SnapshotPart
+from surecast.protocol.paxos.paxos_messages import Checkpoint, SnapshotPart
 
 
 def working(replicas: int = 3, **settings: object) -> Group:

@@ -7,7 +7,7 @@ from paxos_group import Group
 
 from surecast.protocol.paxos import Replica, Turn
 from surecast.protocol.paxos.example_store import incr
-from surecast.protocol.paxos.messages import Accept, Accepted, Entries, Message
+from surecast.protocol.paxos.paxos_messages import Accept, Accepted, Entries, Message
 
 
 class Busy:

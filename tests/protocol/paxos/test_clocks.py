@@ -9,7 +9,7 @@ from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.example_store import incr
 from surecast.protocol.paxos.log_values import stamp_of
 from surecast.protocol.paxos.membership import Membership
-from surecast.protocol.paxos.messages import Accept, Heartbeat, Propose
+from surecast.protocol.paxos.paxos_messages import Accept, Heartbeat, Propose
 
 HOURS_S = 7_200.0
 RIGHT_S = 1e9

@@ -7,7 +7,7 @@ from paxos_group import Group
 
 from surecast.protocol.paxos import Replica
 from surecast.protocol.paxos.example_store import incr, put
-from surecast.protocol.paxos.messages import Accept, Accepted, Chosen, Heartbeat, Reject
+from surecast.protocol.paxos.paxos_messages import Accept, Accepted, Chosen, Heartbeat, Reject
 
 LAZY_DELAY_S = 0.1
 STEP_S = 0.001

@@ -9,7 +9,7 @@ from surecast.broker.store_base import MemoryStore
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import ExampleStore, Replica
 from surecast.protocol.paxos.example_store import get, incr, put
-from surecast.protocol.paxos.messages import (
+from surecast.protocol.paxos.paxos_messages import (
     Accept,
     Accepted,
     Chosen,

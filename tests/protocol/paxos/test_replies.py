@@ -8,7 +8,7 @@ from surecast.protocol.paxos.example_store import ExampleStore, incr
 from surecast.protocol.paxos.log_values import NOOP, join_segments, make_segment
 from surecast.protocol.paxos.machine import Machine
 from surecast.protocol.paxos.membership import Membership
-from surecast.protocol.paxos.settings import PaxosSettings
+from surecast.protocol.paxos.paxos_settings import PaxosSettings
 
 
 def machine(**settings: object) -> Machine:

@@ -10,7 +10,7 @@ import pytest
 from paxos_group import Group
 
 from surecast.protocol.paxos.example_store import put
-from surecast.protocol.paxos.messages import Entries, Fetch, Heartbeat, Message, SnapshotPart
+from surecast.protocol.paxos.paxos_messages import Entries, Fetch, Heartbeat, Message, SnapshotPart
 
 
 class Split:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from surecast.errors import PeerError
 from surecast.protocol.paxos import decode, encode
-from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.log_values import join_segments, make_segment, pack_requests, segments_of, walk
 from surecast.protocol.paxos.wire import VERSION, encode_parts
 

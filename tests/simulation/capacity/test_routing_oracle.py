@@ -17,10 +17,10 @@ from surecast.prediction.capacity import predict_capacity
 from surecast.protocol.routing import Deliver, RoutingBroker, Send
 from surecast.scenario import Streams, System, build, load_system, parse_text
 from surecast.simulation.capacity import ALGORITHMS, simulate_routing
-from surecast.simulation.capacity.clients import Client
+from surecast.simulation.capacity.client_behaviour import Client
 from surecast.simulation.capacity.paths import worst_path
-from surecast.simulation.capacity.plan import Settings, make_plan
-from surecast.simulation.capacity.world import simulate_run
+from surecast.simulation.capacity.routing_plan import Settings, make_plan
+from surecast.simulation.capacity.routing_run import simulate_run
 from surecast.simulation.reliability.protocol import SafetyError
 
 COMPANY = Path(__file__).parents[3] / "examples" / "company.yaml"

@@ -12,7 +12,7 @@ from surecast.errors import OverloadError
 from surecast.report import Figure
 from surecast.scenario import System, build, parse_distribution, parse_text
 from surecast.scenario.network import Network, PhysicalLink, Router
-from surecast.simulation.capacity import simulate_routing, simulate_routing_until, world
+from surecast.simulation.capacity import routing_run, simulate_routing, simulate_routing_until
 
 ALONE = """
 surecast: 1
@@ -132,8 +132,8 @@ def test_an_overloaded_system_has_no_delays() -> None:
 
 
 def test_a_system_that_floods_itself_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "_UNDER_WAY_MAX", 500)
-    monkeypatch.setattr(world, "_CHECK_EVERY", 64)
+    monkeypatch.setattr(routing_run, "_UNDER_WAY_MAX", 500)
+    monkeypatch.setattr(routing_run, "_CHECK_EVERY", 64)
     system = build(parse_text(ALONE.format(service="exponential", factor=1).replace("80/s", "4/s")))
     with pytest.raises(OverloadError, match="flooding: more than 500 messages are under way, most of them at broker a"):
         simulate_routing(system, ["flooding"], duration_s=50, warm_up_s=0, runs=1, seed=1)

@@ -13,7 +13,7 @@ from surecast.protocol.gossip import GossipSettings
 from surecast.scenario import build, parse_text
 from surecast.scenario.system import Overlay
 from surecast.simulation.coding import Caster, Channel
-from surecast.simulation.coding.run import How
+from surecast.simulation.coding.coding_runs import How
 
 BROKERS = 6
 CODING = CodingSettings(packets=8, redundancy=0.25, packet_bytes=1)

@@ -14,9 +14,9 @@ from surecast.protocol.dissemination import scheme_settings
 from surecast.scenario import build, parse_text
 from surecast.scenario.system import Overlay, System
 from surecast.simulation.coding import Alternative, Caster, Channel, settings_for, simulate_coding, sweep_loss
-from surecast.simulation.coding.answer import estimate
+from surecast.simulation.coding.coding_simulation import estimate
 from surecast.simulation.coding.kernel_parts import crosses
-from surecast.simulation.coding.network import network_of
+from surecast.simulation.coding.packet_network import network_of
 
 
 def system(loss: float = 0.1, coding: str = "packets: 8, paths: tree", subscribers: int = 3) -> System:

@@ -15,7 +15,7 @@ from surecast.scenario import System, load_system
 from surecast.simulation import run_until, simulate_reliability
 from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.reliability.compiled import SCHEMES
-from surecast.simulation.reliability.compiled import run as run_module
+from surecast.simulation.reliability.compiled import compiled_run as run_module
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DAY = 86400.0

@@ -20,7 +20,7 @@ from surecast.simulation.replication import (
     simulate_outages,
     simulate_replication,
 )
-from surecast.simulation.replication.world import GroupWorld
+from surecast.simulation.replication.simulated_group import GroupWorld
 
 SERVICE = parse_distribution({"distribution": "deterministic", "mean": "2ms"})
 FAILURES = Failures(parse_distribution("90s"), parse_distribution("10s"))

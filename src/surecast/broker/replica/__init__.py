@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from surecast.broker.replica.founding import found_replica, found_store
     from surecast.broker.replica.group_file import GroupFileError, GroupSpec, PaxosSpec, ReplicaSpec, load_group
     from surecast.broker.replica.node import ReplicaNode
-    from surecast.broker.replica.run import find_handler, make_node, new_loop, run_replica
+    from surecast.broker.replica.replica_service import find_handler, make_node, new_loop, run_replica
     from surecast.broker.replica.status import NodeStatus, PeerStatus
 
 __all__ = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from surecast.broker.replica.administer import ask_replace, ask_status
 from surecast.broker.replica.founding import found_replica, new_founding, write_founding
 from surecast.broker.replica.group_file import load_group
-from surecast.broker.replica.run import find_handler, run_replica
+from surecast.broker.replica.replica_service import find_handler, run_replica
 from surecast.broker.run_log import BrokerLog
 from surecast.errors import SurecastError
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from surecast.documents.source import FieldPath
 from surecast.documents.units import format_duration
-from surecast.pipeline.learn.answer import Estimate, estimate_at
 from surecast.pipeline.learn.distribution_choice import LifetimeFit, choose_lifetime
 from surecast.pipeline.learn.distribution_fits import exponential_interval
+from surecast.pipeline.learn.learned_scenario import Estimate, estimate_at
 from surecast.pipeline.learn.samples import Period, Times, periods_of
 from surecast.pipeline.learn.statistics import Incarnation, Interval, Statistics
 

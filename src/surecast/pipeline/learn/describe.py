@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.pipeline.learn.answer import Learned, Missing, estimate_at
 from surecast.pipeline.learn.components import Component, find_components, fit_estimate, fit_pair, law_fields
 from surecast.pipeline.learn.distribution_choice import choose_lifetime
 from surecast.pipeline.learn.filters import FilterSamples, fit_attributes
+from surecast.pipeline.learn.learned_scenario import Learned, Missing, estimate_at
 from surecast.pipeline.learn.rates import fit_rate, share_interval
 from surecast.pipeline.learn.statistics import Client, Statistics
 from surecast.pipeline.learn.workload import (

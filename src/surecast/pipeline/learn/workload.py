@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.answer import Missing, estimate_at
 from surecast.pipeline.learn.components import Component, Pathed, duration, fit_estimate, fit_pair, law_fields
 from surecast.pipeline.learn.distribution_choice import SIGNIFICANCE, LifetimeFit, choose_lifetime
+from surecast.pipeline.learn.learned_scenario import Missing, estimate_at
 from surecast.pipeline.learn.popularity import fit_popularity
 from surecast.pipeline.learn.rates import even_shares, fit_rate
 from surecast.pipeline.learn.statistics import Client, Statistics

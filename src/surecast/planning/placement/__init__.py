@@ -8,7 +8,7 @@ from surecast.planning.placement.local import search_placement
 from surecast.planning.placement.nothing_fits import Miss, misses
 from surecast.planning.placement.pieces import kept_placements
 from surecast.planning.placement.place import placed_scenario
-from surecast.planning.placement.plan import FRONT, PlacementCase, PlacementPlan, SearchEnd
+from surecast.planning.placement.placement_plan import FRONT, PlacementCase, PlacementPlan, SearchEnd
 from surecast.planning.placement.problem import PlacementProblem, placement_problem
 from surecast.planning.placement.reliability import PlacementReliability
 

@@ -19,7 +19,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.planning.placement.goals import Constraints, checked_objectives
 from surecast.planning.placement.pieces import WorkFolder, work_folder
-from surecast.planning.placement.plan import FRONT, PlacementPlan, judged, needs_headroom
+from surecast.planning.placement.placement_plan import FRONT, PlacementPlan, judged, needs_headroom
 from surecast.planning.placement.problem import PlacementProblem
 from surecast.planning.placement.reliability import PlacementReliability
 

@@ -13,7 +13,7 @@ from surecast.planning.placement.evaluate import checked_algorithms
 from surecast.planning.placement.exhaustive import CASES_MAX, Progress, count_placements, plan_placement
 from surecast.planning.placement.goals import Constraints
 from surecast.planning.placement.local import search_placement
-from surecast.planning.placement.plan import FRONT, PlacementPlan
+from surecast.planning.placement.placement_plan import FRONT, PlacementPlan
 from surecast.planning.placement.problem import PlacementProblem
 from surecast.planning.placement.reliability import PlacementReliability
 from surecast.scenario.spec.scenario import Scenario

@@ -12,7 +12,7 @@ from surecast.errors import ConfigurationError
 from surecast.planning.placement.evaluate import as_evaluation, checked_algorithms, figures_of
 from surecast.planning.placement.exhaustive import count_placements, plan_placement
 from surecast.planning.placement.goals import Constraints, checked_objectives, losses, rounded, violations
-from surecast.planning.placement.plan import FRONT, PlacementPlan, SearchEnd, judged, needs_headroom
+from surecast.planning.placement.placement_plan import FRONT, PlacementPlan, SearchEnd, judged, needs_headroom
 from surecast.planning.placement.problem import PlacementProblem
 from surecast.planning.placement.reliability import PlacementReliability
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.planning.placement.plan import PlacementCase, PlacementPlan
+from surecast.planning.placement.placement_plan import PlacementCase, PlacementPlan
 
 __all__ = ["Miss", "misses"]
 

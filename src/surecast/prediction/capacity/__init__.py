@@ -1,6 +1,6 @@
 """Routing tables, message rates, utilisation and delays of content-based routing."""
 
-from surecast.prediction.capacity.answer import predict_capacity
+from surecast.prediction.capacity.capacity_report import predict_capacity
 from surecast.prediction.capacity.filters import (
     ROUTINGS,
     RoutingLaw,

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.capacity.answer import predict_capacity
+from surecast.prediction.capacity.capacity_report import predict_capacity
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.build.periods import Period
 from surecast.scenario.system import System

@@ -1,11 +1,11 @@
 """Coded delivery by formula: decoding, losses along paths, recovery by gossip, and what to spend on each."""
 
-from surecast.prediction.coding.answer import messages_minimum, predict_coding
 from surecast.prediction.coding.budget import Budget, Choice, choose_coding
 from surecast.prediction.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
 from surecast.prediction.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
+from surecast.prediction.coding.coding_report import messages_minimum, predict_coding
 from surecast.prediction.coding.groups import Group, GroupAnswer, PathStory, Peers, gossip_draws
-from surecast.prediction.coding.network import Audience, Channel, audiences_of
+from surecast.prediction.coding.lossy_network import Audience, Channel, audiences_of
 from surecast.prediction.coding.ranks import (
     decode_probability,
     packets_for,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.coding.answer import message_bytes
-from surecast.prediction.coding.network import Channel, audiences_of
+from surecast.prediction.coding.coding_report import message_bytes
+from surecast.prediction.coding.lossy_network import Channel, audiences_of
 from surecast.prediction.coding.ranks import check_target
 from surecast.prediction.coding.schemes import Forecaster
 from surecast.scenario.paths import PATH_KINDS, PathKind

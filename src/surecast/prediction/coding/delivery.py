@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from surecast.prediction.coding.chains import LossyPath, decodes, end_ranks, hop_matrix, on_paths_probability
 from surecast.prediction.coding.groups import Group, PathStory, Peers, draws_of, gossip_draws
+from surecast.prediction.coding.lossy_network import Audience, Channel, Hop, PathSet
 from surecast.prediction.coding.multicast import sample_ranks
-from surecast.prediction.coding.network import Audience, Channel, Hop, PathSet
 from surecast.scenario.spec.delivery import Gossip
 
 __all__ = ["Arrivals", "Event", "Outcome", "coded_outcome", "gossip_outcome", "path_arrivals"]

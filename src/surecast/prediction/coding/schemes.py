@@ -16,7 +16,7 @@ from surecast.prediction.coding.delivery import (
     path_arrivals,
 )
 from surecast.prediction.coding.groups import Peers
-from surecast.prediction.coding.network import Audience, Channel, PathSet, path_set, peers_of
+from surecast.prediction.coding.lossy_network import Audience, Channel, PathSet, path_set, peers_of
 from surecast.prediction.coding.trees import retransmission_outcome, tree_outcome
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding, Gossip

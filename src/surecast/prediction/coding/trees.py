@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from surecast.prediction.coding.delivery import Event, Outcome
 from surecast.prediction.coding.hop_kernel import HopLaw, cross_hop
 from surecast.prediction.coding.links import GilbertElliott
-from surecast.prediction.coding.network import Audience, Channel, PathSet
+from surecast.prediction.coding.lossy_network import Audience, Channel, PathSet
 from surecast.scenario.spec.delivery import Retransmission
 from surecast.scenario.system import Overlay
 

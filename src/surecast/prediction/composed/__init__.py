@@ -1,6 +1,6 @@
 """One prediction for each subscriber of path failures, queues, replicated brokers and subscribers that come and go."""
 
-from surecast.prediction.composed.answer import composed_mechanisms, predict_composed
+from surecast.prediction.composed.composed_report import composed_mechanisms, predict_composed
 from surecast.prediction.composed.parts import COMPOSED_SCHEMES, COMPOSED_VARIANT, composes, parts_of
 
 __all__ = [

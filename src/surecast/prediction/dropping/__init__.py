@@ -1,6 +1,5 @@
 """Event dropping for subscribers that come and go: on/off queues, mechanisms, targets and the optimal policy."""
 
-from surecast.prediction.dropping.answer import predict_dropping
 from surecast.prediction.dropping.choose import (
     POLICIES,
     PolicyRule,
@@ -8,6 +7,7 @@ from surecast.prediction.dropping.choose import (
     register_policy,
     unregister_policy,
 )
+from surecast.prediction.dropping.dropping_report import predict_dropping
 from surecast.prediction.dropping.onoff import (
     ArrivalAnswer,
     JoinAnswer,

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
 from surecast.kernels import njit
-from surecast.prediction.reliability.components import component_of
+from surecast.prediction.reliability.component_chains import component_of
 from surecast.prediction.reliability.hops import Hop, hop_chain
 from surecast.scenario.system import Failures
 

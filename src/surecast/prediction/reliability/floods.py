@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.kernels import njit
-from surecast.prediction.reliability.components import Components
+from surecast.prediction.reliability.component_chains import Components
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import System
 
@@ -38,7 +38,7 @@ def link_state_rate(system: System, components: Components) -> float:
 
     In the example both brokers announce that their link is back, and tell each other what they know.
 
-    >>> from surecast.prediction.reliability.components import components_of
+    >>> from surecast.prediction.reliability.component_chains import components_of
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
     ... surecast: 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eig, eigh
 
-from surecast.prediction.reliability.components import Component
+from surecast.prediction.reliability.component_chains import Component
 
 __all__ = ["Hop", "SpectralHop", "hop_chain", "spectral_hop"]
 
@@ -75,7 +75,7 @@ def hop_chain(
     Components that never fail (None) need no states. With an `interval_s` above 0 an attempt is made that often and
     the event moves at the first attempt that finds all three up.
 
-    >>> from surecast.prediction.reliability.components import component_of
+    >>> from surecast.prediction.reliability.component_chains import component_of
     >>> from surecast.scenario import Failures, parse_distribution
     >>> link = component_of("l", Failures(parse_distribution("90s"), parse_distribution("10s")))
     >>> hop = hop_chain(None, link, None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError
 from surecast.kernels import njit
 from surecast.prediction.passages import FlowTimes, flow_times
-from surecast.prediction.reliability.components import Components, components_of
+from surecast.prediction.reliability.component_chains import Components, components_of
 from surecast.prediction.reliability.hops import SpectralHop, hop_chain, spectral_hop
 from surecast.prediction.reliability.inversion import HopTable, RouteTable
 from surecast.prediction.reliability.static import RouteParts, route_up

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
-from surecast.prediction.reliability.components import Components
+from surecast.prediction.reliability.component_chains import Components
 from surecast.prediction.reliability.connection import STATES_MAX, ConnectionSolver
 from surecast.prediction.reliability.disjoint import disjoint_path_bound
 from surecast.prediction.reliability.sampling import sample_connections

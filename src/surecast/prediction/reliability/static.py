@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.kernels import njit
-from surecast.prediction.reliability.components import Components
+from surecast.prediction.reliability.component_chains import Components
 
 __all__ = ["RouteParts", "route_up", "with_refresh"]
 

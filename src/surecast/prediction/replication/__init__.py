@@ -1,6 +1,5 @@
 """A broker as a group of replicas: latency, throughput, processor time and availability by formula."""
 
-from surecast.prediction.replication.answer import predict_replication
 from surecast.prediction.replication.calibrate import Calibration, Measurement, fit_costs, predict_measurement
 from surecast.prediction.replication.chain import GroupChain, group_chain, reversible_chain
 from surecast.prediction.replication.election import failover_s
@@ -10,6 +9,7 @@ from surecast.prediction.replication.performance import (
     predict_open,
     saturation_per_s,
 )
+from surecast.prediction.replication.replication_report import predict_replication
 
 __all__ = [
     "Calibration",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from surecast.protocol.broker.accounts import Accounts
+from surecast.protocol.broker.broker_settings import FIXED, BrokerSettings
 from surecast.protocol.broker.connecting import Connecting
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.disconnecting import Disconnecting
@@ -22,7 +23,6 @@ from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.sessions import Sessions
-from surecast.protocol.broker.settings import FIXED, BrokerSettings
 from surecast.protocol.broker.state_journal import Journal, Record
 from surecast.protocol.broker.subscribing import Subscribing
 from surecast.protocol.broker.timers import Timers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection, Phase
 from surecast.protocol.broker.disconnecting import Disconnecting
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import Connect, ReasonCode
 

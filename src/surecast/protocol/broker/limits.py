@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.broker.settings import OVERFLOWS, BrokerSettings, Overflow
+from surecast.protocol.broker.broker_settings import OVERFLOWS, BrokerSettings, Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address
 from typing import TYPE_CHECKING, Final
 
-from surecast.protocol.broker.settings import BrokerSettings
+from surecast.protocol.broker.broker_settings import BrokerSettings
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.session import Session

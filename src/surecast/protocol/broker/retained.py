@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import TopicMap
 

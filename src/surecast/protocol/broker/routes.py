@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
+from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.quotas import Quotas, shape_of
 from surecast.protocol.broker.session import Session, Subscription
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.filters import Filter
 from surecast.protocol.mqtt import TopicTree, match, parse_shared
 from surecast.protocol.mqtt.topics import has_wildcard

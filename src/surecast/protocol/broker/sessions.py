@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from surecast.protocol.broker.accounts import Accounts
+from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.limits import Limits, LimitTable, Pace
 from surecast.protocol.broker.observer import Counters, Observer
@@ -14,7 +15,6 @@ from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.quotas import network_of
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, session_key
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.broker.wills import Wills

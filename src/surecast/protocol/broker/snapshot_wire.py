@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.accounts import Accounts
+from surecast.protocol.broker.broker_settings import OVERFLOWS
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import text_field
-from surecast.protocol.broker.settings import OVERFLOWS
 
 __all__ = ["Reader", "Writer", "read_accounts", "read_limits", "write_accounts", "write_limits"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
 from surecast.protocol.broker.incoming import Authorise, ViolationError
@@ -14,7 +15,6 @@ from surecast.protocol.broker.quotas import shape_of
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes, Target
 from surecast.protocol.broker.session import Session, Subscription
-from surecast.protocol.broker.settings import BrokerSettings
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.filters import Filter, parse
 from surecast.protocol.mqtt import (

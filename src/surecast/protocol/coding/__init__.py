@@ -24,12 +24,12 @@ Nothing here reads a clock or a random source: combinations are drawn from seeds
 (False, True, b'reliable and in time')
 """
 
+from surecast.protocol.coding.coding_settings import CodingSettings, Layout
 from surecast.protocol.coding.decoder import Decoder
 from surecast.protocol.coding.encoder import Encoder
 from surecast.protocol.coding.fields import POLYNOMIALS, Field, field_of
 from surecast.protocol.coding.packets import Kind, Packet, PacketError, Reason, draw_vector, encode, parse
 from surecast.protocol.coding.recoder import Recoder
-from surecast.protocol.coding.settings import CodingSettings, Layout
 from surecast.protocol.coding.spaces import VectorSpaces
 
 __all__ = [

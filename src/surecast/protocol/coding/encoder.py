@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.coding.coding_settings import CodingSettings, Layout
 from surecast.protocol.coding.fields import Bytes, Words
 from surecast.protocol.coding.kernels import combine
 from surecast.protocol.coding.packets import Kind, Packet, draw_vector
-from surecast.protocol.coding.settings import CodingSettings, Layout
 
 __all__ = ["Encoder"]
 

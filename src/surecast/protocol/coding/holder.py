@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.coding.coding_settings import CodingSettings, Layout
 from surecast.protocol.coding.fields import Bytes
 from surecast.protocol.coding.generation import Generation
 from surecast.protocol.coding.packets import Kind, Packet, PacketError, Reason, parse
-from surecast.protocol.coding.settings import CodingSettings, Layout
 
 __all__ = ["Holder"]
 

@@ -29,9 +29,9 @@ import numpy as np
 
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, checksum_fits
+from surecast.protocol.coding.coding_settings import CodingSettings, Layout
 from surecast.protocol.coding.fields import Bytes
 from surecast.protocol.coding.kernels import draw
-from surecast.protocol.coding.settings import CodingSettings, Layout
 
 __all__ = ["Kind", "Packet", "PacketError", "Reason", "draw_vector", "encode", "pack_vector", "parse", "unpack_vector"]
 

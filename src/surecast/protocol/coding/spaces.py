@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.coding.coding_settings import PACKETS_MAX
 from surecast.protocol.coding.fields import Bytes, Words, field_of
 from surecast.protocol.coding.kernels import draw, insert_many, recode_many
-from surecast.protocol.coding.settings import PACKETS_MAX
 
 __all__ = ["VectorSpaces"]
 

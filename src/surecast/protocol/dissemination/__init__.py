@@ -8,7 +8,7 @@ here reads a clock, a random source or a socket.
 
 from surecast.protocol.dissemination.accounts import Accounts
 from surecast.protocol.dissemination.body import Body
-from surecast.protocol.dissemination.messages import (
+from surecast.protocol.dissemination.dissemination_messages import (
     NO_NUMBER,
     Ack,
     Data,
@@ -27,17 +27,17 @@ from surecast.protocol.dissemination.messages import (
     Unsubscribe,
     View,
 )
-from surecast.protocol.dissemination.node import Node
-from surecast.protocol.dissemination.publisher import Publisher
-from surecast.protocol.dissemination.relay import Relay
-from surecast.protocol.dissemination.service import NotificationService, Publication
-from surecast.protocol.dissemination.settings import (
+from surecast.protocol.dissemination.dissemination_settings import (
     SCHEMES,
     DisseminationSettings,
     scheme_settings,
     settings_of_scenario,
     timed,
 )
+from surecast.protocol.dissemination.node import Node
+from surecast.protocol.dissemination.publisher import Publisher
+from surecast.protocol.dissemination.relay import Relay
+from surecast.protocol.dissemination.service import NotificationService, Publication
 from surecast.protocol.dissemination.subscriber import Subscriber
 from surecast.protocol.dissemination.wire import DatagramError, Reason, decode, encode, message_bytes
 

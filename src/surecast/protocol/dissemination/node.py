@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 
 from surecast.protocol.dissemination.accounts import Accounts
-from surecast.protocol.dissemination.messages import Effect, Message, Send
-from surecast.protocol.dissemination.settings import DisseminationSettings
+from surecast.protocol.dissemination.dissemination_messages import Effect, Message, Send
+from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
 from surecast.protocol.dissemination.wire import DatagramError, decode, encode, message_bytes
 from surecast.protocol.gossip import Draws
 

@@ -10,7 +10,7 @@ from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.coding import Encoder, Packet
 from surecast.protocol.dissemination.alarms import Alarms
 from surecast.protocol.dissemination.body import Body
-from surecast.protocol.dissemination.messages import (
+from surecast.protocol.dissemination.dissemination_messages import (
     NO_NUMBER,
     Data,
     Effect,
@@ -22,8 +22,8 @@ from surecast.protocol.dissemination.messages import (
     Send,
     View,
 )
+from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
 from surecast.protocol.dissemination.relay import Relay
-from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.protocol.gossip import Announced, Gossiper, Holding, Request
 from surecast.scenario.paths import Branch, Forwarding
 

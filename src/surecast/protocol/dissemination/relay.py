@@ -7,10 +7,19 @@ from dataclasses import dataclass, field
 
 from surecast.protocol.coding import Packet, Recoder
 from surecast.protocol.dissemination.alarms import Alarms
-from surecast.protocol.dissemination.messages import NO_NUMBER, Ack, Data, Effect, Install, Known, Message, Send
+from surecast.protocol.dissemination.dissemination_messages import (
+    NO_NUMBER,
+    Ack,
+    Data,
+    Effect,
+    Install,
+    Known,
+    Message,
+    Send,
+)
+from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
 from surecast.protocol.dissemination.node import Node
 from surecast.protocol.dissemination.retransmission import Retransmission
-from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.scenario.paths import Branch, Forwarding
 
 __all__ = ["Relay"]

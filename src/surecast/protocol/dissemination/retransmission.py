@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from surecast.protocol.dissemination.alarms import Alarms
-from surecast.protocol.dissemination.messages import Ack, Data, Send
+from surecast.protocol.dissemination.dissemination_messages import Ack, Data, Send
 
 __all__ = ["Retransmission"]
 

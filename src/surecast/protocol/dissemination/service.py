@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.coding import Layout
 from surecast.protocol.dissemination.alarms import Alarms
-from surecast.protocol.dissemination.messages import (
+from surecast.protocol.dissemination.dissemination_messages import (
     Effect,
     Granted,
     Install,
@@ -22,9 +22,9 @@ from surecast.protocol.dissemination.messages import (
     Unsubscribe,
     View,
 )
+from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
 from surecast.protocol.dissemination.node import Node
 from surecast.protocol.dissemination.registry import Registry
-from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.protocol.filters import Event
 from surecast.protocol.gossip import Announced
 from surecast.protocol.paths import PathPlanner

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding import Packet
 from surecast.protocol.dissemination.alarms import Alarms
-from surecast.protocol.dissemination.messages import (
+from surecast.protocol.dissemination.dissemination_messages import (
     Ack,
     Data,
     Early,
@@ -23,8 +23,8 @@ from surecast.protocol.dissemination.messages import (
     Unsubscribe,
     View,
 )
+from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
 from surecast.protocol.dissemination.node import Node
-from surecast.protocol.dissemination.settings import DisseminationSettings
 from surecast.protocol.gossip import Announced, Digest, Gossiper, Holding, Outgoing, Push, Reply, Request
 
 __all__ = ["Subscriber"]

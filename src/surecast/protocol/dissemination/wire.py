@@ -22,7 +22,7 @@ from typing import Final
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.coding import CodingSettings, Kind, Packet, PacketError
 from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, checksum_fits
-from surecast.protocol.dissemination import messages as m
+from surecast.protocol.dissemination import dissemination_messages as m
 from surecast.protocol.dissemination.wire_bodies import (
     ACK,
     DATA,

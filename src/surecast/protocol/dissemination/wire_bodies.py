@@ -9,7 +9,7 @@ from surecast.protocol.coding import CodingSettings
 from surecast.protocol.coding import encode as encode_packet
 from surecast.protocol.coding import parse as parse_packet
 from surecast.protocol.coding.checksum import CRC_BYTES
-from surecast.protocol.dissemination import messages as m
+from surecast.protocol.dissemination import dissemination_messages as m
 from surecast.protocol.dissemination.body import Body
 from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request, Wanted
 from surecast.scenario.paths import Branch

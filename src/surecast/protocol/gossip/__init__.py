@@ -5,10 +5,10 @@ event; `Digest`, `Request`, `Push` and `Reply` the messages. Nothing here reads 
 """
 
 from surecast.protocol.gossip.draws import Draws
+from surecast.protocol.gossip.gossip_messages import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.gossip.gossip_settings import GossipMode, GossipSettings
 from surecast.protocol.gossip.gossiper import Gossiper, GossipMessage, Outgoing
 from surecast.protocol.gossip.holding import Holding
-from surecast.protocol.gossip.messages import Announced, Digest, Push, Reply, Request, Wanted
-from surecast.protocol.gossip.settings import GossipMode, GossipSettings
 
 __all__ = [
     "Announced",

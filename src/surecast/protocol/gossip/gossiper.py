@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 
 from surecast.protocol.coding import Packet
 from surecast.protocol.gossip.draws import Draws
+from surecast.protocol.gossip.gossip_messages import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.gossip.gossip_settings import GossipSettings
 from surecast.protocol.gossip.holding import Holding
-from surecast.protocol.gossip.messages import Announced, Digest, Push, Reply, Request, Wanted
-from surecast.protocol.gossip.settings import GossipSettings
 
 __all__ = ["GossipMessage", "Gossiper", "Outgoing"]
 

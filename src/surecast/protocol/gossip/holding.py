@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surecast.protocol.coding import CodingSettings, Decoder, Encoder, Kind, Layout, Packet
-from surecast.protocol.gossip.messages import Announced, Wanted
+from surecast.protocol.gossip.gossip_messages import Announced, Wanted
 
 __all__ = ["Holding"]
 

@@ -6,10 +6,10 @@ from surecast.protocol.paxos.journal import Record
 from surecast.protocol.paxos.log_values import Request, pack_requests
 from surecast.protocol.paxos.machine import Answer
 from surecast.protocol.paxos.membership import Configuration, replace_command
-from surecast.protocol.paxos.messages import Message
 from surecast.protocol.paxos.node import Turn
+from surecast.protocol.paxos.paxos_messages import Message
+from surecast.protocol.paxos.paxos_settings import VARIANTS, PaxosSettings, Variant
 from surecast.protocol.paxos.replica import Replica
-from surecast.protocol.paxos.settings import VARIANTS, PaxosSettings, Variant
 from surecast.protocol.paxos.wire import decode, encode
 
 __all__ = [

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from surecast.protocol.paxos.incarnations import HistoryError, Incarnation, Objection, Reason, Seen, objection_to
-from surecast.protocol.paxos.messages import Admit, Refuse, Rejoin
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Admit, Refuse, Rejoin
 
 __all__ = ["Admission"]
 

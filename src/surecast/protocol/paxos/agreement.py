@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from surecast.protocol.paxos.messages import Checkpoint
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Checkpoint
 
 __all__ = ["Agreement"]
 

@@ -5,8 +5,8 @@ The one that lacks asks, a bounded piece at a time: a slow replica never has mor
 
 from __future__ import annotations
 
-from surecast.protocol.paxos.messages import Entries, Fetch, SnapshotPart
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Entries, Fetch, SnapshotPart
 from surecast.protocol.paxos.snapshot_transfer import SnapshotTransfer
 
 __all__ = ["CatchUp"]

@@ -13,8 +13,8 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from surecast.protocol.paxos.ballots import first_ballot, owner_of
-from surecast.protocol.paxos.messages import Grant, PreVote
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Grant, PreVote
 
 __all__ = ["Election", "jitter"]
 

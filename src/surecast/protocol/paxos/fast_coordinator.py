@@ -5,8 +5,8 @@ from __future__ import annotations
 from surecast.protocol.paxos.fast_track import FastTrack
 from surecast.protocol.paxos.leader import Leader
 from surecast.protocol.paxos.log_values import NOOP
-from surecast.protocol.paxos.messages import Close, Closed, Voted
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Close, Closed, Voted
 from surecast.protocol.paxos.quorums import Vote, can_still_win, digest_of, pick_value
 
 __all__ = ["FastCoordinator"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from surecast.protocol.paxos.log_values import Segment, join_segments
 from surecast.protocol.paxos.membership import Configuration
-from surecast.protocol.paxos.messages import Propose, Voted
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Propose, Voted
 
 __all__ = ["FastTrack"]
 

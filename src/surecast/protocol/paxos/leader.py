@@ -6,8 +6,8 @@ from collections import deque
 from enum import Enum
 
 from surecast.protocol.paxos.log_values import NOOP, Segment, join_segments
-from surecast.protocol.paxos.messages import Accept, Accepted, Chosen, Prepare, Promise
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Accept, Accepted, Chosen, Prepare, Promise
 from surecast.protocol.paxos.quorums import Vote, pick_value
 
 __all__ = ["Instance", "Leader", "Stage"]

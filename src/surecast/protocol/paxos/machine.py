@@ -13,8 +13,8 @@ from surecast.errors import PeerError
 from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
 from surecast.protocol.paxos.log_values import Segment, segments_of, stamp_of, walk
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
+from surecast.protocol.paxos.paxos_settings import PaxosSettings
 from surecast.protocol.paxos.replies import ReplyCache
-from surecast.protocol.paxos.settings import PaxosSettings
 
 __all__ = ["CHECKPOINT_EVERY", "VERIFY", "Answer", "Machine", "Observer"]
 

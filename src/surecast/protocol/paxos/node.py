@@ -11,8 +11,8 @@ from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.detector import Detector
 from surecast.protocol.paxos.journal import Journal, Record
 from surecast.protocol.paxos.machine import Answer, Machine
-from surecast.protocol.paxos.messages import Accepted, Message
-from surecast.protocol.paxos.settings import PaxosSettings
+from surecast.protocol.paxos.paxos_messages import Accepted, Message
+from surecast.protocol.paxos.paxos_settings import PaxosSettings
 
 __all__ = ["Node", "Turn"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.admission import Admission
 from surecast.protocol.paxos.agreement import Agreement
 from surecast.protocol.paxos.ballots import owner_of
@@ -30,7 +30,7 @@ from surecast.protocol.paxos.log_values import Request, Segment, check_requests
 from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
-from surecast.protocol.paxos.settings import PaxosSettings
+from surecast.protocol.paxos.paxos_settings import PaxosSettings
 from surecast.protocol.paxos.snapshots import Snapshots
 from surecast.protocol.paxos.submissions import Submissions
 from surecast.protocol.paxos.voter import Voter

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from surecast.protocol.paxos.messages import Fetch, SnapshotPart
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Fetch, SnapshotPart
 from surecast.protocol.paxos.quorums import digest_of
 
 __all__ = ["SnapshotTransfer"]

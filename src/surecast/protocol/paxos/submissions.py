@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from surecast.errors import OverloadError
 from surecast.protocol.paxos.log_values import Request, Segment, make_segment
 from surecast.protocol.paxos.machine import Answer
-from surecast.protocol.paxos.messages import Forward
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Forward
 
 __all__ = ["Submissions"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from surecast.protocol.paxos.ballots import owner_of
 from surecast.protocol.paxos.fast_track import FastTrack
-from surecast.protocol.paxos.messages import Accept, Close, Closed, Prepare, Promise, Propose, Reject, Voted
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Accept, Close, Closed, Prepare, Promise, Propose, Reject, Voted
 from surecast.protocol.paxos.quorums import digest_of
 
 __all__ = ["Voter"]

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
-from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.incarnations import STARTS_KEPT, Reason
 from surecast.protocol.paxos.log_values import check_segment, check_value
 

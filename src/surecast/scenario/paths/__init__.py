@@ -12,7 +12,7 @@ Branch(neighbour=1, count=27, blocks=((0, 27),))
 
 from surecast.scenario.paths.flow import Flow, FlowPath, decompose, maximum_flow
 from surecast.scenario.paths.graph import CapacityGraph, Link
-from surecast.scenario.paths.plan import (
+from surecast.scenario.paths.path_plan import (
     PATH_KINDS,
     PathKind,
     PathPlan,

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from surecast.errors import ConfigurationError
 from surecast.scenario.paths.graph import CapacityGraph, Link
-from surecast.scenario.paths.plan import PathPlan
+from surecast.scenario.paths.path_plan import PathPlan
 
 __all__ = ["BLOCKS_MAX", "Block", "Branch", "Forwarding", "Schedule", "apportion"]
 

@@ -3,7 +3,7 @@
 `simulate_routing` answers what `predict_capacity` answers by formula, with the same keys and confidence intervals.
 """
 
-from surecast.simulation.capacity.engine import simulate_routing, simulate_routing_until
-from surecast.simulation.capacity.plan import ALGORITHMS
+from surecast.simulation.capacity.capacity_simulation import simulate_routing, simulate_routing_until
+from surecast.simulation.capacity.routing_plan import ALGORITHMS
 
 __all__ = ["ALGORITHMS", "simulate_routing", "simulate_routing_until"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from surecast.simulation.capacity.paths import worst_path
-from surecast.simulation.capacity.plan import RoutingPlan
+from surecast.simulation.capacity.routing_plan import RoutingPlan
 from surecast.simulation.capacity.run_sums import BINS, RunResult, bin_ends
 from surecast.simulation.confidence import ratio_estimate
 

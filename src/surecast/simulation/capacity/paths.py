@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.simulation.capacity.plan import RoutingPlan
+from surecast.simulation.capacity.routing_plan import RoutingPlan
 
 __all__ = ["WorstPath", "worst_path"]
 

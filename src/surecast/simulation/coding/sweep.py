@@ -9,9 +9,9 @@ import numpy as np
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario.system import System
-from surecast.simulation.coding.answer import estimate, messages_minimum, simulate_alternative
-from surecast.simulation.coding.network import Channel, audiences_of
-from surecast.simulation.coding.run import alternatives, settings_for
+from surecast.simulation.coding.coding_runs import alternatives, settings_for
+from surecast.simulation.coding.coding_simulation import estimate, messages_minimum, simulate_alternative
+from surecast.simulation.coding.packet_network import Channel, audiences_of
 
 __all__ = ["LossPoint", "LossSweep", "sweep_loss"]
 

@@ -1,5 +1,5 @@
 """One simulation of path failures, queues, replicated brokers and subscribers that come and go, all together."""
 
-from surecast.simulation.composed.answer import simulate_composed
+from surecast.simulation.composed.composed_simulation import simulate_composed
 
 __all__ = ["simulate_composed"]

@@ -12,7 +12,7 @@ subscriber is back. What is dropped, and why:
 - `input queue full`: the broker had no room for it.
 """
 
-from surecast.simulation.dropping.engine import simulate_dropping, simulate_dropping_until
+from surecast.simulation.dropping.dropping_simulation import simulate_dropping, simulate_dropping_until
 from surecast.simulation.dropping.hybrid import HybridChoice, best_hybrid
 from surecast.simulation.dropping.queue_sweep import Estimate, QueueSweep, simulate_queue
 

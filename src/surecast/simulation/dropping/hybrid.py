@@ -12,7 +12,7 @@ import numpy as np
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario import Distribution
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulation.dropping.plan import Settings
+from surecast.simulation.dropping.dropping_plan import Settings
 from surecast.simulation.dropping.queue_sweep import Accounts, Period, QueueSweep, Sweeper
 
 __all__ = ["HybridChoice", "best_hybrid"]

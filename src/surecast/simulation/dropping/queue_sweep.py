@@ -16,8 +16,8 @@ from surecast.scenario import Connectivity, Distribution, Streams, parse_distrib
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.draws import Floats, draw_events, draw_switches, draw_times
+from surecast.simulation.dropping.dropping_plan import Settings, check_stable, tables_of
 from surecast.simulation.dropping.histogram import quantile
-from surecast.simulation.dropping.plan import Settings, check_stable, tables_of
 from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from surecast.protocol.paxos import Context, Message, Replica, Turn
-from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.journal import Record
 from surecast.protocol.paxos.log_values import segments_of
 from surecast.protocol.paxos.machine import Answer

@@ -14,13 +14,13 @@ from surecast.scenario.coverage import left_out
 from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
-from surecast.simulation.reliability.compiled.figures import add_time_notes, build_report
+from surecast.simulation.reliability.compiled.compiled_plan import Plan, make_plan
+from surecast.simulation.reliability.compiled.compiled_run import simulate_run
 from surecast.simulation.reliability.compiled.outcomes import SCHEMES, Settings
-from surecast.simulation.reliability.compiled.plan import Plan, make_plan
-from surecast.simulation.reliability.compiled.run import simulate_run
+from surecast.simulation.reliability.compiled.simulated_reliability_report import add_time_notes, build_report
 from surecast.simulation.reliability.compiled.up_intervals import Intervals
+from surecast.simulation.replication.group_load_run import measure_failovers
 from surecast.simulation.replication.outages import simulate_outages
-from surecast.simulation.replication.run import measure_failovers
 
 __all__ = ["simulate_group_reliability"]
 

@@ -16,8 +16,8 @@ from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.incarnations import Incarnation, Objection, Reason, Seen, objection_to
 from surecast.protocol.paxos.journal import Journal, Restored
 from surecast.protocol.paxos.membership import Configuration
-from surecast.protocol.paxos.messages import Message
 from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.paxos_messages import Message
 from surecast.protocol.paxos.quorums import Vote, digest_of
 from surecast.protocol.paxos.replies import ReplyCache, Session
 from surecast.simulation.replication.faults import Mode

@@ -11,7 +11,7 @@ Brokers and links go up and down, events walk their routes through these traces,
 Everything takes no time but waiting. What is published to a home broker that is down is lost.
 """
 
-from surecast.simulation.reliability.compiled.engine import run_until, simulate_reliability
+from surecast.simulation.reliability.compiled.compiled_simulation import run_until, simulate_reliability
 from surecast.simulation.reliability.compiled.outcomes import KINDS, REASONS, SCHEMES
 
 __all__ = ["KINDS", "REASONS", "SCHEMES", "run_until", "simulate_reliability"]

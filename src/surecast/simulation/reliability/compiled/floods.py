@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from surecast.kernels import njit
-from surecast.simulation.reliability.compiled.plan import Plan
+from surecast.simulation.reliability.compiled.compiled_plan import Plan
 
 __all__ = ["count_floods"]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from surecast.scenario import Streams
+from surecast.simulation.reliability.compiled.compiled_plan import NONE, Plan, Source
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, Settings
-from surecast.simulation.reliability.compiled.plan import NONE, Plan, Source
 from surecast.simulation.reliability.compiled.up_intervals import (
     Intervals,
     count_ticks,

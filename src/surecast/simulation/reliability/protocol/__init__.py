@@ -5,12 +5,12 @@ protocol are checked: no subscriber gets an event twice, and the accounts balanc
 """
 
 from surecast.simulation.reliability.protocol.accounts import REASONS, Fate, Target
-from surecast.simulation.reliability.protocol.answer import simulate_protocol
 from surecast.simulation.reliability.protocol.errors import SafetyError
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
+from surecast.simulation.reliability.protocol.protocol_run import simulate_world
+from surecast.simulation.reliability.protocol.protocol_simulation import simulate_protocol
 from surecast.simulation.reliability.protocol.result import Transition, WorldResult
-from surecast.simulation.reliability.protocol.run import simulate_world
 
 __all__ = [
     "KINDS",

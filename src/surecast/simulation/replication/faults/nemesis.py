@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, get_args
 from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.incarnations import Incarnation, Seen, objection_to
 from surecast.protocol.paxos.journal import read_records
-from surecast.protocol.paxos.messages import Admit, Refuse, Rejoin
+from surecast.protocol.paxos.paxos_messages import Admit, Refuse, Rejoin
 from surecast.simulation.replication.faults.host import Host
 
 if TYPE_CHECKING:
-    from surecast.simulation.replication.faults.world import World
+    from surecast.simulation.replication.faults.faulty_group import World
 
 __all__ = ["STEADY_S", "Nemesis"]
 

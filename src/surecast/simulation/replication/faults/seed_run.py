@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from surecast.protocol.paxos import Variant
 from surecast.simulation.replication.faults.checks import Violation
+from surecast.simulation.replication.faults.faulty_group import World
 from surecast.simulation.replication.faults.options import (
     GroupOptions,
     divided,
@@ -17,7 +18,6 @@ from surecast.simulation.replication.faults.options import (
     overtaking,
     stalled,
 )
-from surecast.simulation.replication.faults.world import World
 
 __all__ = ["MODES", "Mode", "Outcome", "run_seed"]
 

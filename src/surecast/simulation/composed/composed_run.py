@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from surecast.scenario import Streams
 from surecast.scenario.group import Group
+from surecast.simulation.composed.composed_arrays import Outlet, Plan
 from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, NO_ENTRY, PATH_DOWN, REACHED, UNDER_WAY, travel
-from surecast.simulation.composed.plan import Outlet, Plan
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches, draw_times
-from surecast.simulation.dropping.plan import tables_of
+from surecast.simulation.dropping.dropping_plan import tables_of
 from surecast.simulation.dropping.queue_kernel import (
     BINS,
     DELIVERED,
@@ -29,8 +29,8 @@ from surecast.simulation.dropping.queue_kernel import (
     get_through,
     output_queue,
 )
+from surecast.simulation.reliability.compiled.compiled_plan import Source
 from surecast.simulation.reliability.compiled.outcomes import Settings as WalkSettings
-from surecast.simulation.reliability.compiled.plan import Source
 from surecast.simulation.reliability.compiled.static import NEVER, Entries, both, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
 from surecast.simulation.reliability.compiled.up_intervals import Intervals, intersect, join

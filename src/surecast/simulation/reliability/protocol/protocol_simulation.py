@@ -15,8 +15,8 @@ from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulation.reliability.protocol.options import Options
+from surecast.simulation.reliability.protocol.protocol_run import simulate_world
 from surecast.simulation.reliability.protocol.result import WorldResult
-from surecast.simulation.reliability.protocol.run import simulate_world
 
 __all__ = ["simulate_protocol"]
 

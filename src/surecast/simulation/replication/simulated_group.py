@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from surecast.protocol.paxos import Message
-from surecast.protocol.paxos import messages as m
+from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.scenario.streams import Streams

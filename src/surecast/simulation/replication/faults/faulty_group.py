@@ -16,10 +16,10 @@ from surecast.protocol.paxos import Message, Turn, decode, encode
 from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.log_values import stamp_of
 from surecast.simulation.replication.faults.checks import AppliedLog, Violation, check_histories, check_time
-from surecast.simulation.replication.faults.clients import Clients
 from surecast.simulation.replication.faults.host import Host
 from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
 from surecast.simulation.replication.faults.options import GroupOptions
+from surecast.simulation.replication.faults.store_clients import Clients
 
 __all__ = ["World"]
 

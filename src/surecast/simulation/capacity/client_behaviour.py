@@ -11,7 +11,7 @@ from surecast.scenario import Streams
 from surecast.simulation.capacity.checks import Subscription
 from surecast.simulation.capacity.contents import draw_event, draw_filter, repeats
 from surecast.simulation.capacity.draws import arrivals, times
-from surecast.simulation.capacity.plan import RoutingPlan
+from surecast.simulation.capacity.routing_plan import RoutingPlan
 from surecast.simulation.equilibrium import residual_times
 
 __all__ = ["Client"]

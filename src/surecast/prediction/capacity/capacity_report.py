@@ -9,8 +9,8 @@ import numpy as np
 
 from surecast.errors import ConfigurationError
 from surecast.prediction.capacity.averaging import averaged_waiting
-from surecast.prediction.capacity.clients import Audience, audience_of, received_delays
-from surecast.prediction.capacity.components import (
+from surecast.prediction.capacity.client_delays import Audience, audience_of, received_delays
+from surecast.prediction.capacity.component_figures import (
     KINDS,
     add_brokers,
     add_overlay_links,

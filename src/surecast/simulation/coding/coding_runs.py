@@ -17,10 +17,10 @@ from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay
 from surecast.simulation.coding.kernel import run_events
 from surecast.simulation.coding.kernel_state import COUNTS, State, new_state
-from surecast.simulation.coding.network import Channel, network_of
 from surecast.simulation.coding.outcomes import Outcomes
+from surecast.simulation.coding.packet_network import Channel, network_of
+from surecast.simulation.coding.protocol_run import ObjectWorld
 from surecast.simulation.coding.scheme import Casting, compiled_scheme
-from surecast.simulation.coding.world import ObjectWorld
 
 __all__ = ["Alternative", "Caster", "alternatives", "needs_compiling", "settings_for"]
 

@@ -16,9 +16,9 @@ from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
-from surecast.simulation.coding.network import Audience, Channel, audiences_of
+from surecast.simulation.coding.coding_runs import Alternative, Caster, How, alternatives, settings_for
 from surecast.simulation.coding.outcomes import Outcomes, joined
-from surecast.simulation.coding.run import Alternative, Caster, How, alternatives, settings_for
+from surecast.simulation.coding.packet_network import Audience, Channel, audiences_of
 from surecast.simulation.confidence import ratio_estimate
 
 __all__ = ["BATCHES", "estimate", "messages_minimum", "simulate_alternative", "simulate_coding"]

@@ -11,10 +11,10 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.system import System
 from surecast.simulation.capacity.estimates import Estimates
-from surecast.simulation.capacity.figures import add_algorithm
-from surecast.simulation.capacity.plan import RoutingPlan, Settings, check_algorithms, make_plan
+from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings, check_algorithms, make_plan
+from surecast.simulation.capacity.routing_run import simulate_run
 from surecast.simulation.capacity.run_sums import RunResult
-from surecast.simulation.capacity.world import simulate_run
+from surecast.simulation.capacity.simulated_capacity_report import add_algorithm
 
 __all__ = ["simulate_routing", "simulate_routing_until"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError
 from surecast.prediction.coding.delivery import Event, Outcome, mean_delay, quantile
 from surecast.prediction.coding.groups import VIEW_SIZE
-from surecast.prediction.coding.network import Audience, Channel, audiences_of
+from surecast.prediction.coding.lossy_network import Audience, Channel, audiences_of
 from surecast.prediction.coding.schemes import Alternative, Forecaster, alternatives, coding_of
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder

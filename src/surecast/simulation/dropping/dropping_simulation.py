@@ -11,9 +11,9 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
 from surecast.scenario.coverage import left_out
 from surecast.simulation.dropping.draws import Switches, given_switches
-from surecast.simulation.dropping.figures import add_policy, relative_half_width
-from surecast.simulation.dropping.plan import Mechanisms, Plan, Policy, Settings, make_plan, resolve_policies
-from surecast.simulation.dropping.run import RunResult, simulate_run
+from surecast.simulation.dropping.dropping_plan import Mechanisms, Plan, Policy, Settings, make_plan, resolve_policies
+from surecast.simulation.dropping.dropping_run import RunResult, simulate_run
+from surecast.simulation.dropping.simulated_dropping_report import add_policy, relative_half_width
 
 __all__ = ["QUANTILES", "simulate_dropping", "simulate_dropping_until"]
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from surecast.report import ReportBuilder
 from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.draws import Floats
+from surecast.simulation.dropping.dropping_plan import Plan, Policy, Settings
+from surecast.simulation.dropping.dropping_run import Bins, RunResult
 from surecast.simulation.dropping.histogram import quantile
-from surecast.simulation.dropping.plan import Plan, Policy, Settings
 from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,
@@ -32,7 +33,6 @@ from surecast.simulation.dropping.queue_kernel import (
     REJECTED,
     RESPONSE,
 )
-from surecast.simulation.dropping.run import Bins, RunResult
 
 __all__ = ["add_policy", "relative_half_width"]
 

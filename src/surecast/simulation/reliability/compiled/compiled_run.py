@@ -10,6 +10,7 @@ import numpy as np
 
 from surecast.errors import OverloadError
 from surecast.scenario import Streams
+from surecast.simulation.reliability.compiled.compiled_plan import Plan, Source
 from surecast.simulation.reliability.compiled.floods import count_floods
 from surecast.simulation.reliability.compiled.kernels import (
     DELIVERED,
@@ -21,7 +22,6 @@ from surecast.simulation.reliability.compiled.kernels import (
     walk_events,
 )
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
-from surecast.simulation.reliability.compiled.plan import Plan, Source
 from surecast.simulation.reliability.compiled.static import Clock, Entries, Held, both, static_routes, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
 from surecast.simulation.reliability.compiled.up_intervals import Intervals, first_tick, join, total_ticks

@@ -11,10 +11,14 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
 from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
-from surecast.simulation.reliability.compiled.figures import add_time_notes, build_report, mean_half_width
+from surecast.simulation.reliability.compiled.compiled_plan import Plan, make_plan
+from surecast.simulation.reliability.compiled.compiled_run import simulate_run
 from surecast.simulation.reliability.compiled.outcomes import SCHEMES, RunResult, Settings
-from surecast.simulation.reliability.compiled.plan import Plan, make_plan
-from surecast.simulation.reliability.compiled.run import simulate_run
+from surecast.simulation.reliability.compiled.simulated_reliability_report import (
+    add_time_notes,
+    build_report,
+    mean_half_width,
+)
 from surecast.simulation.reliability.compiled.traces import GivenTraces, checked_traces
 from surecast.simulation.reliability.compiled.up_intervals import Intervals
 

@@ -16,9 +16,9 @@ from surecast.protocol.filters import Event
 from surecast.protocol.routing import Effect, Message, RoutingBroker, Send
 from surecast.scenario import Streams
 from surecast.simulation.capacity.checks import Oracle, Subscription
-from surecast.simulation.capacity.clients import Client
+from surecast.simulation.capacity.client_behaviour import Client
 from surecast.simulation.capacity.draws import times
-from surecast.simulation.capacity.plan import RoutingPlan, Settings
+from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings
 from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_of
 from surecast.simulation.reliability.protocol.errors import SafetyError
 

@@ -14,9 +14,9 @@ from surecast.scenario import System
 from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
-from surecast.simulation.dropping.plan import check_stable
-from surecast.simulation.reliability.compiled.plan import Plan as WalkPlan
-from surecast.simulation.reliability.compiled.plan import Source, make_plan
+from surecast.simulation.dropping.dropping_plan import check_stable
+from surecast.simulation.reliability.compiled.compiled_plan import Plan as WalkPlan
+from surecast.simulation.reliability.compiled.compiled_plan import Source, make_plan
 
 __all__ = ["SCHEMES", "Outlet", "Plan", "Stream", "compose_plan"]
 

@@ -14,7 +14,7 @@ from surecast.simulation.reliability.protocol.accounts import REASONS, Target
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.result import WorldResult
-from surecast.simulation.reliability.protocol.world import World
+from surecast.simulation.reliability.protocol.simulated_overlay import World
 
 __all__ = ["simulate_world"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from surecast.scenario import Streams, System
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping.draws import Floats, Switches, draw_events, draw_switches, draw_times
-from surecast.simulation.dropping.plan import Plan, Policy, Settings, tables_of
+from surecast.simulation.dropping.dropping_plan import Plan, Policy, Settings, tables_of
 from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,

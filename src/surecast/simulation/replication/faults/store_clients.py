@@ -9,7 +9,7 @@ from surecast.protocol.paxos.example_store import cas, get, incr, put
 from surecast.simulation.replication.faults.checks import Operation, Violation
 
 if TYPE_CHECKING:
-    from surecast.simulation.replication.faults.world import World
+    from surecast.simulation.replication.faults.faulty_group import World
 
 __all__ = ["Clients"]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part
 from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.reliability.compiled.compiled_plan import NONE, Plan
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
-from surecast.simulation.reliability.compiled.plan import NONE, Plan
 
 __all__ = ["add_time_notes", "build_report", "mean_half_width"]
 

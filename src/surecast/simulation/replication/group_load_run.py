@@ -12,7 +12,7 @@ from surecast.simulation.reliability.protocol.clock import CLIENTS
 from surecast.simulation.reliability.protocol.components import FailureTrace, run_streams
 from surecast.simulation.replication.host import Host
 from surecast.simulation.replication.options import Load, OpenLoad
-from surecast.simulation.replication.world import GroupWorld, Publication
+from surecast.simulation.replication.simulated_group import GroupWorld, Publication
 
 __all__ = ["GroupRun", "measure_failovers", "simulate_group"]
 
