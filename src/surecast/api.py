@@ -66,7 +66,7 @@ def simulate(
     schemes: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
     policies: Sequence[str] | None = None,
-    method: Method = "walk",
+    method: Method = "compiled",
     runs: int | None = None,
     duration: str | float | None = None,
     seed: int | None = None,
@@ -90,7 +90,7 @@ def simulate(
     extent = plan_simulation(
         system, runs=runs, duration=duration, seed=seed, method=method, workers=workers, progress=progress
     )
-    question = ask(system, schemes, algorithms, policies, compose=method == "walk")
+    question = ask(system, schemes, algorithms, policies, compose=method == "compiled")
     return simulate_question(question, extent)
 
 
@@ -214,7 +214,7 @@ def compare(
     schemes: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
     policies: Sequence[str] | None = None,
-    method: Method = "walk",
+    method: Method = "compiled",
     runs: int | None = None,
     duration: str | float | None = None,
     seed: int | None = None,

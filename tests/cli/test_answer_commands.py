@@ -43,7 +43,7 @@ def test_predict(surecast: Run, tmp_path: Path) -> None:
     assert {figure["variant"] for figure in only["figures"]} == {"bypass"}
 
 
-@pytest.mark.parametrize("method", ["walk", "protocol"])
+@pytest.mark.parametrize("method", ["compiled", "protocol"])
 def test_simulate_is_reproducible(surecast: Run, tmp_path: Path, method: str) -> None:
     arguments = ["simulate", "s.yaml", "--method", method, "--scheme", "buffering", "--duration", "6h", "--runs", "2"]
     first = surecast(*arguments, "--json")

@@ -100,7 +100,7 @@ def test_a_system_that_is_too_late_is_not_recommended() -> None:
 def all_of(system: System) -> dict[str, QoSReport]:
     return {
         "predicted": predict_reliability(system),
-        "walk": simulate_reliability(system, runs=2, duration_s=60.0, seed=1),
+        "compiled": simulate_reliability(system, runs=2, duration_s=60.0, seed=1),
         "protocol": simulate_protocol(system, ["buffering", "bypass"], runs=2, duration_s=60.0, seed=1),
     }
 

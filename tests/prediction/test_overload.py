@@ -46,7 +46,7 @@ MODELS: dict[str, Callable[[System], object]] = {
     "admission": admit,
     "homes": choose_homes,
     "schemes": compare_schemes,
-    "walk": lambda system: simulate_reliability(system, runs=2, duration_s=10.0, seed=1),
+    "compiled": lambda system: simulate_reliability(system, runs=2, duration_s=10.0, seed=1),
     "protocol": lambda system: simulate_protocol(system, ["buffering"], runs=2, duration_s=10.0, seed=1),
     "composed simulation": lambda system: simulate_composed(
         system, mechanisms={}, runs=2, duration_s=10.0, seed=1, warm_up_s=0.0

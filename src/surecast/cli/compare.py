@@ -39,7 +39,7 @@ def compare(
     scheme: SchemeNames = None,
     algorithm: AlgorithmNames = None,
     policy: PolicyNames = None,
-    method: MethodName = "walk",
+    method: MethodName = "compiled",
     runs: Runs = None,
     duration: Duration = None,
     seed: Seed = None,

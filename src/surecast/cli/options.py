@@ -66,8 +66,8 @@ PolicyNames = Annotated[
     ),
 ]
 MethodName = Annotated[
-    Literal["walk", "protocol"],
-    typer.Option(help="walk: a fast compiled walk of events through failures; protocol: the real protocol code."),
+    Literal["compiled", "protocol"],
+    typer.Option(help="compiled: the stochastic process alone, in compiled code; protocol: the real protocol code."),
 ]
 Runs = Annotated[int | None, typer.Option(min=2, help="Independent runs; by default the scenario's.")]
 Duration = Annotated[str | None, typer.Option(help="Simulated time of a run, such as 14d; by default the scenario's.")]

@@ -39,7 +39,7 @@ def simulate(
     scheme: SchemeNames = None,
     algorithm: AlgorithmNames = None,
     policy: PolicyNames = None,
-    method: MethodName = "walk",
+    method: MethodName = "compiled",
     runs: Runs = None,
     duration: Duration = None,
     seed: Seed = None,
@@ -64,8 +64,8 @@ def simulate(
     scenario = surecast.Scenario.load(file, parse_overrides(overrides))
     plan = plan_simulation(scenario.system, runs=runs, duration=duration, seed=seed)
     if spark is not None:
-        if method != "walk" or algorithm or policy or workers > 1:
-            raise ConfigurationError("--spark: shares the runs of failures (--method walk), without --workers")
+        if method != "compiled" or algorithm or policy or workers > 1:
+            raise ConfigurationError("--spark: shares the runs of failures (--method compiled), without --workers")
         report = _simulate_on_spark(spark, scenario.system, scheme, plan, runs_out, conf)
     else:
         with progress_bar("simulating") as progress:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Method", "Progress", "SimulationPlan", "plan_simulation", "whole_number"]
 
-Method: TypeAlias = Literal["walk", "protocol"]
+Method: TypeAlias = Literal["compiled", "protocol"]
 """A compiled walk of events through failures, or the protocol code itself."""
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many steps of how many are done."""
@@ -32,7 +32,7 @@ class SimulationPlan:
     duration_s: float
     seed: int
     warm_up_s: float
-    method: Method = "walk"
+    method: Method = "compiled"
     workers: int = 1
     progress: Progress | None = None
 
@@ -43,7 +43,7 @@ def plan_simulation(
     runs: int | None = None,
     duration: str | float | None = None,
     seed: int | None = None,
-    method: Method = "walk",
+    method: Method = "compiled",
     workers: int = 1,
     progress: Progress | None = None,
 ) -> SimulationPlan:

@@ -13,8 +13,8 @@ from surecast.scenario.group import Group, GroupCosts
 from surecast.simulation.replication import (
     ClosedLoad,
     OpenLoad,
-    answer,
     measure_failovers,
+    replication_simulation,
     simulate_group,
     simulate_group_reliability,
     simulate_outages,
@@ -193,8 +193,8 @@ delivery: {replication: {replicas: 3}}
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "FAILOVERS", 2)
-    monkeypatch.setattr(answer, "CYCLES", 100)
+    monkeypatch.setattr(replication_simulation, "FAILOVERS", 2)
+    monkeypatch.setattr(replication_simulation, "CYCLES", 100)
 
 
 @pytest.mark.usefixtures("few")

@@ -42,7 +42,7 @@ _MODULES = {
     "founding": ("found_replica", "found_store"),
     "group_file": ("GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"),
     "node": ("ReplicaNode",),
-    "run": ("find_handler", "make_node", "new_loop", "run_replica"),
+    "replica_service": ("find_handler", "make_node", "new_loop", "run_replica"),
     "status": ("NodeStatus", "PeerStatus"),
 }
 _HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -115,7 +115,7 @@ def _trace(group: Group, gaps_s: Floats, horizon_s: float, seed: int, name: str)
 def _builder(plan: Plan, settings: Settings, runs: int) -> ReportBuilder:
     system = plan.system
     parameters: dict[str, float | str] = {
-        "method": "walk",
+        "method": "compiled",
         "runs": runs,
         "duration_s": settings.duration_s,
         "warm_up_s": settings.warm_up_s,

@@ -206,7 +206,7 @@ def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> Re
     """The head of the report, with what was assumed."""
     system = plan.system
     parameters: dict[str, float | str] = {
-        "method": "walk",
+        "method": "compiled",
         "runs": runs,
         "duration_s": settings.duration_s,
         "warm_up_s": settings.warm_up_s,

@@ -19,7 +19,7 @@ __all__ = ["add_time_notes", "build_report", "mean_half_width"]
 Floats = NDArray[np.float64]
 
 _TIMES = ("broker queues", "ordering", "link capacity", "physical queues", "transmission", "matching", "connectivity")
-"""The parts of a scenario that take time and are left out of the delays of a walk."""
+"""The parts of a scenario that take time and are left out of the delays of the compiled simulation."""
 
 
 def mean_half_width(plan: Plan, results: list[RunResult], scheme: str) -> float:
@@ -57,7 +57,7 @@ def _parts(plan: Plan, settings: Settings, scheme: str) -> list[tuple[str, str, 
 
 
 def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
-    """Says what the delays of a walk are made of."""
+    """Says what the delays of the compiled simulation are made of."""
     if plan.has_latency:
         builder.note(
             "delays come from failures and the latency of links, which is added at the end of a way; a detour has the "
@@ -68,7 +68,7 @@ def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
 
 
 def _leaves_out_time(plan: Plan) -> bool:
-    """Returns whether an undelayed walk would show a delay of 0 s only because it leaves out what takes time."""
+    """Returns whether delays of 0 s would show only that the simulation leaves out what takes time."""
     return not plan.has_latency and any(has_part(plan.system, part) for part in _TIMES)
 
 

@@ -70,7 +70,7 @@ def _check(system: System, duration_s: float, warm_up_s: float, options: Options
     if system.client_failures is not None:
         raise AssumptionError(
             "the protocol simulation has no links between clients and brokers that fail (availability.clients); "
-            "use the walk (--method walk)"
+            "use --method compiled"
         )
     disconnecting = [s.name for s in system.subscribers if s.connectivity is not None]
     if disconnecting:
