@@ -146,6 +146,12 @@ def test_other_functions_name_their_arguments(dropping: Scenario, repository: Pa
         assert said in str(refusal.value)
 
 
+@pytest.mark.parametrize("function", [predict, simulate, run, plan, compare])
+def test_a_file_name_is_told_from_a_scenario(function: Callable[[object], object]) -> None:
+    with pytest.raises(ConfigurationError, match=r"'shop.yaml' is .*load one.*Scenario.load"):
+        function("shop.yaml")
+
+
 def test_a_scenario_without_anything_to_answer_is_refused() -> None:
     empty = Scenario.model_validate({"surecast": 1, "name": "empty", "overlay": {"brokers": [{"name": "b"}]}})
     for answer in (predict, simulate):

@@ -176,6 +176,7 @@ def plan(
     from surecast.models.question import check_algorithms
     from surecast.planning.placement import FRONT, constraints_of, find_placement, placement_problem
 
+    system = _system(scenario)
     if not 0 <= broker_cost < math.inf:
         raise ConfigurationError(f"`broker_cost` {broker_cost}: give a number of 0 or more")
     constraints = constraints_of(
@@ -189,7 +190,7 @@ def plan(
         max_cost=max_cost,
     )
     return find_placement(
-        placement_problem(scenario.system, scenario, root=root, costs=broker_cost),
+        placement_problem(system, scenario, root=root, costs=broker_cost),
         scenario,
         objective=objective,
         constraints=constraints,
@@ -235,11 +236,14 @@ def compare(
     """
     from surecast.report import QoSReport
     from surecast.report import compare as compare_reports
+    from surecast.scenario import Scenario
 
     if isinstance(a, QoSReport):
         if b is None:
             raise ConfigurationError("a report is compared with what? Give a second report, or one scenario")
         return compare_reports(a, b)
+    if not isinstance(a, Scenario):
+        raise ConfigurationError(f"{a!r} is neither a scenario nor a report; load one: Scenario.load('shop.yaml')")
     if b is not None:
         raise ConfigurationError("a scenario is compared with its own answers; leave out the second report")
     sources = _sources(answers, time_scale)
@@ -343,6 +347,10 @@ def _sources(answers: Sequence[str], time_scale: float | None) -> tuple[str, str
 
 def _system(scenario: Scenario | System) -> System:
     """Returns the system that a scenario means; who has a system already may give that."""
-    from surecast.scenario import Scenario
+    from surecast.scenario import Scenario, System
 
-    return scenario.system if isinstance(scenario, Scenario) else scenario
+    if isinstance(scenario, Scenario):
+        return scenario.system
+    if not isinstance(scenario, System):
+        raise ConfigurationError(f"{scenario!r} is no scenario; load one first: Scenario.load('shop.yaml')")
+    return scenario
