@@ -56,8 +56,12 @@ def test_logs_of_replicas_complement_each_other(tmp_path: Path) -> None:
             log.append(record)  # type: ignore[arg-type]
     events = {stamp(AT + number - 0.25): number - 1 for number in (1, 2, 3)}
     event_fates = read_fates([tmp_path / "1", tmp_path / "2", tmp_path / "never started"], events)
-    assert event_fates.taken == {0: AT + 1, 1: AT + 2, 2: AT + 3}
-    assert {n: each.what for n, each in event_fates.of("s").items()} == {0: "delivered", 1: "not-joined", 2: "expired"}
+    assert event_fates.accepted == {0: AT + 1, 1: AT + 2, 2: AT + 3}
+    assert {n: each.outcome for n, each in event_fates.of("s").items()} == {
+        0: "delivered",
+        1: "not-joined",
+        2: "expired",
+    }
     assert [event_fates.was_connected("s", AT + at) for at in (0.25, 1, 2)] == [False, True, False]
     assert not event_fates.of("nobody")
 
@@ -86,9 +90,9 @@ def test_outages_are_the_long_gaps(gaps: list[float], killed: list[tuple[float, 
     pairs = list(pairwise(points))
     hit: dict[tuple[float, float], list[float]] = {}
     for crash in crashes:
-        near = [pair for pair in pairs if pair[1] > crash.at and pair[0] <= crash.at + 0.5]
+        near = [pair for pair in pairs if pair[1] > crash.killed_at and pair[0] <= crash.killed_at + 0.5]
         if near:
-            hit.setdefault(max(near, key=lambda pair: pair[1] - pair[0]), []).append(crash.at)
+            hit.setdefault(max(near, key=lambda pair: pair[1] - pair[0]), []).append(crash.killed_at)
     expected = [
         (max(low, min(hit.get((low, high), [low]))), high)
         for low, high in pairs

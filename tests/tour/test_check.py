@@ -77,7 +77,7 @@ def test_what_chance_does_not_explain_is_left_open(
     found = outcome(predicted, tmp_path, monkeypatch, by=0.03, width=0.01)
     verdicts = next(block for block in found.blocks if isinstance(block, Verdicts))
     assert verdicts.all[1].holds is None
-    assert "6 of 12 do." in verdicts.all[1].found  # all delays, and no share
+    assert "6 of 12 do." in verdicts.all[1].evidence  # all delays, and no share
     assert found.broken == []
 
 

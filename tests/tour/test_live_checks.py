@@ -64,7 +64,7 @@ def test_what_is_delivered_again_after_a_change_of_connection_is_no_fault(came: 
     arrived[came:came] = [dataclasses.replace(one, again=True) for one in arrived[came - again : came]]
     found = verdicts_of(live, STATUS)
     assert [one.holds for one in found] == [True] * 5
-    assert f"{events} event messages came twice" in found[2].found
+    assert f"{events} event messages came twice" in found[2].evidence
 
 
 def test_what_is_sent_again_may_come_for_the_first_time() -> None:

@@ -118,7 +118,9 @@ def homes(
     moves = sorted((r for r in rows if r[1] != r[2]), key=lambda r: float(np.nan_to_num(r[3] - r[4])))
     if json:
         keys = ("subscriber", "from", "to", "reliability_before", "reliability_after")
-        moved = [dict(zip(keys, (*names, _known(x), _known(y)), strict=True)) for *names, x, y in moves]
+        moved = [
+            dict(zip(keys, (*names, _number_or_none(x), _number_or_none(y)), strict=True)) for *names, x, y in moves
+        ]
         print_json({"mean_before": before, "mean_after": after, "moves": moved})
         return
     console.print(
@@ -305,7 +307,7 @@ def _print_more(total: int, limit: int) -> None:
         console.print(f"... and {total - limit} more; --limit shows more, --json shows all")
 
 
-def _known(value: float) -> float | None:
+def _number_or_none(value: float) -> float | None:
     """Returns a number that JSON can carry; None for the reliability of a subscriber without a publisher."""
     return None if value != value else float(value)
 

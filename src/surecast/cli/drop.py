@@ -97,7 +97,9 @@ def drop(
             raise ConfigurationError(f"{option} is missing; write for instance: surecast drop {EXAMPLE}")
     if unprotected and (arrival is None or target is None):
         raise ConfigurationError("--unprotected looks for the best policy; give --arrival and --target, too")
-    parameters = _given(mechanism or unprotected, join_probability, buffer, _time("--lifetime", lifetime), exponential)
+    parameters = _mechanism_of(
+        mechanism or unprotected, join_probability, buffer, _time("--lifetime", lifetime), exponential
+    )
     aim = _time("--target", target)
     if quantile is not None and not 0 < quantile < 1:
         raise ConfigurationError(f"--quantile {quantile:g}: write a share between 0 and 1, such as 0.95")
@@ -166,7 +168,7 @@ def _positive(option: str, text: str | None, parse: Any, example: str) -> float 
     return value
 
 
-def _given(
+def _mechanism_of(
     wanted: list[str] | bool, join: float | None, buffer: int | None, lifetime_s: float | None, exponential: bool
 ) -> Mechanism | None:
     """Returns the mechanism that the options describe, None if they describe none."""

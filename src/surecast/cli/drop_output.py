@@ -148,16 +148,18 @@ def print_answer(
     # On a narrow terminal the median makes room for the rest.
     left_out = HEADER.index("p50 s") if console.width < _WIDE else None
 
-    def kept(cells: Iterable[str]) -> list[str]:
+    def shown_cells(cells: Iterable[str]) -> list[str]:
         return [cell for column, cell in enumerate(cells) if column != left_out]
 
-    for name in kept((*HEADER, *(("meets",) if aims else ()))):
+    for name in shown_cells((*HEADER, *(("meets",) if aims else ()))):
         table.add_column(name, justify="left" if name in HEADER[:2] else "right", no_wrap=name in HEADER[:1])
     for each in gives:
         if each.outcome is None:
-            table.add_row(*kept((each.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()))), style="dim")
+            table.add_row(
+                *shown_cells((each.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()))), style="dim"
+            )
         else:
-            table.add_row(*kept((*_cells(each), *((("yes" if each.met else "no"),) if aims else ()))))
+            table.add_row(*shown_cells((*_cells(each), *((("yes" if each.met else "no"),) if aims else ()))))
     console.print(table)
     reasons = [
         f"{each.kind}: "

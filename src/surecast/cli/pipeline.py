@@ -205,12 +205,12 @@ def _progress() -> Iterator[Callable[[str, str], None]]:
     states: dict[str, str] = {}
     with errors.status("starting Spark ...") as status:
 
-        def told(table: str, state: str) -> None:
+        def show_state(table: str, state: str) -> None:
             states[table] = state
             done = sum(each == "completed" for each in states.values())
             status.update(f"{done} of {len(states)} tables, {table} {state} ...")
 
-        yield told
+        yield show_state
 
 
 def server_settings(master: str, memory: str, remote: str | None, conf: list[str] | None) -> ServerSettings:

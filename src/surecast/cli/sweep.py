@@ -235,7 +235,7 @@ def _say_saved(*files: Path | None) -> None:
 def _load_data(sweep: LoadSweep) -> dict[str, Any]:
     """Returns the sweep as plain values for JSON; null where there is no delay or no saturation."""
 
-    def known(value: float) -> float | None:
+    def number_or_none(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
     return {
@@ -249,9 +249,9 @@ def _load_data(sweep: LoadSweep) -> dict[str, Any]:
                 "brokers": list(curve.configuration.brokers),
                 "algorithm": curve.configuration.algorithm,
                 "delay_at_design_s": curve.configuration.delay_s,
-                "saturates_at": known(curve.configuration.saturates_at),
+                "saturates_at": number_or_none(curve.configuration.saturates_at),
                 "saturates": curve.configuration.saturates,
-                "notification_delay_worst_s": [known(float(delay)) for delay in curve.delay_s],
+                "notification_delay_worst_s": [number_or_none(float(delay)) for delay in curve.delay_s],
                 "utilisation": curve.utilisation.tolist(),
             }
             for curve in sweep.curves

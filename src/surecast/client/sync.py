@@ -27,7 +27,7 @@ class SyncGroupClient:
         self._background = Background()
         self._is_closed = False
         try:
-            self._client = self._background.run(_made(addresses, options))
+            self._client = self._background.run(_connected(addresses, options))
         except BaseException:
             self._background.close()
             raise
@@ -84,7 +84,7 @@ class SyncGroupClient:
             yield message
 
 
-async def _made(addresses: Sequence[str], options: dict[str, Any]) -> GroupClient:
+async def _connected(addresses: Sequence[str], options: dict[str, Any]) -> GroupClient:
     client = GroupClient(addresses, **options)
     try:
         await client.connect()

@@ -45,7 +45,9 @@ def build_class_report(measured: ClassRun) -> QoSReport:
     missing, unasked = measured.violations()
     if missing or unasked:
         builder.warn(f"{missing} events did not reach a client that had asked for them, and {unasked} one that had not")
-    builder.note(f"{len(measured.sent)} events and {len(measured.asked)} subscriptions; each delivery was checked")
+    builder.note(
+        f"{len(measured.sent)} events and {len(measured.subscriptions)} subscriptions; each delivery was checked"
+    )
     builder.note("one broker forwards nothing: its figures are the same under every routing algorithm")
     if plan.scale != 1.0:
         builder.note(
@@ -129,14 +131,14 @@ class _Figures:
         measured = self.measured
         name = measured.plan.system.overlay.brokers[0].name
         notifications = self._batches(self._scenario_s(np.array([record.sent for record in measured.sent])))
-        sent = self._scenario_s(np.array([record.sent for record in measured.asked]))
-        ended = self._scenario_s(np.array([record.ending for record in measured.asked]))
+        sent = self._scenario_s(np.array([record.sent for record in measured.subscriptions]))
+        ended = self._scenario_s(np.array([record.ending for record in measured.subscriptions]))
         control = self._batches(sent) + self._batches(ended[np.isfinite(ended)])
         self._ratio("broker", name, "rate_in_per_s", notifications, self.lengths, "notification")
         self._ratio("broker", name, "rate_in_per_s", control, self.lengths, "control")
         self._ratio("broker", name, "rate_in_per_s", notifications + control, self.lengths)
-        active = self._scenario_s(np.array([record.active for record in measured.asked]))
-        gone = self._scenario_s(np.array([record.gone for record in measured.asked]))
+        active = self._scenario_s(np.array([record.active for record in measured.subscriptions]))
+        gone = self._scenario_s(np.array([record.gone for record in measured.subscriptions]))
         held = np.array(
             [
                 np.maximum(0.0, np.minimum(gone, high) - np.maximum(active, low)).sum()

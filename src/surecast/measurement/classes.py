@@ -26,7 +26,7 @@ from surecast.scenario.streams import Streams
 from surecast.simulation.capacity.client_behaviour import Client as Draws
 from surecast.simulation.capacity.routing_plan import make_plan as make_routing_plan
 
-__all__ = ["Asked", "ClassRun", "Sent", "measure_classes"]
+__all__ = ["ClassRun", "MeasuredSubscription", "Sent", "measure_classes"]
 
 Progress = Callable[[int, int], None]
 _SETTLE_S: Final = 0.5
@@ -35,7 +35,7 @@ _NEVER: Final = float("inf")
 
 
 @dataclass(slots=True)
-class Asked:
+class MeasuredSubscription:
     """A subscription: who asked for what, and the real times at which it was sent, in force, taken back and gone."""
 
     client: int
@@ -68,7 +68,7 @@ class ClassRun:
     is_interrupted: bool = False
     began: float = 0.0
     ended: float = 0.0
-    asked: list[Asked] = field(default_factory=list)
+    subscriptions: list[MeasuredSubscription] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     first: list[dict[int, float]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -79,8 +79,8 @@ class ClassRun:
 
         What was under way together with the beginning or the end of a subscription may go either way.
         """
-        by_class: dict[tuple[int, int], list[Asked]] = {}
-        for subscription in self.asked:
+        by_class: dict[tuple[int, int], list[MeasuredSubscription]] = {}
+        for subscription in self.subscriptions:
             by_class.setdefault((subscription.client, subscription.class_index), []).append(subscription)
         missing = unasked = 0
         for number, sent in enumerate(self.sent):
@@ -159,16 +159,16 @@ class _Drive:
         await asyncio.sleep(_SETTLE_S)
         return self.result
 
-    async def _subscribe(self, client: int, class_index: int, wanted: Filter) -> tuple[Asked, str]:
+    async def _subscribe(self, client: int, class_index: int, wanted: Filter) -> tuple[MeasuredSubscription, str]:
         topic = f"$share/{next(self._names)}/{topic_of(self.workload.classes[class_index].name)}"
-        subscription = Asked(client, class_index, wanted, time.time())
-        self.result.asked.append(subscription)
+        subscription = MeasuredSubscription(client, class_index, wanted, time.time())
+        self.result.subscriptions.append(subscription)
         content = str(Filter(None, wanted.constraints))
         await self.clients[client].subscribe(topic, qos=1, properties=Properties(user=((_FILTER, content),)))
         subscription.active = time.time()
         return subscription, topic
 
-    async def _end_later(self, subscription: Asked, topic: str, end: float) -> None:
+    async def _end_later(self, subscription: MeasuredSubscription, topic: str, end: float) -> None:
         await _until(end)
         subscription.ending = time.time()
         await self.clients[subscription.client].unsubscribe(topic)

@@ -368,7 +368,7 @@ class _Drive:
             for number in acknowledged[wanted].tolist():
                 if number in receiver.first or number in receiver.expired:
                     continue
-                if number not in fates or fates[number].what == "delivered":
+                if number not in fates or fates[number].outcome == "delivered":
                     return True
         return False
 

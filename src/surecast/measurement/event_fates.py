@@ -23,8 +23,8 @@ _STEP: Final = 10_000
 class Fate:
     """The fate of an event in one session: `delivered`, `expired` or a reason for a drop; and its time."""
 
-    what: str
-    at: float
+    outcome: str
+    time_s: float
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class EventFates:
     `changes` has the times at which clients came (True) and went; `missing_records` counts what could not be logged.
     """
 
-    taken: dict[int, float] = field(default_factory=dict)
+    accepted: dict[int, float] = field(default_factory=dict)
     fates: dict[str, dict[int, Fate]] = field(default_factory=dict)
     changes: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
     missing_records: int = 0
@@ -92,7 +92,7 @@ def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventF
         if number is None:
             return
         if kind == "published":
-            event_fates.taken.setdefault(number, record["time"])
+            event_fates.accepted.setdefault(number, record["time"])
         else:
             reason = record["reason"] if kind == "dropped" else kind
             event_fates.fates.setdefault(client, {}).setdefault(number, Fate(reason, record["time"]))

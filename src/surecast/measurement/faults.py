@@ -33,7 +33,7 @@ class Crash:
     """A process was killed: which, when (real time), whether it led with a majority left, and when it was up again."""
 
     number: int
-    at: float
+    killed_at: float
     led: bool
     up_at: float | None = None
 
@@ -132,13 +132,13 @@ def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin:
     lengths = right - left
     inner: dict[int, list[Crash]] = {}
     for crash in crashes:
-        near = np.flatnonzero((right > crash.at) & (left <= crash.at + _AFTERMATH_S))
+        near = np.flatnonzero((right > crash.killed_at) & (left <= crash.killed_at + _AFTERMATH_S))
         if len(near):
             inner.setdefault(int(near[np.argmax(lengths[near])]), []).append(crash)
     outages = []
     for i in np.flatnonzero(lengths > _SUSPICIOUS_S).tolist():
         here = inner.get(i, [])
         if here or lengths[i] > OUTAGE_LEAST_S:
-            start = max(float(left[i]), min((crash.at for crash in here), default=float(left[i])))
+            start = max(float(left[i]), min((crash.killed_at for crash in here), default=float(left[i])))
             outages.append(Outage(start, float(right[i]), any(crash.led for crash in here) and bool(right[i] < end)))
     return outages

@@ -85,21 +85,21 @@ def outcomes_of(measured: Measured, index: int) -> Outcomes:
     met_on, reasons = np.ones(size, dtype=np.bool_), []
     for row, number in enumerate(chosen.tolist()):
         published = float(measured.published_at[number])
-        accepted_at = event_fates.taken.get(number, published)
+        accepted_at = event_fates.accepted.get(number, published)
         arrived = receiver.first.get(number)
         fate = fates.get(number)
         over = published + float(plan.events.lifetime_s[number]) / plan.scale
-        if number in receiver.expired or (fate is not None and fate.what == "expired"):
+        if number in receiver.expired or (fate is not None and fate.outcome == "expired"):
             fate = Fate("expired", min(over, measured.cut))  # it is found a little later that it has
         met_on[row] = event_fates.was_connected(receiver.client_id, accepted_at)
         left, reason = measured.cut, ""
         if arrived is not None and arrived <= measured.cut:
             delay[row], response[row] = arrived - published, max(0.0, arrived - accepted_at)
             left = arrived
-        elif arrived is None and fate is not None and fate.what != "delivered" and fate.at <= measured.cut:
-            met = event_fates.was_connected(receiver.client_id, fate.at)
-            reason, left = _reason(fate.what, met, comes_and_goes), fate.at
-        elif arrived is None and (fate is None or fate.what == "delivered"):
+        elif arrived is None and fate is not None and fate.outcome != "delivered" and fate.time_s <= measured.cut:
+            met = event_fates.was_connected(receiver.client_id, fate.time_s)
+            reason, left = _reason(fate.outcome, met, comes_and_goes), fate.time_s
+        elif arrived is None and (fate is None or fate.outcome == "delivered"):
             acknowledged = measured.acknowledged_at[number] > 0
             reason, left = (LOST if acknowledged else NOT_TAKEN), accepted_at
         reasons.append(reason)

@@ -27,7 +27,7 @@ from surecast.pipeline.formats import BROKER, UNKNOWN, Format, recognise
 __all__ = [
     "RECORD_SCHEMA",
     "FileRange",
-    "Found",
+    "InputFile",
     "find_files",
     "ranges_between",
     "read_range",
@@ -57,7 +57,7 @@ _HEAD_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InputFile:
     """A file of the input: where, how large, when changed, and the name of the log it belongs to."""
 
     path: str
@@ -80,9 +80,9 @@ class FileRange:
     """Where the last run stopped: a record begins exactly there."""
 
 
-def find_files(inputs: Iterable[str]) -> dict[str, Found]:
+def find_files(inputs: Iterable[str]) -> dict[str, InputFile]:
     """Returns all files below the inputs, by path; files whose name begins with a dot are skipped."""
-    files: dict[str, Found] = {}
+    files: dict[str, InputFile] = {}
     for name in inputs:
         system, root = _open_system(name)
         info = system.get_file_info(root)
@@ -99,11 +99,11 @@ def find_files(inputs: Iterable[str]) -> dict[str, Found]:
                 continue
             folder = str(relative.parent) if len(relative.parts) > 1 else PurePosixPath(root).name
             path = prefix + each.path
-            files[path] = Found(path, each.size or 0, each.mtime_ns / 1e9 if each.mtime_ns else 0.0, folder)
+            files[path] = InputFile(path, each.size or 0, each.mtime_ns / 1e9 if each.mtime_ns else 0.0, folder)
     return files
 
 
-def readable_end(file_info: Found, read_to: int, now_s: float | None = None) -> int:
+def readable_end(file_info: InputFile, read_to: int, now_s: float | None = None) -> int:
     """Returns the position up to which a file can be read now: its end, or the end of its last whole line.
 
     `read_to` is what has been read of it before; the answer is below it only where the file has become shorter.
@@ -130,7 +130,7 @@ def readable_end(file_info: Found, read_to: int, now_s: float | None = None) -> 
     return read_to
 
 
-def unread_bytes(file_info: Found, read_to: int) -> int:
+def unread_bytes(file_info: InputFile, read_to: int) -> int:
     """Returns how many bytes of a file are left for later: the beginning of a last line."""
     kind = _format_of(file_info.path)
     if kind is None or not _by_lines(file_info.path, kind):

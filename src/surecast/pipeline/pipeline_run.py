@@ -119,7 +119,7 @@ def open_tables(
             output.mkdir(parents=True, exist_ok=True)
         spark = connect(remote, settings.py_files if settings else ())
         stack.callback(_close, spark)
-        with _told(output, log):
+        with _short_errors(output, log):
             yield spark, remote
 
 
@@ -131,7 +131,7 @@ def _close(spark: SparkSession) -> None:
 
 
 @contextmanager
-def _told(output: Path, log: Path | None) -> Iterator[None]:
+def _short_errors(output: Path, log: Path | None) -> Iterator[None]:
     """Says in a line what Spark says in pages; that the metastore is locked, only its log says."""
     from pyspark.errors import PySparkException
 

@@ -161,7 +161,7 @@ def _begin(system: fs.FileSystem, root: str, sweep: Sweep, resume: bool) -> None
         "fingerprint": sweep.fingerprint,
         "count": sweep.count,
         "block": sweep.block,
-        "schema": _told(sweep.schema),
+        "schema": _column_texts(sweep.schema),
     }
     try:
         if system.get_file_info(head).type == fs.FileType.File and resume:
@@ -197,5 +197,5 @@ def _opened(storage: str) -> tuple[fs.FileSystem, str]:
     return system, root.rstrip("/")
 
 
-def _told(schema: pa.Schema) -> list[str]:
+def _column_texts(schema: pa.Schema) -> list[str]:
     return [f"{field.name} {field.type}" for field in schema]

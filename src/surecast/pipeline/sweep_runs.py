@@ -48,12 +48,12 @@ class _Task:
 
     plan: Plan
     settings: Settings
-    given: Mapping[str, Intervals]
+    up_intervals: Mapping[str, Intervals]
 
     def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
         rows = []
         for run in numbers.tolist():
-            result = simulate_run(self.plan, self.settings, run, self.given)
+            result = simulate_run(self.plan, self.settings, run, self.up_intervals)
             rows += [
                 {
                     "run": run,

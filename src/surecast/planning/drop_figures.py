@@ -94,10 +94,10 @@ def drop_figures(
         _tell(progress, done, steps)
     for rate in between:
         single = (kind for kind in _SINGLE if kind != "finite-buffer")
-        rows += _by_formula(rate, _kept({kind: find(_case(setting, rate), kind) for kind in single}))
+        rows += _by_formula(rate, _possible({kind: find(_case(setting, rate), kind) for kind in single}))
     for rate in closer:
         # whole numbers of events make steps
-        rows += _by_formula(rate, _kept({"finite-buffer": find(_case(setting, rate), "finite-buffer")}))
+        rows += _by_formula(rate, _possible({"finite-buffer": find(_case(setting, rate), "finite-buffer")}))
     _tell(progress, steps, steps)
     return rows
 
@@ -156,7 +156,7 @@ def _case(setting: Setting, rate: float) -> Case:
     return Case(rate, setting.service_per_s, setting.on_s, setting.off_s, setting.input_per_s, setting.target_s)
 
 
-def _kept(gives: dict[str, Gives]) -> dict[str, Gives]:
+def _possible(gives: dict[str, Gives]) -> dict[str, Gives]:
     return {kind: each for kind, each in gives.items() if each.outcome is not None}
 
 
@@ -167,7 +167,7 @@ def _comparison(setting: Setting, effort: Effort, rate: float) -> list[FigureRow
     gives = {kind: find(case, kind) for kind in _SINGLE}
     gives |= {name: hybrid(case, name) for name in HYBRIDS}
     gives |= {"optimal": find(case, "optimal"), "best": replace(find(case, UNPROTECTED), kind="best")}
-    drawn = _kept(gives)
+    drawn = _possible(gives)
     return _by_formula(rate, drawn) + (_simulate(case, drawn, effort) if effort.runs and drawn else [])
 
 
@@ -256,11 +256,11 @@ def _with_lifetime(case: Case) -> Gives:
         return replace(alone, kind=HYBRIDS[1])
     least = alone.mechanism.lifetime_s
 
-    def given(factor: float) -> Gives:
+    def gives_at(factor: float) -> Gives:
         return _joined(case, Mechanism(lifetime_s=least * factor, lifetime_distribution="exponential"))
 
-    optimum = minimize_scalar(lambda e: -_share(given(math.exp(e))), bounds=(0.0, 4.0), method="bounded")
-    best = max((alone, given(math.exp(float(optimum.x)))), key=_share)
+    optimum = minimize_scalar(lambda e: -_share(gives_at(math.exp(e))), bounds=(0.0, 4.0), method="bounded")
+    best = max((alone, gives_at(math.exp(float(optimum.x)))), key=_share)
     return replace(best, kind=HYBRIDS[1])
 
 

@@ -118,7 +118,7 @@ def _leave_out(data: Any, cuts: set[FieldPath], source: Source) -> None:
     """Takes the wrong parts out of the data and notes in the source what is gone."""
     by_list: dict[FieldPath, set[int]] = {}
     for cut in cuts:
-        place = _at(data, cut[:-1])
+        place = _value_at(data, cut[:-1])
         if isinstance(place, _Entries) and isinstance(cut[-1], int):
             by_list.setdefault(cut[:-1], set()).add(cut[-1])
         elif isinstance(place, dict):
@@ -127,12 +127,12 @@ def _leave_out(data: Any, cuts: set[FieldPath], source: Source) -> None:
                 source.damaged.add(cut)
     # Inner lists first: taking entries out of an outer one renumbers it.
     for path, gone in sorted(by_list.items(), key=lambda item: -len(item[0])):
-        entries = _at(data, path)
+        entries = _value_at(data, path)
         entries.drop(gone)
         source.kept[path] = entries.kept
 
 
-def _at(data: Any, path: FieldPath) -> Any:
+def _value_at(data: Any, path: FieldPath) -> Any:
     for step in path:
         data = data[step] if has_part(data, step) else None
     return data
@@ -141,7 +141,7 @@ def _at(data: Any, path: FieldPath) -> Any:
 def _data_path(data: Any, loc: tuple[str | int, ...], kind: str) -> FieldPath:
     """Returns the place of an error in the data; a missing field has the place where it belongs."""
     path = path_in_data(data, loc)
-    if kind == "missing" and (isinstance(_at(data, path), dict) or isinstance(loc[-1], int)):
+    if kind == "missing" and (isinstance(_value_at(data, path), dict) or isinstance(loc[-1], int)):
         return (*path, loc[-1])
     return path
 
@@ -150,7 +150,9 @@ def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
     """Returns one validation error in words: what is wrong and what would be right."""
     kind, context = detail["type"], detail.get("ctx") or {}
     if kind == "missing" and isinstance(path[-1], int):
-        return source.problem(path[:-1], f"{_short(_at(source.data, path[:-1]))} has too few entries", "name two ends")
+        return source.problem(
+            path[:-1], f"{_short(_value_at(source.data, path[:-1]))} has too few entries", "name two ends"
+        )
     if kind == "missing":
         return source.problem(path, "is missing", "add it")
     if kind == "extra_forbidden":
@@ -204,7 +206,7 @@ def _schema_nodes(path: FieldPath, data: Any) -> list[dict[str, Any]]:
     schema = scenario_schema()
     nodes, place = _alternatives(schema, schema, data), data
     for step in path:
-        place = _at(place, (step,))
+        place = _value_at(place, (step,))
         if isinstance(step, int):
             inner = [node["items"] for node in nodes if isinstance(node.get("items"), dict)]
         else:

@@ -66,7 +66,7 @@ class BarChart:
         return f"The first {self.rows} of {len(self.names):,} rows are drawn; {left:,} more are not." if left else ""
 
     @property
-    def known(self) -> NDArray[np.float64]:
+    def defined(self) -> NDArray[np.float64]:
         """All values there are."""
         import numpy as np
 
@@ -89,15 +89,15 @@ class BarChart:
     @property
     def whole(self) -> bool:
         """True if all values are whole numbers, such as counts."""
-        return all(float(v).is_integer() for v in self.known)
+        return all(float(v).is_integer() for v in self.defined)
 
     @cached_property
     def decimals(self) -> int:
         """Enough for a thousandth of the largest value and a twentieth of the spread, or for all values in full."""
-        largest, spread = float(abs(self.known).max()), float(self.known.max() - self.known.min())
+        largest, spread = float(abs(self.defined).max()), float(self.defined.max() - self.defined.min())
         steps = [step for step in (largest / 1000, spread / 20) if step > 0]
         enough = min(DECIMALS_MAX, max(0, math.ceil(-math.log10(min(steps, default=1.0)))))
-        in_full = (n for n in range(enough) if all(round(float(v), n) == v for v in self.known))
+        in_full = (n for n in range(enough) if all(round(float(v), n) == v for v in self.defined))
         return next(in_full, enough)
 
     @property

@@ -76,8 +76,8 @@ class Verdict:
     """Something that was checked; `holds` is None where it could not be."""
 
     holds: bool | None
-    what: str
-    found: str
+    claim: str
+    evidence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Outcome:
     def broken(self) -> list[str]:
         """The checks that do not hold."""
         return [
-            verdict.what
+            verdict.claim
             for block in self.blocks
             if isinstance(block, Verdicts)
             for verdict in block.all

@@ -98,14 +98,14 @@ def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str
     output = context.work / "tables"
     states: dict[str, str] = {}
 
-    def told(table: str, state: str) -> None:
+    def show_state(table: str, state: str) -> None:
         states[table] = state
         context.show(f"Spark, {table}", sum(each == "completed" for each in states.values()), max(len(states), _TABLES))
 
     with open_tables(output, ServerSettings(master="local[2]", is_brief=True)) as (spark, _):
         from surecast.pipeline.learn.tables import read_statistics
 
-        report = run_tables(spark, [str(logs)], output, window_s=60.0, configuration=_SMALL, progress=told)
+        report = run_tables(spark, [str(logs)], output, window_s=60.0, configuration=_SMALL, progress=show_state)
         context.show("estimating", 0, 0)
         statistics = read_statistics(spark)
         wanted = ("channel_top", "channel_viewers", "subscriber_qos", "broker_accounts", "broker_uptime")

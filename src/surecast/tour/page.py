@@ -124,7 +124,7 @@ def _block(block: Block, number: int) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     kind = "open" if verdict.holds is None else "yes" if verdict.holds else "no"
-    return f'<li class="{kind}">{html_text(verdict.what)}<span>{html_text(verdict.found)}</span></li>'
+    return f'<li class="{kind}">{html_text(verdict.claim)}<span>{html_text(verdict.evidence)}</span></li>'
 
 
 def _numbers(numbers: Numbers, summary: str) -> str:

@@ -140,11 +140,11 @@ class PlacementPlan:
         """Returns one case by its row and column."""
         evaluation = self.evaluation
 
-        def known(values: Array) -> float | None:
+        def figure(values: Array) -> float | None:
             value = float(values[placement, algorithm])
             return None if np.isnan(value) else value
 
-        figures: dict[str, Any] = {name: known(getattr(evaluation, name)) for name in FIGURES}
+        figures: dict[str, Any] = {name: figure(getattr(evaluation, name)) for name in FIGURES}
         reliability = float(self.reliability[placement])
         return PlacementCase(
             brokers=self.names(placement),

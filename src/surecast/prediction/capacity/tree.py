@@ -60,25 +60,25 @@ class BrokerTree:
         value = np.array(weight, dtype=np.float64)
         none = np.zeros(value.shape[1:])
 
-        def seen(link: int) -> Array:
+        def passing(link: int) -> Array:
             return value[link] if passes is None else np.where(passes[link], value[link], 0.0)
 
         for broker in reversed(self.order[1:]):
             rest = none
             for child in self.children[broker]:
-                rest = combine(rest, seen(self.back(self.up[child])))
+                rest = combine(rest, passing(self.back(self.up[child])))
             value[self.back(self.up[broker])] += rest
         for broker in self.order:
             ways = [self.back(self.up[child]) for child in self.children[broker]]
-            before = none if broker == self.root else seen(self.up[broker])
+            before = none if broker == self.root else passing(self.up[broker])
             others = []
             for way in ways:
                 others.append(before)
-                before = combine(before, seen(way))
+                before = combine(before, passing(way))
             after = none
             for way, other in zip(reversed(ways), reversed(others), strict=True):
                 value[self.back(way)] += combine(other, after)
-                after = combine(after, seen(way))
+                after = combine(after, passing(way))
         return value
 
 

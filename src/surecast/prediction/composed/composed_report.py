@@ -198,8 +198,10 @@ def _serve(
         if arrives <= 0.0:
             continue
         # what waits for a repair and is late by the queues is dropped on the way, not delivered late
-        moving = waits.kept(partial(_in_time, passage, deadline))
-        surviving = moving if mechanism is None or not mechanism.expires else moving.kept(partial(_survives, mechanism))
+        moving = waits.surviving(partial(_in_time, passage, deadline))
+        surviving = (
+            moving if mechanism is None or not mechanism.expires else moving.surviving(partial(_survives, mechanism))
+        )
         expired += arrives * (1.0 - moving.total / waits.total)
         input_expired += arrives * (moving.total - surviving.total) / waits.total
         got = arrives * surviving.total / waits.total * outlook.success_share

@@ -47,7 +47,7 @@ class Waits:
     def total(self) -> float:
         return float(self.shares.sum())
 
-    def kept(self, survives: Callable[[Array], Array]) -> Waits:
+    def surviving(self, survives: Callable[[Array], Array]) -> Waits:
         """Returns the waits of the events that survive them, by length."""
         return Waits(self.times_s, np.asarray(self.shares * survives(self.times_s), dtype=np.float64))
 

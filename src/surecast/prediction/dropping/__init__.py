@@ -38,15 +38,15 @@ from surecast.prediction.dropping.phases import (
     measured_phases,
 )
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
-from surecast.prediction.dropping.search import Found, Target, largest_parameter
+from surecast.prediction.dropping.search import ParameterAnswer, Target, largest_parameter
 
 __all__ = [
     "POLICIES",
     "ArrivalAnswer",
-    "Found",
     "JoinAnswer",
     "OnOffQueue",
     "OptimalPolicy",
+    "ParameterAnswer",
     "Phases",
     "PolicyRule",
     "QueueAnswer",

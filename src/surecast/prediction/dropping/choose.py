@@ -11,7 +11,7 @@ from surecast.prediction.dropping.onoff import Verdict
 from surecast.prediction.dropping.optimal import optimal_policy, threshold_policy
 from surecast.prediction.dropping.paths import Outlet, outlets_of
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
-from surecast.prediction.dropping.search import Found, Parameter, Target, largest_parameter
+from surecast.prediction.dropping.search import Parameter, ParameterAnswer, Target, largest_parameter
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
 from surecast.scenario.system import System
@@ -141,7 +141,7 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
                 f"arrive, and {outlet.queue.service_per_s * outlet.queue.phases.connected_share:.6g}/s can be sent"
             )
         return through_input(outlet, base)
-    parameters = _given(policy, dropping)
+    parameters = _scenario_parameters(policy, dropping)
     if parameters is not None:
         return through_input(outlet, replace(base, **parameters))  # type: ignore[arg-type]
     wanted = outlet.subscriber.response_target_s
@@ -161,7 +161,7 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
     return _automatic(outlet, _PARAMETER[policy], base, wanted)
 
 
-def _given(policy: str, dropping: Dropping) -> dict[str, float] | None:
+def _scenario_parameters(policy: str, dropping: Dropping) -> dict[str, float] | None:
     """Returns the parameter that the scenario gives for this policy, if it does."""
     if policy != dropping.policy or policy == "optimal":
         return None
@@ -203,7 +203,7 @@ def _by_rule(outlet: Outlet, policy: str, wanted: float) -> Outcome:
     return through_input(outlet, mechanism)
 
 
-def _why(outlet: Outlet, search: Found, parameter: Parameter, base: Mechanism, wanted: float) -> str:
+def _why(outlet: Outlet, search: ParameterAnswer, parameter: Parameter, base: Mechanism, wanted: float) -> str:
     queue = outlet.queue
     if search.verdict is Verdict.UNSTABLE:
         return (

@@ -15,7 +15,7 @@ from surecast.prediction.dropping.onoff import Verdict, join_probability_for
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
 from surecast.scenario.mechanism import Mechanism
 
-__all__ = ["Found", "Parameter", "Target", "largest_parameter"]
+__all__ = ["Parameter", "ParameterAnswer", "Target", "largest_parameter"]
 
 Parameter = Literal["join_probability", "buffer_size", "lifetime_s"]
 _BUFFER_MAX = 1_000_000
@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ParameterAnswer:
     """The result of a search. If the target can be met, `mechanism` meets it and `answer` is the service under it."""
 
     verdict: Verdict
@@ -54,7 +54,9 @@ class Found:
     answer: QueueAnswer | None
 
 
-def largest_parameter(queue: OnOffQueue, parameter: Parameter, target: Target, base: Mechanism | None = None) -> Found:
+def largest_parameter(
+    queue: OnOffQueue, parameter: Parameter, target: Target, base: Mechanism | None = None
+) -> ParameterAnswer:
     """Returns the largest join probability, buffer size or lifetime that meets a target, all else being as in `base`.
 
     The response time grows with each of the three. `NOT_NEEDED` means that the target is met without the parameter;
@@ -75,7 +77,7 @@ def largest_parameter(queue: OnOffQueue, parameter: Parameter, target: Target, b
     if _settles(queue, free):
         answer = evaluate(queue, free)
         if target.excess(answer) <= 0.0:
-            return Found(Verdict.NOT_NEEDED, free, answer)
+            return ParameterAnswer(Verdict.NOT_NEEDED, free, answer)
     if parameter == "buffer_size":
         return _largest_buffer(queue, target, free)
     if parameter == "lifetime_s":
@@ -99,25 +101,25 @@ def _settles(queue: OnOffQueue, mechanism: Mechanism) -> bool:
     return queue.is_stable(mechanism.join_probability)
 
 
-def _largest_join(queue: OnOffQueue, target: Target, free: Mechanism) -> Found:
+def _largest_join(queue: OnOffQueue, target: Target, free: Mechanism) -> ParameterAnswer:
     lowest = replace(free, join_probability=0.0)
     if not _settles(queue, lowest):
-        return Found(Verdict.UNSTABLE, None, None)
+        return ParameterAnswer(Verdict.UNSTABLE, None, None)
     if target.excess(evaluate(queue, lowest)) > 0.0:
-        return Found(Verdict.IMPOSSIBLE, None, None)
+        return ParameterAnswer(Verdict.IMPOSSIBLE, None, None)
     periods = queue.periods_s
     if free == Mechanism() and target.quantile is None and periods is not None:
         solution = join_probability_for(target.time_s, queue.arrival_per_s, queue.service_per_s, *periods)
-        return _found(queue, replace(free, join_probability=float(solution.join_probability)))
+        return _answer_for(queue, replace(free, join_probability=float(solution.join_probability)))
 
     def excess(join: float) -> float:
         mechanism = replace(free, join_probability=join)
         return target.excess(evaluate(queue, mechanism)) if _settles(queue, mechanism) else 1.0
 
-    return _found(queue, replace(free, join_probability=_last_below(excess, 0.0, 1.0)))
+    return _answer_for(queue, replace(free, join_probability=_last_below(excess, 0.0, 1.0)))
 
 
-def _largest_lifetime(queue: OnOffQueue, target: Target, free: Mechanism) -> Found:
+def _largest_lifetime(queue: OnOffQueue, target: Target, free: Mechanism) -> ParameterAnswer:
     def excess(lifetime: float) -> float:
         return target.excess(evaluate(queue, replace(free, lifetime_s=lifetime)))
 
@@ -125,19 +127,19 @@ def _largest_lifetime(queue: OnOffQueue, target: Target, free: Mechanism) -> Fou
     while excess(low) > 0.0:
         low *= 0.5
         if low < 1e-9 * target.time_s:
-            return Found(Verdict.IMPOSSIBLE, None, None)
+            return ParameterAnswer(Verdict.IMPOSSIBLE, None, None)
     high = 2.0 * low
     while excess(high) <= 0.0:
         low, high = high, 2.0 * high
-    return _found(queue, replace(free, lifetime_s=_last_below(excess, low, high)))
+    return _answer_for(queue, replace(free, lifetime_s=_last_below(excess, low, high)))
 
 
-def _largest_buffer(queue: OnOffQueue, target: Target, free: Mechanism) -> Found:
+def _largest_buffer(queue: OnOffQueue, target: Target, free: Mechanism) -> ParameterAnswer:
     def missed(size: int) -> bool:
         return target.excess(evaluate(queue, replace(free, buffer_size=size))) > 0.0
 
     if missed(1):
-        return Found(Verdict.IMPOSSIBLE, None, None)
+        return ParameterAnswer(Verdict.IMPOSSIBLE, None, None)
     low, high = 1, 2
     while not missed(high):
         low, high = high, 2 * high
@@ -147,7 +149,7 @@ def _largest_buffer(queue: OnOffQueue, target: Target, free: Mechanism) -> Found
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if missed(middle) else (middle, high)
-    return _found(queue, replace(free, buffer_size=low))
+    return _answer_for(queue, replace(free, buffer_size=low))
 
 
 def _last_below(excess: Callable[[float], float], low: float, high: float) -> float:
@@ -158,5 +160,5 @@ def _last_below(excess: Callable[[float], float], low: float, high: float) -> fl
     return root
 
 
-def _found(queue: OnOffQueue, mechanism: Mechanism) -> Found:
-    return Found(Verdict.DROPPING, mechanism, evaluate(queue, mechanism))
+def _answer_for(queue: OnOffQueue, mechanism: Mechanism) -> ParameterAnswer:
+    return ParameterAnswer(Verdict.DROPPING, mechanism, evaluate(queue, mechanism))

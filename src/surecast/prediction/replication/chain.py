@@ -236,12 +236,12 @@ class _Step:
         up, down, waiting, electing = state
         left = _changed(up, phase, -1)
         led = 0.0 if electing else 1.0 / sum(up)
-        for chance, broken, queue in self._taken(down, waiting):
+        for chance, broken, queue in self._after_failure(down, waiting):
             for share, left_to_elect in ((led, self.stages), (1.0 - led, electing)):
                 if share > 0 and chance * rate > 0:
                     yield rate * chance * share, self._settled(left, broken, queue, left_to_elect)
 
-    def _taken(self, down: Counts, waiting: int) -> Iterator[tuple[float, Counts, int]]:
+    def _after_failure(self, down: Counts, waiting: int) -> Iterator[tuple[float, Counts, int]]:
         """Yields the states after a failure of a replica: in repair, or waiting for it."""
         if self.single and any(down):
             yield 1.0, down, waiting + 1
@@ -254,7 +254,7 @@ class _Step:
         up, down, waiting, electing = state
         rest = _changed(down, phase, -1)
         if self.single and waiting:
-            begun = list(self._taken(rest, waiting - 1))
+            begun = list(self._after_failure(rest, waiting - 1))
         else:
             begun = [(1.0, rest, waiting)]
         for chance, broken, queue in begun:

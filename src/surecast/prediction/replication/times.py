@@ -52,7 +52,7 @@ class InstanceTimes:
         return self.group.variant == "fast" and self.group.entry == "any" and self.peers > 0
 
     @property
-    def told(self) -> int:
+    def urgent_peers(self) -> int:
         """Replicas that hear of a proposal at once."""
         if self.group.variant == "fast" or self.group.entry == "any" or not self.group.lazy_delay_s:
             return self.peers
@@ -61,12 +61,12 @@ class InstanceTimes:
     @property
     def begin_s(self) -> float:
         """The time that a proposal takes beside its publications."""
-        return self.group.costs.instance_s + self.told * self.group.costs.peer_s / 2
+        return self.group.costs.instance_s + self.urgent_peers * self.group.costs.peer_s / 2
 
     @property
     def votes_s(self) -> float:
         """The time to receive the votes."""
-        return self.told * self.group.costs.peer_s / 2
+        return self.urgent_peers * self.group.costs.peer_s / 2
 
     def propose(self, k: Array) -> Array:
         return self.begin_s + k * self.group.costs.publication_s
@@ -101,7 +101,7 @@ class InstanceTimes:
 
     def _heard(self, instances_per_s: float) -> float:
         """Replicas that take part in an instance, those that hear of several together in parts."""
-        return self.told + (self.peers - self.told) * self.together(instances_per_s)
+        return self.urgent_peers + (self.peers - self.urgent_peers) * self.together(instances_per_s)
 
     def leader_cpu(self, k: Array, instances_per_s: float) -> Array:
         """Processor time of an instance at the leader; where any replica proposes, at each of them on average."""

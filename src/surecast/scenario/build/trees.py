@@ -33,7 +33,7 @@ def build_trees(
     by_root: dict[int, tuple[int, ...]] = {}
     for name in names:
         if name in spec.given:
-            trees[name] = _given(spec.given[name], (*PATH, "given", name), overlay, collect)
+            trees[name] = _written_tree(spec.given[name], (*PATH, "given", name), overlay, collect)
         elif overlay.is_tree:
             trees[name] = tuple(range(len(overlay.links)))
         else:
@@ -63,7 +63,9 @@ def _root(root: str, topic: str, overlay: Overlay, publishers: tuple[Publisher, 
     return int(streams.choose("topic-tree", [topic], [broker.name for broker in overlay.brokers])[0])
 
 
-def _given(pairs: list[tuple[str, str]], path: FieldPath, overlay: Overlay, collect: Collector) -> tuple[int, ...]:
+def _written_tree(
+    pairs: list[tuple[str, str]], path: FieldPath, overlay: Overlay, collect: Collector
+) -> tuple[int, ...]:
     """Returns the links of a tree that is written out, checked to reach all brokers without a cycle."""
     import networkx as nx
 

@@ -157,7 +157,7 @@ class CandidatesSpec(Spec):
     """So many random routers of the whole network."""
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _exactly_one(self) -> Self:
         if (self.per_domain is None) == (self.count is None):
             raise PydanticCustomError("candidates", "give either per_domain or count")
         return self

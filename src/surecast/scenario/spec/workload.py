@@ -279,7 +279,7 @@ class SubscriptionsSpec(Spec):
     """How long a subscription lasts."""
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _exactly_one(self) -> Self:
         if (self.active is None) == (self.rate is None):
             raise PydanticCustomError("subscriptions", "give either active or rate")
         if not self.lifetime.has_mean:
