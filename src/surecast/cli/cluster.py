@@ -148,7 +148,7 @@ def _missing(group: LocalGroup, folder: Path) -> list[int]:
 def _configuration(
     file: Path | None, flags: dict[str, Any], websocket_port: int | None, settings: list[str] | None
 ) -> BrokerConfig | None:
-    """Returns what is said of a broker, checked; None where nothing is."""
+    """Returns the checked broker configuration from file and options; None if neither sets anything."""
     from surecast.broker.config import load_config
     from surecast.cli.broker import listener_count, settings_of
 

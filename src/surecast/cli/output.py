@@ -90,7 +90,7 @@ def print_error(error: SurecastError) -> None:
 
 @contextmanager
 def working(activity: str) -> Iterator[None]:
-    """Shows that something is under way, on a terminal; it leaves no trace."""
+    """Shows an activity on a terminal while it runs; the line is removed at the end."""
     with errors.status(Text(f"{activity} ...")) if errors.is_terminal else nullcontext():
         yield
 

@@ -218,7 +218,7 @@ def _print_algorithms(sweep: AlgorithmSweep, *files: Path | None) -> None:
 
 
 def _some(values: list[float], most: int) -> list[int]:
-    """Indices of about so many values, evenly spread, the first and the last among them."""
+    """Returns at most `most` indices of values, evenly spread, with the first and the last."""
     if len(values) <= most:
         return list(range(len(values)))
     return sorted({round(i * (len(values) - 1) / (most - 1)) for i in range(most)})

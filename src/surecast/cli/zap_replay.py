@@ -37,7 +37,7 @@ async def replay_log(
     bad: Callable[[BadLine], None],
     move: Callable[[int, int], None],
 ) -> Sent:
-    """Publishes a log, each batch when it is due; at speed 0 as soon as the broker has taken what came before."""
+    """Publishes a log, each batch when it is due; at speed 0 as soon as the batches before it are acknowledged."""
     from surecast.zap import payloads, read_tables
 
     messages = payloads(read_tables(log, bad, move), batch_s)

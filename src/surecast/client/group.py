@@ -169,9 +169,9 @@ class GroupClient:
         return None if client is None or client.ended is not None else (client.host, client.port)
 
     async def move(self, address: str) -> None:
-        """Goes over to another replica, say to the one that leads; what is under way goes again there.
+        """Moves to another replica, such as the leader; unacknowledged publications are sent again there.
 
-        Where that one does not answer, the next is tried, as ever.
+        If that replica does not answer, the next is tried, as always.
         """
         target = split_address(address)
         if target not in self.addresses:
@@ -307,8 +307,8 @@ class GroupClient:
     def _is_own(self, reason: RefusedError) -> bool:
         """Returns whether this client itself took its session over.
 
-        A CONNECT that a group without a majority left unanswered may be carried out after the one that another replica
-        answered. A session that is taken over again and again has another client.
+        A CONNECT that a group without a majority left unanswered may be applied after the one that another replica
+        answered. A session that is taken over again and again is in use by another client.
         """
         now = asyncio.get_running_loop().time()
         if reason.reason is not ReasonCode.SESSION_TAKEN_OVER:

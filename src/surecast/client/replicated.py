@@ -153,7 +153,7 @@ class Connection:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Sends what came together in one turn of the event loop in one piece, or a few."""
+        """Sends the requests of one turn of the event loop together, in one frame or a few."""
         self._flush_planned = False
         if self._link is None:
             return  # all that is in flight is sent when there is a link again

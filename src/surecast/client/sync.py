@@ -67,7 +67,7 @@ class SyncGroupClient:
         return self._background.run(self._client.unsubscribe(*filters))
 
     def move(self, address: str) -> None:
-        """Goes over to another replica, say to the one that leads; what is under way goes again there."""
+        """Moves to another replica, such as the leader; unacknowledged publications are sent again there."""
         self._background.run(self._client.move(address))
 
     def message(self, timeout_s: float | None = None) -> Message:

@@ -1,4 +1,4 @@
-"""Filter classes on a real broker: subscriptions with content filters that come and go, and events with attributes.
+"""Filter classes on a real broker: subscriptions with content filters and lifetimes, and events with attributes.
 
 Every client is one MQTT session. A session has one subscription for each topic filter; so that it may have several of
 the same class, each is a shared subscription with a name of its own, of which the client is the only member.
@@ -77,7 +77,7 @@ class ClassRun:
         """Returns the number of events that a client should have got and did not, and of those that it got without a
         matching subscription.
 
-        What was under way together with the beginning or the end of a subscription may go either way.
+        An event in flight at the beginning or the end of a subscription may or may not be delivered.
         """
         by_class: dict[tuple[int, int], list[MeasuredSubscription]] = {}
         for subscription in self.subscriptions:

@@ -1,7 +1,7 @@
 """The fate of each event, from the event logs of all processes together.
 
-Every replica of a group logs what it carries out, and is silent while it is down; together they have everything. The
-log of a single broker has it by itself.
+Every replica of a group logs what it applies, and nothing while it is down; together their logs are complete. The log
+of a single broker is complete by itself.
 """
 
 from __future__ import annotations

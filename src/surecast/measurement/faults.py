@@ -61,7 +61,7 @@ async def fail_and_repair(
 
 
 async def kill_leader(processes: Processes, due: float, crashes: list[Crash], majority: int) -> None:
-    """Kills whoever leads at a time, and starts it again at once."""
+    """Kills the leader at a time, and starts it again at once."""
     await _until(due)
     number = await processes.leader()
     if not number:
@@ -120,7 +120,7 @@ class Outage:
 def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
     """Returns the intervals between `begin` and `end` without any acknowledgement, although somebody always published.
 
-    Each crash belongs to the longest pause soon after it: what was under way may still be acknowledged. An outage
+    Each crash belongs to the longest pause soon after it: publications in flight may still be acknowledged. An outage
     begins with its first crash, or else with the last acknowledgement before it, and is longer then.
 
     >>> find_outages([0.0, 0.1, 0.2, 3.0, 3.1], [Crash(1, 0.21, True)], 0.0, 3.1)

@@ -73,7 +73,7 @@ class Link(ABC):
 class KeenLink(Link):
     """Sends each event again, by whichever replica, until it is acknowledged or `patience_s` is over.
 
-    Events that wait do so in their order, which a client with too many under way would not keep.
+    Events wait in order, which a client with too many in flight would not keep.
     """
 
     def __init__(self, addresses: Sequence[str], client_id: str, patience_s: float):
@@ -176,7 +176,7 @@ class _Taker(Client):
 
 @dataclass(slots=True)
 class Receiver:
-    """A subscriber: a session that outlives its connections, which come and go as it is told.
+    """A subscriber: a session that outlives its connections, which it opens and closes as `switch` says.
 
     With a `service`, it takes one event after the other and acknowledges each when the time of its transmission is
     over; what is left of that when it disconnects is made up for afterwards. `due` are the real times at which events

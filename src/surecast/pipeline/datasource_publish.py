@@ -1,10 +1,10 @@
-"""Rows as publications: each is published with an identity of its own, so that one that comes again counts once.
+"""Rows as publications: each is published with an identity of its own, so that a repeated one counts once.
 
 Spark may write a row more than once: a task that failed is repeated as a whole. The broker remembers the identities of
-publications (`surecast-request`), as many as its setting `request_tokens` says, and drops what it has had already.
+publications (`surecast-request`), as many as its setting `request_tokens` says, and drops duplicates.
 
-The clients that wait for each publication give it an identity of their own. Rows have theirs, and many are under way at
-once, so this has the plain client, on an event loop in a thread.
+The group client gives each publication an identity of its own. Rows have theirs, and many are in flight at once, so
+this module uses the plain client, on an event loop in a thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Spark data source of the inputs: a stream of records, each read once, in parallel ranges.
 
-Inputs are files, and logs of brokers over the network. Its offset is how far every file has been read, in bytes, and
-every log, in records. So what grows is read on from there, a run that was killed reads the same ranges again, and what
-an input lost or changed is said, not guessed.
+Inputs are files, and logs of brokers over the network. The offset is the position up to which every file has been
+read, in bytes, and every log, in records. So an input that grew is read from there on, a run that was killed reads the
+same ranges again, and lost or changed parts of an input are reported, not guessed.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Load:
 
     @property
     def is_saturated(self) -> bool:
-        """Returns whether a queue before it grows for ever: at a utilisation of exactly 1 it does, too."""
+        """Returns whether its queue grows forever, as it does at a utilisation of exactly 1, too."""
         return self.rate_per_s >= self.capacity_per_s
 
 

@@ -168,7 +168,7 @@ def _events(live: Live, name: str) -> list[bytes]:
 def _deduplicated(live: Live, name: str) -> list[tuple[str, bytes]]:
     """Returns the sequence without messages that were delivered again after a reconnection.
 
-    At QoS 1 the end of what came on the one connection may come again at the beginning of the next.
+    At QoS 1 the last messages of one connection may be delivered again at the beginning of the next.
     """
     sequence: list[tuple[str, bytes]] = []
     arrived = live.arrived[name]

@@ -57,7 +57,7 @@ class Stage:
 
 
 class Listener(Protocol):
-    """Whoever watches the tour."""
+    """An observer of the tour's progress."""
 
     def begin(self, stage: Stage, number: int, count: int) -> None:
         """Called when a stage begins."""

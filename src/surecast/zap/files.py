@@ -108,7 +108,7 @@ class EventWriter:
 
 
 class _Sink(ABC):
-    """A file under way: a hidden neighbour of the file that it becomes."""
+    """A file being written: a hidden file that is renamed when it is complete."""
 
     def __init__(self, path: Path):
         self.path = path

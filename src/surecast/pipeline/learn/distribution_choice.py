@@ -140,9 +140,9 @@ def cell_test(times: Times, law: Law) -> float | None:
 def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
     """Returns the distribution of times: exponential unless it is rejected and another is clearly more likely.
 
-    Weibull, lognormal and phase-type times are tried, and the one with the best criterion by Akaike is chosen. How
-    likely exponential times are is told by their likelihood ratio to Weibull times, and by cells. The interval of the
-    mean has those of all distributions that come near the best.
+    Weibull, lognormal and phase-type times are tried, and the one with the best criterion by Akaike is chosen.
+    Exponential times are tested by their likelihood ratio to Weibull times, and by cells. The interval of the mean
+    covers those of all distributions that come near the best.
     """
     ends, total_s = times.ends + times.residual_ends, times.total_s + times.residual_s
     if ends <= 0 or total_s <= 0:

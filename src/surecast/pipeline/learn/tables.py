@@ -183,8 +183,8 @@ def _alive(named: DataFrame) -> dict[str, float]:
 def _connections(events: DataFrame) -> dict[str, Any]:
     """Returns connected and disconnected periods of subscribers; the end of a broker's incarnation cuts them off.
 
-    Who moves to another replica stays connected. Who loses its replica did not leave, and when it is back is another
-    matter than when it would have come back.
+    A subscriber that moves to another replica stays connected. One that loses its replica did not leave, and the time
+    until it is back says nothing about its own disconnected periods.
     """
     subscribers = events.where("type = 'subscribed'").select("broker", "client").distinct()
     ends = (F.col("type") == "unsubscribed") & (F.col("reason") == "session")

@@ -1,4 +1,4 @@
-"""The folder of a plan that is under way: pieces of it as they are found, for one plan at a time."""
+"""The work folder of a running plan: it keeps finished pieces, for one plan at a time."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def _hear(laws, s, i, sender):
 
 @njit(cache=True)
 def _ask(words, laws, ways, s, i, missing, counts):
-    """Asks one of those who have told of the event; after the last try one that tells of it again starts it anew."""
+    """Requests packets from a peer that announced the event; after the last try a new announcement starts again."""
     if s.tries[i] == 0:
         s.tries[i] = -1
         return

@@ -1,9 +1,9 @@
-"""Gossip among the subscribers of an event, in draws of who tells whom.
+"""Gossip among the subscribers of an event, in random draws.
 
-`coded delivery` section IV: whoever has the event tells some peers of it, round by round, or sends them packets; who
-misses packets asks one that has told of it for as many as it misses. Each draw follows all members on the clock, with
-the losses and times between their home brokers, partial views, tries, patience and the limit of answers; of an answer
-only the number of packets that get through is drawn, not the packets.
+`coded delivery` section IV: a member that has the event announces it to some peers, round by round, or pushes packets
+to them. A member that misses packets requests as many from one that announced the event. Each draw follows all members
+in time, with the losses and latencies between their home brokers, partial views, retries, patience and the limit of
+answers. Of an answer only the number of packets that get through is drawn, not the packets themselves.
 """
 
 from __future__ import annotations

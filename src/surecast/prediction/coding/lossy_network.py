@@ -82,7 +82,7 @@ class Audience:
 
 @dataclass(frozen=True)
 class PathSet:
-    """Paths to the home brokers of an audience for events of so many packets.
+    """Paths to the home brokers of an audience for events of a number of packets.
 
     `hops` are loss and bursts of the links of each path to each home broker, `shares` the packets on it, `latency_s`
     when its first packet comes and `arrival_s` when its last does, if no relay has to wait, and `relays` how many a

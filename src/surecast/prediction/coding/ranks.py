@@ -33,7 +33,7 @@ _EXTRA_MAX: Final = 2000
 
 
 def field_size(field_bits: int) -> int:
-    """Elements of the field whose symbols have so many bits.
+    """Returns the number of elements of the field with symbols of `field_bits` bits.
 
     >>> field_size(4)
     16

@@ -49,7 +49,7 @@ def predict_reliability(
     bound, from `samples` sampled states, or (auto) exactly where that is quick and else sampled. With `ideal`
     subscriptions are refreshed and stored events passed on at once, as in the paper; otherwise at the intervals of the
     scenario. `delays` are those of the events that `arrived` in time, or of `all` that were not lost at a dead home
-    broker, as if they lived for ever. `load` is the system whose events load the brokers and links, where this one is
+    broker, as if they lived forever. `load` is the system whose events load the brokers and links, where this one is
     a variation of it; left out, the system itself.
 
     >>> from surecast.scenario import build, parse_text

@@ -98,8 +98,8 @@ class Gate:
     def latency(self, driven: Times, rested: Times | None = None, alone: Mixture | None = None) -> Mixture:
         """Returns the time from arrival until the own instance is done, given its duration by batch size.
 
-        Who comes while the gate is closed waits for the rest of that time, which is uniform, with all who come in the
-        same while; who finds it open begins alone.
+        A publication that arrives while the gate is closed waits for the rest of that time, which is uniform, together
+        with all that arrive in the same period. One that finds it open begins alone.
         """
         load = self.rate_per_s * self.closed_s
         if len(self.sizes) == 1 and self.sizes[0] > BATCH_MAX:

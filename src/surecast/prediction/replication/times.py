@@ -127,7 +127,7 @@ class InstanceTimes:
     def follow(self, k: Array) -> Array:
         """Returns the wait of a proposal that arrives right after the followers were told what to apply.
 
-        Whoever hears of both later votes first; that it then has to apply too makes up for it.
+        A follower that receives both later votes first, but then has to apply too, which compensates for it.
         """
         return np.maximum(k * self.group.service_s - self.begin_s, 0.0)
 
@@ -221,10 +221,10 @@ class InstanceTimes:
     def closed(self, k: Array, rate_per_s: float) -> Array:
         """Returns the time by which an instance delays later ones: a gate with as large an area under the wait.
 
-        A lone replica does all of it in one go. Where several are in flight, it is at least the space that the leader
-        leaves. Who comes before the commit waits for the applying ahead, and who comes while the leader is busy for
-        the rest of that. Followers first apply what they have heard of, where nobody came soon enough for the next
-        proposal to tell it.
+        A single replica does everything at once. With several instances in flight, it is at least the proposal
+        interval of the leader. A publication that arrives before the commit waits for the applying ahead, and one that
+        arrives while the leader is busy waits for the rest of that. Followers first apply the instances that were
+        committed to them separately, when no publication arrived early enough for the next proposal to carry it.
         """
         if not self.peers:
             return self._varied(self.whole(k), k)
