@@ -7,6 +7,8 @@ Every message says what was wrong, where, and what to do.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 
@@ -23,6 +25,7 @@ __all__ = [
     "TopologyError",
     "TraceError",
     "UserError",
+    "connection_problem",
     "refuse_unknown",
 ]
 
@@ -109,6 +112,28 @@ class ScenarioError(UserError):
     def __init__(self, problems: Iterable[Problem]):
         self.problems = sorted(problems, key=lambda p: (p.file, p.line or 0, p.field))
         super().__init__("\n".join(str(p) for p in self.problems))
+
+
+def connection_problem(error: Exception, where: str, what: str = "broker") -> str:
+    """Returns why a connection to a broker or replica failed, in words and with what to look at.
+
+    >>> connection_problem(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1883)"), "127.0.0.1:1883")
+    'connection refused: is the broker running at 127.0.0.1:1883?'
+    >>> connection_problem(OSError("Multiple exceptions: [Errno 111] Connect call failed"), "localhost:1883", "replica")
+    'connection refused: is the replica running at localhost:1883?'
+    >>> connection_problem(OSError(113, "Connect call failed"), "10.0.0.9:1883")
+    'No route to host'
+    >>> connection_problem(ConnectionResetError(), "10.0.0.9:1883")
+    'the other side closed the connection at once'
+    """
+    text = str(error)
+    if f"[Errno {errno.ECONNREFUSED}]" in text:
+        return f"connection refused: is the {what} running at {where}?"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    if isinstance(error, ConnectionError) and not text:
+        return "the other side closed the connection at once"
+    return text or "no answer"
 
 
 def refuse_unknown(kind: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -91,7 +91,10 @@ def test_publish_and_subscribe(broker: dict[str, int], surecast: Run, surecast_p
         (("sub", *ann, "-t", "a", "-c"), "name one with -i"),
         (("sub", *web, "-t", "public/#", "-C", "1", "-F", "%z"), "%z is not known"),
         (("sub", *ann, "-t", "a", "--filter", "price >>"), "filter"),
-        (("pub", "-p", "1", "-t", "a", "-n"), "127.0.0.1:1: cannot connect"),
+        (
+            ("pub", "-p", "1", "-t", "a", "-n"),
+            "cannot connect: connection refused: is the broker running at 127.0.0.1:1?",
+        ),
     ):
         result = CliRunner().invoke(app, arguments)  # in this process: there are many
         assert isinstance(result.exception, SurecastError), result.output
@@ -120,6 +123,7 @@ def test_ask_a_running_broker(broker: dict[str, int], surecast: Run, tmp_path: P
     assert "show the token" in ask("clients", *url)
     assert json.loads(ask("clients", *url, "--token-file", str(tmp_path / "token"), "--json"))["total"] == 0
     assert "client" in ask("sessions", *folder)
+    assert status["uptime_s"] > 0
     assert "there is no client screen" in ask("kick", "screen", *folder)
     assert "no broker runs here" in ask("status", "--port", "1")
 

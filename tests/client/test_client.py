@@ -17,7 +17,7 @@ import pytest
 from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
 from surecast.broker.run_log import BrokerLog
-from surecast.client import Client, ClientError, LostError, RefusedError
+from surecast.client import Client, ClientError, LostError, RefusedError, tls_context
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import V5, V311, Properties, ReasonCode, Subscription, Will
 
@@ -161,6 +161,8 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         with pytest.raises(ClientError, match="no such host"):
             await Client("no-such-host.invalid").connect()
         async with our_broker(tmp_path, **{"security.rules": ["allow subscribe a/#"]}) as port:
+            with pytest.raises(ClientError, match="closed the connection at once; does it speak TLS at this port"):
+                await Client(port=port, tls=tls_context(insecure=True)).connect()
             with pytest.raises(ClientError, match="no MQTT by WebSocket here"):
                 await Client(port=port, websocket_path="/mqtt").connect()
             client = Client(port=port)

@@ -99,7 +99,7 @@ class Admin:
             if request.path not in self._closed:
                 return _refusal(HTTPStatus.NOT_FOUND, "there is nothing here; see /status, /clients, /sessions, /log")
             if not self._is_administrator(request):
-                return _unauthorised()
+                return _unauthorised() if self._token is not None else _local_only()
             return self._closed[request.path](request)
         except _RequestError as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
@@ -147,7 +147,7 @@ class Admin:
         return Response(200, self._metrics_text(), "text/plain; version=0.0.4; charset=utf-8")
 
     def _status(self, request: Request) -> Response:
-        broker, now = self._server.broker, self._server.time_s()
+        broker = self._server.broker
         counters, accounts, store = broker.counters, broker.accounts(), self._server.store
         statistics = store.statistics()
         sessions = broker.sessions.by_key
@@ -156,7 +156,7 @@ class Admin:
                 "name": self._name,
                 "version": __version__,
                 "ready": self._is_ready(),
-                "uptime_s": round(now - (broker.started_at or now), 3),
+                "uptime_s": round(self._server.uptime_s, 3),
                 "durability": store.durability,
                 "folder": None if self._state_folder is None else str(self._state_folder),
                 "listeners": [
@@ -253,6 +253,11 @@ def _refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = Non
 def _unauthorised() -> Response:
     text = "show the token: Authorization: Bearer ..."
     return _refusal(HTTPStatus.UNAUTHORIZED, text, {"WWW-Authenticate": 'Bearer, Basic realm="surecast"'})
+
+
+def _local_only() -> Response:
+    text = "administration is at the local socket only; http.token_file opens it to whoever shows the token"
+    return _refusal(HTTPStatus.FORBIDDEN, text)
 
 
 def _number(request: Request, name: str, default: int, most: int) -> int:

@@ -152,7 +152,11 @@ def _ports(bases: Sequence[int], replicas: int) -> list[list[int]]:
         if len(set(taken)) == len(taken):
             break
     if taken and max(taken) > _PORT_MAX:
-        raise ConfigurationError(f"port {max(fixed)}: {replicas} replicas need those after it up to {max(taken)}")
+        highest = max(fixed) - (max(taken) - _PORT_MAX)
+        raise ConfigurationError(
+            f"port {max(fixed)}: {replicas} replicas need ports after it, and {_PORT_MAX} is the highest one there is; "
+            f"choose one up to {highest}"
+        )
     free = iter(free_ports(replicas * (len(bases) - len(fixed)), set(taken)))
     return [[base + number * step if base else next(free) for base in bases] for number in range(replicas)]
 

@@ -123,7 +123,6 @@ class BrokerCollector(Collector):
     def _sizes(self) -> Iterator[Metric]:
         broker = self._server.broker
         sessions = list(broker.sessions.by_key.values())
-        now = self._server.time_s()
         for name, text, value in (
             ("sessions", "Sessions, connected or not.", len(sessions)),
             (
@@ -136,7 +135,7 @@ class BrokerCollector(Collector):
             ("unfinished_bytes", "Bytes of packets that are not whole yet.", self._server.unfinished.bytes),
             ("subscriptions", "Subscriptions.", broker.routes.count),
             ("retained", "Retained messages.", len(broker.retained)),
-            ("uptime_seconds", "Time since the start.", now - (broker.started_at or now)),
+            ("uptime_seconds", "Time since the start.", self._server.uptime_s),
         ):
             yield GaugeMetricFamily(f"surecast_{name}", text, value=value)
         info = GaugeMetricFamily("surecast_info", "The version.", labels=["version", "durability"])

@@ -103,6 +103,7 @@ class Shell(ABC):
         self._rest: dict[Channel, _Rest] = {}
         self._leaving: dict[Channel, str] = {}
         self._stalled: set[Channel] = set()
+        self._began_s = time.monotonic()
         self._small_bytes = _SMALL_BYTES
         self._piece_s = _PIECE_S
         self.alarms: dict[str, str] = {}
@@ -121,6 +122,11 @@ class Shell(ABC):
     def gauges(self) -> Iterable[tuple[str, str, float]]:
         """Further figures for metrics: name, meaning, value."""
         return ()
+
+    @property
+    def uptime_s(self) -> float:
+        """The time since this process began to serve."""
+        return time.monotonic() - self._began_s
 
     def time_s(self) -> float:
         """The time that the core goes by, seconds since 1970."""

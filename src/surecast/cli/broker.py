@@ -304,7 +304,7 @@ def kick(
 
 
 def _show(data: dict[str, Any], noun: str, rows: list[list[str]], columns: tuple[str, ...], as_json: bool) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from surecast.cli.output import console, print_json
@@ -312,7 +312,8 @@ def _show(data: dict[str, Any], noun: str, rows: list[list[str]], columns: tuple
     if as_json:
         print_json(data)
         return
-    table = Table(*columns)
+    # An identifier is of use only if it is whole: where a line is too short, it goes on in the next one.
+    table = Table(*(Column(name, overflow="fold") for name in columns))
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)

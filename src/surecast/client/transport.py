@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from surecast.client.errors import ClientError
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, connection_problem
 
 __all__ = ["Transport", "open_transport", "tls_context"]
 
@@ -101,7 +101,8 @@ async def open_transport(
     except socket.gaierror as error:
         raise ClientError(f"{host}: no such host: {error.strerror}") from None
     except OSError as error:
-        raise ClientError(f"{where}: cannot connect: {error.strerror or error}") from None
+        hint = "; does it speak TLS at this port?" if tls is not None and isinstance(error, ConnectionError) else ""
+        raise ClientError(f"{where}: cannot connect: {connection_problem(error, where)}{hint}") from None
 
 
 async def _open_websocket(host: str, port: int, tls: ssl.SSLContext | None, path: str) -> Transport:

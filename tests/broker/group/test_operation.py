@@ -197,7 +197,8 @@ def test_what_only_a_broker_of_its_own_can_have_is_refused(tmp_path: Path) -> No
     said = surecast("cluster", "up", "--folder", tmp_path / "g", "--set", "state.folder=here", code=1)
     assert "state cannot be set for a group: a group keeps its state in its own folder" in said
     said = surecast("cluster", "up", "--folder", tmp_path / "g", "-p", "65534", code=1)
-    assert "port 65534: 3 replicas need those after it up to 65536" in said
+    assert "port 65534: 3 replicas need ports after it, and 65535 is the highest" in said
+    assert "choose one up to 65533" in said
     assert not (tmp_path / "g").exists()
 
 

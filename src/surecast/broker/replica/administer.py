@@ -14,7 +14,7 @@ from surecast.broker.replica.client_wire import REPLACE, STATUS, STATUS_AND_STAT
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.group_file import GroupSpec
 from surecast.broker.replica.handshake import Hello
-from surecast.errors import ConfigurationError, PeerError
+from surecast.errors import ConfigurationError, PeerError, connection_problem
 
 __all__ = ["Tell", "ask_replace", "ask_status", "ask_verify", "await_member"]
 
@@ -66,7 +66,7 @@ async def ask_status(group: GroupSpec, state: bool = False) -> list[dict[str, An
         try:
             return await _ask(group, address, question, _STATUS_S)
         except (OSError, PeerError) as error:
-            return {"replica": number, "error": str(error) or "no answer"}
+            return {"replica": number, "error": connection_problem(error, str(address), "replica")}
 
     return list(await asyncio.gather(*(one(number, address) for number, address in _addresses(group).items())))
 
@@ -97,7 +97,7 @@ async def ask_replace(
         try:
             answer = await _ask(group, asked, REPLACE + json.dumps(fields).encode(), left_s + _LATE_S, tell)
         except (OSError, PeerError) as error:
-            trouble = f"replica {number}: {error or 'no answer'}"
+            trouble = f"replica {number}: {connection_problem(error, str(asked), 'replica')}"
             tell(trouble)
             continue
         if "since" in answer:
@@ -142,7 +142,7 @@ async def await_member(
             status = await _ask(group, address, STATUS, _STATUS_S)
             now = _lacks(status)
         except (OSError, PeerError) as error:
-            now = f"it does not answer at {address}: {error or 'no answer'}"
+            now = f"it does not answer: {connection_problem(error, str(address), 'replica')}"
         if not now:
             return status
         if now != waits:
@@ -177,7 +177,7 @@ async def ask_verify(group: GroupSpec, timeout_s: float = _VERIFY_S) -> tuple[in
         try:
             answer = await _ask(group, address, VERIFY, timeout_s)
         except (OSError, PeerError) as error:
-            trouble = f"replica {number}: {error or 'no answer'}"
+            trouble = f"replica {number}: {connection_problem(error, str(address), 'replica')}"
             continue
         if "instance" in answer:
             break
