@@ -2,6 +2,7 @@
 
     python tools/fault_hostile_costs.py [--seconds 5] [--attacks properties,unfinished] [--group] [--json]
     python tools/fault_hostile_costs.py --mutation quadratic-properties --attacks properties  # must fail
+    python tools/fault_hostile_costs.py --group --mutation unfinished-without-end --attacks unfinished  # must fail
 
 Each attack runs in a process of its own for `--seconds`. Meanwhile a client publishes at QoS 1 and another one gets
 the messages; a third asks for `/healthz`. The table says, for each attack: bytes sent, processor time of the broker per
@@ -34,16 +35,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hostile_attacks import ATTACKS, NEEDS_HTTP, NEEDS_WEB, Target
+from hostile_attacks import ATTACKS, Target
 from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.broker_service import run_broker
 from surecast.broker.cluster import LocalGroup, write_group
-from surecast.broker.config import load_config
+from surecast.broker.config import admin_socket_path, load_config
+from surecast.broker.config_models import BrokerConfig
 from surecast.broker.free_ports import free_ports
+from surecast.broker.group_config import config_of
 from surecast.client import Client, ClientError
 from surecast.protocol.mqtt import wire
 
-MUTATIONS = ("quadratic-properties",)
+MUTATIONS: dict[str, dict[str, Any]] = {
+    "quadratic-properties": {"user_properties": 1_000_000},
+    "unfinished-without-end": {"unfinished_size": "100GB"},
+}
+"""The limits with which a broker runs that lacks a repair."""
 INTERVAL_S = 0.02
 HEADER = f"{'attack':17} {'sent':>12} {'cpu':>14} {'memory':>11} {'busy':>9} {'worst':>11} {'median':>11}  verdict"
 
@@ -95,7 +102,7 @@ class Broker:
             "log": {"level": "error"},
         }
         if mutation:
-            config["limits"] = {"user_properties": 1_000_000}
+            config["limits"] = MUTATIONS[mutation]
         path = folder / "broker.yaml"
         path.write_text(json.dumps(config))
         command = [sys.executable, __file__, "--serve", str(path), "--mutation", mutation]
@@ -125,13 +132,22 @@ class Broker:
 class Replicas:
     """A group of three; its first replica is attacked, and the polite pair is at the others."""
 
-    def __init__(self, folder: Path):
-        self._group = LocalGroup(write_group(folder, 3))
+    def __init__(self, folder: Path, mutation: str = ""):
+        config = BrokerConfig.model_validate(
+            {
+                "listeners": [{"port": 0}, {"name": "web", "kind": "websocket", "port": 0}],
+                "http": {"port": 0},
+                "log": {"level": "error"},
+                **({"limits": MUTATIONS[mutation]} if mutation else {}),
+            }
+        )
+        self._group = LocalGroup(write_group(folder, 3, config=config))
         self._group.start()
-        ports = [int(address.rpartition(":")[2]) for address in self._group.addresses]
-        self.port, self.polite_ports = ports[0], (ports[1], ports[2])
-        self.websocket_port = self.http_port = 0
-        self.socket: Path | None = None
+        told = [config_of(self._group.spec, number) for number in self._group.numbers]
+        self.port, self.websocket_port = (each.wanted_port for each in told[0].listeners)
+        self.polite_ports = (told[1].listeners[0].wanted_port, told[2].listeners[0].wanted_port)
+        self.http_port = told[0].http.port if told[0].http is not None else 0
+        self.socket = admin_socket_path(told[0])
         self.pids = [process.pid for process in self._group.processes.values()]
 
     def wait_ready(self) -> None:
@@ -239,15 +255,12 @@ async def attack(broker: Broker | Replicas, name: str, seconds: float, limits: a
 
 async def _ask_health(broker: Broker | Replicas, ends: asyncio.Task[Any], outcome: Outcome) -> None:
     """Asks for health and status again and again while an attack goes on."""
-    if not broker.http_port:
-        return
     while not ends.done():
         await asyncio.sleep(0.5)
         if not await asyncio.to_thread(_is_healthy, broker.http_port):
             outcome.failures.append("/healthz did not answer")
             return
         try:
-            assert broker.socket is not None
             await asyncio.to_thread(ask, broker.socket, "/status")
         except AdminError as error:
             outcome.failures.append(f"the local socket did not answer: {error}")
@@ -271,15 +284,13 @@ def run(arguments: argparse.Namespace) -> int:
     names = arguments.attacks.split(",") if arguments.attacks else list(ATTACKS)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        broker = Replicas(Path(folder)) if arguments.group else Broker(Path(folder), arguments.mutation)
+        broker = (Replicas if arguments.group else Broker)(Path(folder), arguments.mutation)
         stops = False
         try:
             broker.wait_ready()
             if not arguments.json:
                 print(HEADER)
             for name in names:
-                if (name in NEEDS_WEB and not broker.websocket_port) or (name in NEEDS_HTTP and not broker.http_port):
-                    continue
                 _settle(broker.pids)
                 outcomes.append(asyncio.run(attack(broker, name, arguments.seconds, arguments)))
                 if not arguments.json:
@@ -319,6 +330,8 @@ def main() -> int:
         target.close()
         print(target.sent)
         return 0
+    if arguments.group and arguments.mutation == "quadratic-properties":
+        parser.error("the mutation quadratic-properties is for the single broker: leave --group out")
     return run(arguments)
 
 

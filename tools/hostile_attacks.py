@@ -40,7 +40,7 @@ PINGREQ = b"\xc0\0"
 
 @dataclass
 class Target:
-    """The target of an attack, and its end. A port of 0 is not there."""
+    """The target of an attack, and its end."""
 
     port: int
     websocket_port: int
@@ -242,6 +242,7 @@ def websocket(target: Target) -> socket.socket:
     target.send(made, head.encode())
     target.listen(made)
     target.send(made, frame(encode(Connect("web"), V5)))
+    target.listen(made)  # before it is accepted, a frame has to be small
     return made
 
 
@@ -293,5 +294,3 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "fragments": fragments,
     "large-frame": large_frame,
 }
-NEEDS_WEB = {"fragments", "large-frame"}
-NEEDS_HTTP = {"silent-http"}

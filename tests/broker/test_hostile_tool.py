@@ -33,3 +33,12 @@ def test_a_broker_that_reads_properties_in_quadratic_time_is_noticed() -> None:
     code, answer = run("--seconds", "5", "--attacks", "properties", "--mutation", "quadratic-properties")
     assert code == 1
     assert answer["attacks"][0]["failures"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [(), ("--group",)], ids=["single", "group"])
+def test_packets_without_end_and_without_a_limit_are_noticed(kind: tuple[str, ...]) -> None:
+    mutation = ("--mutation", "unfinished-without-end")
+    code, answer = run("--seconds", "10", "--attacks", "unfinished", *mutation, *kind)
+    assert code == 1
+    assert "memory grew" in answer["attacks"][0]["failures"][0]
