@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from surecast.lazy import lazy_names
 
 if TYPE_CHECKING:
     from surecast.broker.replica.addresses import Address, Book, Place, parse_address
@@ -13,6 +14,25 @@ if TYPE_CHECKING:
     from surecast.broker.replica.node import ReplicaNode
     from surecast.broker.replica.replica_service import find_handler, make_node, new_loop, run_replica
     from surecast.broker.replica.status import NodeStatus, PeerStatus
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "surecast.broker.replica.addresses": ["Address", "Book", "Place", "parse_address"],
+            "surecast.broker.replica.client_port": ["ClientPort"],
+            "surecast.broker.replica.founding": ["found_replica", "found_store"],
+            "surecast.broker.replica.group_file": [
+                "GroupFileError",
+                "GroupSpec",
+                "PaxosSpec",
+                "ReplicaSpec",
+                "load_group",
+            ],
+            "surecast.broker.replica.node": ["ReplicaNode"],
+            "surecast.broker.replica.replica_service": ["find_handler", "make_node", "new_loop", "run_replica"],
+            "surecast.broker.replica.status": ["NodeStatus", "PeerStatus"],
+        },
+    )
 
 __all__ = [
     "Address",
@@ -35,21 +55,3 @@ __all__ = [
     "parse_address",
     "run_replica",
 ]
-
-_MODULES = {
-    "addresses": ("Address", "Book", "Place", "parse_address"),
-    "client_port": ("ClientPort",),
-    "founding": ("found_replica", "found_store"),
-    "group_file": ("GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"),
-    "node": ("ReplicaNode",),
-    "replica_service": ("find_handler", "make_node", "new_loop", "run_replica"),
-    "status": ("NodeStatus", "PeerStatus"),
-}
-_HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used: clients need little of this package, and start faster so."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
