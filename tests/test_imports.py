@@ -78,7 +78,7 @@ except SystemExit:
     assert commands == {f"surecast.cli.{name}" for name in expected}
 
 
-OTHER_MODELS = ("capacity", "coding", "composed", "dropping", "replication")
+OTHER_MODELS = ("capacity", "coding", "dropping", "replication")
 
 
 def models_of(modules: set[str]) -> set[str]:
@@ -87,16 +87,16 @@ def models_of(modules: set[str]) -> set[str]:
     return {".".join(part) for part in parts if part[0] in ("prediction", "simulation") and len(part) == 2}
 
 
-def test_a_question_about_reliability_loads_no_other_model() -> None:
+def test_a_question_about_reliability_loads_no_other_model(repository: Path) -> None:
     code = """
-from surecast.prediction import predict_reliability
-from surecast.scenario import build, parse_text, template_text
-report = predict_reliability(build(parse_text(template_text("minimal"))))
-assert len(report)
+from surecast import Scenario, predict
+assert len(predict(Scenario.load(sys.argv[1])))
 """
-    models = models_of(loaded(code))
+    modules = loaded(code, str(repository / "examples" / "reliability-tree.yaml"))
+    models = models_of(modules)
     assert "prediction.reliability" in models
     assert not models & {f"prediction.{name}" for name in OTHER_MODELS}
+    assert "surecast.prediction.composed.composed_report" not in modules
     assert not [name for name in models if name.startswith("simulation.")]
 
 

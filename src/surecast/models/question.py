@@ -130,37 +130,51 @@ def ask(
     compose: bool = True,
 ) -> Question:
     """Returns the question, its names checked; `schemes` may be of fault tolerance or of packets."""
-    from surecast.prediction import CODING_SCHEMES
-
-    names = _list(schemes)
-    refuse_unknown("scheme", names, (*SCHEMES, *CODING_SCHEMES))
-    packets = [name for name in names if name in CODING_SCHEMES]
+    others, packets = _check_schemes(schemes)
     if packets and system.delivery.coding is None:
         raise ConfigurationError(
             f"`schemes` {packets[0]}: {system.name} has no delivery.coding, so events do not travel as packets; add it"
         )
-    others = [name for name in names if name not in CODING_SCHEMES]
     return Question(
         system, others or None, packets or None, check_algorithms(algorithms), _check_policies(policies), compose
     )
 
 
+def _check_schemes(names: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Refuses unknown schemes; returns those of fault tolerance and those of packets.
+
+    Here and below a model is loaded only to check names that were given.
+    """
+    chosen = _list(names)
+    if set(chosen) <= set(SCHEMES):
+        return chosen, []
+    from surecast.prediction import CODING_SCHEMES
+
+    refuse_unknown("scheme", chosen, (*SCHEMES, *CODING_SCHEMES))
+    packets = [name for name in chosen if name in CODING_SCHEMES]
+    return [name for name in chosen if name not in CODING_SCHEMES], packets
+
+
 def check_algorithms(names: Sequence[str] | None) -> Names:
     """Refuses unknown routing algorithms; None where none is named."""
+    chosen = _list(names)
+    if not chosen:
+        return None
     from surecast.prediction.capacity.model import known_algorithms
 
-    chosen = _list(names)
     refuse_unknown("algorithm", chosen, known_algorithms())
-    return chosen or None
+    return chosen
 
 
 def _check_policies(names: Sequence[str] | None) -> Names:
     """Refuses unknown drop policies; `all` stands for all of them."""
+    chosen = _list(names)
+    if not chosen:
+        return None
     from surecast.prediction import POLICIES
 
-    chosen = _list(names)
     refuse_unknown("policy", chosen, (*POLICIES, "all"))
-    return list(POLICIES) if "all" in chosen else chosen or None
+    return list(POLICIES) if "all" in chosen else chosen
 
 
 def _list(names: Sequence[str] | None) -> list[str]:
