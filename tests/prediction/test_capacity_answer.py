@@ -303,7 +303,7 @@ def test_what_has_no_classes_is_refused() -> None:
 
 
 def test_unknown_algorithms_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"'covering'; known are flooding, peer-to-peer simple"):
+    with pytest.raises(ConfigurationError, match=r"'covering'; there are: flooding, peer-to-peer simple"):
         predict_capacity(chain(), ["covering"])
 
 

@@ -168,5 +168,5 @@ def test_what_is_no_number_of_subscriptions_is_refused() -> None:
     for wrong in (-1.0, np.nan, np.inf):
         with pytest.raises(ConfigurationError, match="number of subscriptions"):
             notification_probability("simple", [1.0, wrong])
-    with pytest.raises(ConfigurationError, match="unknown routing"):
+    with pytest.raises(ConfigurationError, match="there is no routing"):
         remote_entries("gossip", 1.0)

@@ -333,5 +333,5 @@ def test_arrays_keep_their_shape_and_wrong_numbers_are_refused() -> None:
     assert statistics.notification_probability("covering", np.ones((3, 2))).shape == (3, 2)
     with pytest.raises(ConfigurationError, match="negative or not finite"):
         statistics.remote_entries("covering", [-1.0])
-    with pytest.raises(ConfigurationError, match="unknown routing"):
+    with pytest.raises(ConfigurationError, match="there is no routing"):
         statistics.subscription_probability("rumour", [1.0])

@@ -305,7 +305,7 @@ def test_refusals_name_what_is_wrong() -> None:
     apart = apart.replace("home: y, topics: [t]}\n", "home: y, topics: [u]}\n")
     with pytest.raises(AssumptionError, match="no publisher publishes"):
         predict_reliability(build(parse_text(apart)))
-    with pytest.raises(ConfigurationError, match="unknown scheme 'bypas'"):
+    with pytest.raises(ConfigurationError, match="there is no scheme 'bypas'"):
         predict_reliability(star(), ["bypas"])
     with pytest.raises(ConfigurationError, match="quantile"):
         predict_reliability(star(), quantiles=[1.0])

@@ -19,7 +19,7 @@ from surecast.cli.drop_output import (
     write_answer_page,
 )
 from surecast.cli.options import AsJson
-from surecast.errors import AssumptionError, ConfigurationError, SaturationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
 
 if TYPE_CHECKING:
     from surecast.prediction.dropping.cases import Case, Gives, RateRange
@@ -198,9 +198,7 @@ def _mechanism_of(
 def _kinds(names: list[str] | None, unprotected: bool) -> tuple[str, ...]:
     from surecast.prediction.dropping.cases import MECHANISMS, UNPROTECTED
 
-    for name in names or []:
-        if name not in MECHANISMS:
-            raise ConfigurationError(f"there is no mechanism {name!r}; there are: {', '.join(MECHANISMS)}")
+    refuse_unknown("mechanism", names or (), MECHANISMS)
     return (*(dict.fromkeys(names) if names else MECHANISMS), *((UNPROTECTED,) if unprotected else ()))
 
 

@@ -26,7 +26,7 @@ def new(
     from rich.table import Table
 
     from surecast.cli.output import console, print_json
-    from surecast.errors import ConfigurationError
+    from surecast.errors import ConfigurationError, refuse_unknown
     from surecast.scenario import TEMPLATES, template_text
 
     if file is None:
@@ -39,8 +39,7 @@ def new(
         console.print(table)
         console.print("Write one with: surecast scenario new FILE --template NAME")
         return
-    if template not in TEMPLATES:
-        raise ConfigurationError(f"there is no template {template!r}; there are: {', '.join(TEMPLATES)}")
+    refuse_unknown("template", [template], TEMPLATES)
     try:
         with file.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(template_text(template))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from surecast.errors import ConfigurationError
+from surecast.errors import refuse_unknown
 
 __all__ = ["CLEAN", "STATISTICS", "TABLES", "chosen_statistics"]
 
@@ -50,9 +50,7 @@ def chosen_statistics(names: Sequence[str]) -> tuple[str, ...]:
     >>> chosen_statistics(["channel_top"])
     ('input_files', 'box_changes', 'channel_viewers', 'channel_top')
     """
-    strange = [name for name in names if name not in STATISTICS]
-    if strange:
-        raise ConfigurationError(f"there is no statistic {strange[0]!r}; there are: {', '.join(STATISTICS)}")
+    refuse_unknown("statistic", names, STATISTICS)
     wanted = {"input_files", *names}
     wanted |= {"channel_viewers"} if "channel_top" in wanted else set()
     wanted |= {"box_changes"} if wanted & {*_OF_CHANGES} else set()

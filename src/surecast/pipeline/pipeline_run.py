@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.pipeline.accounts import QUARANTINE, count_raw, differences
 from surecast.pipeline.catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics
 from surecast.pipeline.datasource_log import LogAccess, log_at
@@ -195,8 +195,7 @@ def run_tables(
 
 def read_table(spark: SparkSession, name: str, limit: int, database: str = "default") -> list[dict[str, Any]]:
     """Returns rows of a table, `limit` at most, in the order of their first columns."""
-    if name not in TABLES:
-        raise ConfigurationError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
+    refuse_unknown("table", [name], TABLES)
     if not spark.catalog.tableExists(f"{database}.{name}"):
         raise ConfigurationError(f"the table {name} is not there yet; run surecast pipeline run first")
     table = _fresh(spark, database, name)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.prediction.dropping import Target, largest_parameter, response_mean_s
 from surecast.prediction.dropping.cases import UNPROTECTED, Case, Gives, find, gives_of
 from surecast.prediction.dropping.choose import through_input
@@ -221,8 +221,7 @@ def _simulate(case: Case, gives: dict[str, Gives], effort: Effort) -> list[Figur
 
 def hybrid(case: Case, name: str) -> Gives:
     """Returns the best mixture of a join probability with a buffer or with exponential lifetimes, by formula."""
-    if name not in HYBRIDS:
-        raise ConfigurationError(f"there is no mixture {name!r}; there are: {', '.join(HYBRIDS)}")
+    refuse_unknown("mixture", [name], HYBRIDS)
     try:
         return _with_buffer(case) if name == HYBRIDS[0] else _with_lifetime(case)
     except AssumptionError as error:

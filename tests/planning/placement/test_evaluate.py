@@ -261,5 +261,5 @@ def test_masks_and_numbers_mean_the_same(offices: Make) -> None:
     for wrong in ([0], [64], np.zeros((1, 6), dtype=bool), np.ones((1, 5), dtype=bool)):
         with pytest.raises(ConfigurationError, match="placement"):
             evaluate(problem, wrong)
-    with pytest.raises(ConfigurationError, match="unknown routing algorithm 'none'"):
+    with pytest.raises(ConfigurationError, match="there is no algorithm 'none'"):
         evaluate(problem, [1], ["none"])

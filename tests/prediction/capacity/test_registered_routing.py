@@ -70,7 +70,7 @@ def test_names_that_mean_something_else_are_refused(name: str) -> None:
 
 def test_what_is_not_registered_is_not_known() -> None:
     unregister_routing("twin")
-    with pytest.raises(ConfigurationError, match="unknown routing algorithm 'peer-to-peer twin'"):
+    with pytest.raises(ConfigurationError, match="there is no algorithm 'peer-to-peer twin'"):
         predict_capacity(system(), ["peer-to-peer twin"])
-    with pytest.raises(ConfigurationError, match="unknown routing algorithm 'peer-to-peer twin'"):
+    with pytest.raises(ConfigurationError, match="there is no algorithm 'peer-to-peer twin'"):
         check_algorithms(["peer-to-peer twin"])

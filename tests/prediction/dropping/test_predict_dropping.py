@@ -118,7 +118,7 @@ def test_overload_is_refused_by_the_name_of_the_component() -> None:
         predict_dropping(system)
     with pytest.raises(AssumptionError, match="even if everything is dropped"):
         predict_dropping(system, ["probabilistic"])
-    with pytest.raises(ConfigurationError, match="unknown dropping policy"):
+    with pytest.raises(ConfigurationError, match="there is no policy"):
         predict_dropping(system_of(), ["sometimes"])
     plain = SCENARIO.replace("connectivity: {{on: 20s, off: 10s}}, ", "")
     steady = build(parse_text(plain.format(target="2s", dropping="{policy: none}", brokers="[{name: x}]")))

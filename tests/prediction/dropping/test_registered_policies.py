@@ -86,5 +86,5 @@ def test_names_that_mean_something_else_are_refused(name: str) -> None:
 def test_what_is_not_registered_is_not_known() -> None:
     unregister_policy("short-queue")
     unregister_policy("short-queue")
-    with pytest.raises(ConfigurationError, match="unknown dropping policy 'short-queue'"):
+    with pytest.raises(ConfigurationError, match="there is no policy 'short-queue'"):
         predict_dropping(system(), ["short-queue"])

@@ -214,7 +214,7 @@ def test_the_worst_path_is_that_of_the_prediction(shared: bool) -> None:
 def test_what_cannot_be_simulated_is_refused() -> None:
     system = tree(1)
     common: dict[str, Any] = {"warm_up_s": 0.0, "runs": 1, "seed": 1}
-    with pytest.raises(ConfigurationError, match="unknown routing algorithm 'gossip'"):
+    with pytest.raises(ConfigurationError, match="there is no algorithm 'gossip'"):
         simulate_routing(system, ["gossip"], duration_s=1, **common)
     with pytest.raises(ConfigurationError, match="write a list"):
         simulate_routing(system, "flooding", duration_s=1, **common)

@@ -86,7 +86,7 @@ def test_intervals_are_students_where_runs_are_equally_long() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"schemes": ["bypas"]}, "unknown scheme 'bypas'"),
+        ({"schemes": ["bypas"]}, "there is no scheme 'bypas'"),
         ({"schemes": "bypass"}, r"write a list, such as \['bypass'\]"),
         ({"schemes": ["bypass", "bypass"]}, "each only once"),
         ({"schemes": []}, "at least one scheme"),

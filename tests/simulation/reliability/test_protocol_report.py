@@ -161,7 +161,7 @@ workload:
 def test_what_cannot_be_simulated_is_refused() -> None:
     with pytest.raises(AssumptionError, match="clients"):
         simulate_world(line(more="clients: {mtbf: 1h, mttr: 1min}"), "bypass", duration_s=10, seed=1)
-    with pytest.raises(ConfigurationError, match="unknown scheme 'magic'"):
+    with pytest.raises(ConfigurationError, match="there is no scheme 'magic'"):
         simulate_world(line(), "magic", duration_s=10, seed=1)
     with pytest.raises(ConfigurationError, match="observes nothing"):
         simulate_world(line(), "bypass", duration_s=10, seed=1, warm_up_s=10)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.planning.placement.problem import PlacementProblem
 from surecast.prediction.capacity.filters import ROUTINGS
 from surecast.prediction.capacity.model import ALGORITHMS
@@ -122,9 +122,7 @@ def as_evaluation(problem: PlacementProblem, masks: Masks, algorithms: tuple[str
 def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the algorithms asked for, each once; all nine without any."""
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
-    for algorithm in chosen:
-        if algorithm not in ALGORITHMS:
-            raise ConfigurationError(f"unknown routing algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
+    refuse_unknown("algorithm", chosen, ALGORITHMS)
     if not chosen:
         raise ConfigurationError("no routing algorithm was named; name one, or leave them out for all nine")
     return chosen

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.planning.placement.evaluate import Evaluation
 from surecast.scenario.spec.scenario import Targets
 
@@ -79,9 +79,7 @@ class Constraints:
 
 def checked_objectives(names: Sequence[str]) -> tuple[str, ...]:
     """Objectives by name, each once."""
-    for name in names:
-        if name not in OBJECTIVES:
-            raise ConfigurationError(f"there is no objective {name!r}; there are: {', '.join(OBJECTIVES)}")
+    refuse_unknown("objective", names, OBJECTIVES)
     return tuple(dict.fromkeys(names))
 
 

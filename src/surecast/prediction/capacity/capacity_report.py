@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surecast.errors import ConfigurationError
+from surecast.errors import refuse_unknown
 from surecast.prediction.capacity.averaging import averaged_waiting
 from surecast.prediction.capacity.client_delays import Audience, audience_of, received_delays
 from surecast.prediction.capacity.component_figures import (
@@ -68,11 +68,7 @@ def predict_capacity(
     peer-to-peer covering: 7.21/s, 23.4 ms
     """
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
-    for algorithm in chosen:
-        if algorithm not in known_algorithms():
-            raise ConfigurationError(
-                f"unknown routing algorithm {algorithm!r}; known are {', '.join(known_algorithms())}"
-            )
+    refuse_unknown("algorithm", chosen, known_algorithms())
     prepared = _prepare(system, shared_directions, by_client)
     builder = ReportBuilder(
         system.name,

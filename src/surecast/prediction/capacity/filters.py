@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import dawsn
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 
 __all__ = [
     "LAWS",
@@ -167,8 +167,7 @@ def remote_entries(routing: str, x: ArrayLike) -> Array:
 
 def checked_count(routing: str, x: ArrayLike) -> Array:
     """Numbers of subscriptions as an array; refuses an unknown routing and numbers that cannot be."""
-    if routing not in ROUTINGS and routing not in LAWS:
-        raise ConfigurationError(f"unknown routing {routing!r}; known are {', '.join((*ROUTINGS, *LAWS))}")
+    refuse_unknown("routing", [routing], (*ROUTINGS, *LAWS))
     count = np.asarray(x, dtype=np.float64)
     if not (np.isfinite(count) & (count >= 0)).all():
         raise ConfigurationError("a mean number of subscriptions is negative or not finite; give numbers of 0 or more")

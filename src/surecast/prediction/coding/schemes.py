@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.prediction.coding.delivery import (
     Arrivals,
     Event,
@@ -57,9 +57,7 @@ def alternatives(spec: Coding, names: list[str] | None = None) -> list[Alternati
     >>> [a.name for a in alternatives(Coding(paths="tree"), ["tree", "coding"])]
     ['tree', 'coding', 'coding single-path', 'coding maximum-flow']
     """
-    for name in names or ():
-        if name not in CODING_SCHEMES:
-            raise ConfigurationError(f"there is no scheme {name!r} of packets; there are: {', '.join(CODING_SCHEMES)}")
+    refuse_unknown("scheme of packets", names or (), CODING_SCHEMES)
     chosen: list[Alternative] = []
     for method in CODING_SCHEMES:
         if (names and method not in names) or (spec.gossip is None and "gossip" in method):

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.prediction.composed.laws import EventDelay, mixture_quantile_s
 from surecast.prediction.composed.model import ComposedModel, Outlook
 from surecast.prediction.composed.notes import add_assumptions
@@ -129,8 +129,7 @@ def _check(scheme: str, policy: str, quantiles: Sequence[float]) -> None:
             f"delivery.fault_tolerance.scheme: {scheme} is not composed with queues and dropping, as its events leave "
             f"their tree; write one of {', '.join(COMPOSED_SCHEMES)}, or predict the scheme alone"
         )
-    if policy not in POLICIES:
-        raise ConfigurationError(f"unknown dropping policy {policy!r}; known are {', '.join(POLICIES)}")
+    refuse_unknown("policy", [policy], POLICIES)
     for q in quantiles:
         if not 0 < q < 1:
             raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")

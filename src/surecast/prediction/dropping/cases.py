@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import brentq
 
-from surecast.errors import AssumptionError, ConfigurationError, SaturationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
 from surecast.prediction.dropping import OnOffQueue, QueueAnswer, Target, Verdict, largest_parameter, threshold_policy
 from surecast.prediction.dropping.choose import Outcome, choose, through_input
 from surecast.prediction.dropping.laws import ResponseLaw, quantile_of_law
@@ -224,9 +224,7 @@ def find(case: Case, kind: str) -> Gives:
     'the target of 0.2 s is below the 0.333333 s that even join_probability 0 leaves; ask for no less than that, or \
 transmit faster'
     """
-    known = (*MECHANISMS, UNPROTECTED)
-    if kind not in known:
-        raise ConfigurationError(f"there is no mechanism {kind!r}; there are: {', '.join(known)}")
+    refuse_unknown("mechanism", [kind], (*MECHANISMS, UNPROTECTED))
     if kind == "none":
         return gives_of(case, Mechanism(), "none")
     if case.target_s is None:

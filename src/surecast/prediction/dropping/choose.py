@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from surecast.errors import AssumptionError, ConfigurationError, SaturationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
 from surecast.prediction.dropping.onoff import Verdict
 from surecast.prediction.dropping.optimal import optimal_policy, threshold_policy
 from surecast.prediction.dropping.paths import Outlet, outlets_of
@@ -131,8 +131,7 @@ def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected
     the subscriber's target.
     """
     name = outlet.subscriber.name
-    if policy not in POLICIES:
-        raise ConfigurationError(f"unknown dropping policy {policy!r}; known are {', '.join(POLICIES)}")
+    refuse_unknown("policy", [policy], POLICIES)
     base = Mechanism(lifetime_distribution=dropping.lifetime_distribution) if policy == "expiry" else Mechanism()
     if policy == "none":
         if not outlet.queue.is_stable():

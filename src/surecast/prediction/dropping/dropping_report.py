@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from surecast.errors import AssumptionError, ConfigurationError, SaturationError
+from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
 from surecast.prediction.broker_inputs import BrokerInput
 from surecast.prediction.dropping.choose import POLICIES, Outcome, choose, through_input
 from surecast.prediction.dropping.paths import Outlet, outlets_of
@@ -58,9 +58,7 @@ def predict_dropping(
     """
     names = (system.delivery.dropping.policy,) if policies is None else tuple(dict.fromkeys(policies))
     mechanisms = policies if isinstance(policies, Mapping) else {}
-    for policy in names:
-        if policy not in mechanisms and policy not in POLICIES:
-            raise ConfigurationError(f"unknown dropping policy {policy!r}; known are {', '.join(POLICIES)}")
+    refuse_unknown("policy", [policy for policy in names if policy not in mechanisms], POLICIES)
     for q in quantiles:
         if not 0 < q < 1:
             raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.prediction.reliability.inversion import Mixtures
 from surecast.prediction.reliability.model import DeliveryModel, delivery_model
@@ -122,9 +122,7 @@ def _add_bound(builder: ReportBuilder, model: DeliveryModel, bound: Array, names
 
 
 def _checked(schemes: tuple[str, ...], quantiles: Sequence[float], delays: str) -> tuple[str, ...]:
-    for scheme in schemes:
-        if scheme not in SCHEMES:
-            raise ConfigurationError(f"unknown scheme {scheme!r}; known are {', '.join(SCHEMES)}")
+    refuse_unknown("scheme", schemes, SCHEMES)
     for q in quantiles:
         if not 0 < q < 1:
             raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")

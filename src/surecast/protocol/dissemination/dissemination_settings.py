@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination.wire import DATA_BYTES, ack_bytes, digest_bytes, request_bytes, view_bytes
 from surecast.protocol.gossip import GossipSettings
@@ -121,6 +121,7 @@ def scheme_settings(
     >>> scheme_settings("coding", CodingSettings(), paths="single-path").paths
     'single-path'
     """
+    refuse_unknown("scheme of packets", [scheme], SCHEMES)
     gossip = gossip or GossipSettings()
     plain = replace(coding, redundancy=0.0)
     if scheme == "tree":
@@ -131,9 +132,7 @@ def scheme_settings(
         return DisseminationSettings(plain, "none", recode=False, gossip=replace(gossip, coded=False, partial=False))
     if scheme == "coding":
         return DisseminationSettings(coding, paths or "maximum-flow")
-    if scheme == "coding-gossip":
-        return DisseminationSettings(coding, paths or "maximum-flow", gossip=gossip)
-    raise ConfigurationError(f"unknown scheme {scheme!r}; known are {', '.join(SCHEMES)}")
+    return DisseminationSettings(coding, paths or "maximum-flow", gossip=gossip)
 
 
 def settings_of_scenario(spec: Coding) -> DisseminationSettings:

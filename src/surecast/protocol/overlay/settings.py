@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from surecast.errors import ConfigurationError
+from surecast.errors import refuse_unknown
 from surecast.scenario.spec.delivery import SCHEMES, FaultTolerance
 
 __all__ = ["SCHEMES", "Settings", "settings_for"]
@@ -42,8 +42,7 @@ def settings_for(scheme: str, tolerance: FaultTolerance | None = None) -> Settin
     >>> settings_for("bypass").bypasses, settings_for("bypass").subscription_timeout_s
     (True, 180.0)
     """
-    if scheme not in SCHEMES:
-        raise ConfigurationError(f"unknown scheme {scheme!r}; known are {', '.join(SCHEMES)}")
+    refuse_unknown("scheme", [scheme], SCHEMES)
     given = tolerance or FaultTolerance()
     timeout_s = 3 * given.refresh_interval if given.subscription_timeout is None else given.subscription_timeout
     buffers = scheme in ("buffering", "bypass-buffering")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.scenario.paths.flow import Flow, FlowPath, decompose, maximum_flow
 from surecast.scenario.paths.graph import CapacityGraph, Link
 
@@ -90,14 +90,13 @@ def plan_paths(
     >>> [plan_paths(square, kind, 0, [3]).rate_per_s for kind in PATH_KINDS]
     [2.0, 2.0, 3.0]
     """
+    refuse_unknown("kind of paths", [kind], PATH_KINDS)
     wanted = sorted(set(sinks) - {source})
     if kind == "tree":
         return tree_plan(graph, source, wanted, shortest_tree(graph, source, wanted))
     if kind == "single-path":
         return wide_plan(graph, source, wanted)
-    if kind == "maximum-flow":
-        return flow_plan(source, {sink: flow(graph, source, sink) for sink in wanted})
-    raise ConfigurationError(f"paths: unknown kind {kind!r}; known are {', '.join(PATH_KINDS)}")
+    return flow_plan(source, {sink: flow(graph, source, sink) for sink in wanted})
 
 
 def flow_plan(source: int, flows: Mapping[int, Flow]) -> PathPlan:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.protocol.routing import ROUTING_SCHEMES
 from surecast.protocol.routing.digests import DIGESTS
 from surecast.scenario.distributions import Distribution
@@ -109,10 +109,8 @@ def check_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(algorithms, str):
         raise ConfigurationError(f"algorithms: write a list, such as [{algorithms!r}]")
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
-    for algorithm in chosen:
-        scheme, _, name = algorithm.partition(" ")
-        if algorithm not in ALGORITHMS and not (scheme in ROUTING_SCHEMES and name in DIGESTS):
-            raise ConfigurationError(f"unknown routing algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
+    registered = [f"{scheme} {name}" for scheme in ROUTING_SCHEMES for name in DIGESTS]
+    refuse_unknown("algorithm", chosen, list(dict.fromkeys((*ALGORITHMS, *registered))))
     return chosen
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import SCHEMES, DisseminationSettings, scheme_settings, timed
 from surecast.protocol.gossip import GossipSettings
@@ -49,9 +49,7 @@ def alternatives(spec: Coding, names: list[str] | None = None) -> list[Alternati
     >>> [a.name for a in alternatives(Coding(paths="tree"), ["tree", "coding"])]
     ['tree', 'coding', 'coding single-path', 'coding maximum-flow']
     """
-    for name in names or ():
-        if name not in SCHEMES:
-            raise ConfigurationError(f"there is no scheme {name!r} of packets; there are: {', '.join(SCHEMES)}")
+    refuse_unknown("scheme of packets", names or (), SCHEMES)
     found: list[Alternative] = []
     for scheme in SCHEMES:
         if (names and scheme not in names) or (spec.gossip is None and "gossip" in scheme):

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.scenario.spec.delivery import SCHEMES
 
 __all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Accounts", "RunResult", "Settings", "reasons_of"]
@@ -61,9 +61,7 @@ class Settings:
     retransmission_interval_s: float
 
     def __post_init__(self) -> None:
-        for scheme in self.schemes:
-            if scheme not in SCHEMES:
-                raise ConfigurationError(f"unknown scheme {scheme!r}; known are {', '.join(SCHEMES)}")
+        refuse_unknown("scheme", self.schemes, SCHEMES)
         if not self.schemes or len(set(self.schemes)) < len(self.schemes):
             raise ConfigurationError("schemes: name at least one scheme, and each only once")
         if not 0 < self.duration_s < float("inf"):
