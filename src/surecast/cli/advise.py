@@ -45,12 +45,9 @@ def admission(
 
     from surecast.cli.output import console, print_json, working
     from surecast.planning import admit
-    from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_admission
 
-    _check_pictures(picture)
-    _, system = load_system(file, parse_overrides(overrides))
-    _warn(system, json)
+    system = _begin(file, overrides, picture, json)
     with working("predicting"):
         promises = admit(system)
     _draw(picture, lambda path: draw_admission(promises, path))
@@ -97,12 +94,9 @@ def homes(
 
     from surecast.cli.output import console, print_json, working
     from surecast.planning import choose_homes
-    from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_homes
 
-    _check_pictures(picture)
-    _, system = load_system(file, parse_overrides(overrides))
-    _warn(system, json)
+    system = _begin(file, overrides, picture, json)
     with working("predicting"):
         choice = choose_homes(system, limit=most)
     _draw(picture, lambda path: draw_homes(choice, path, limit=most))
@@ -148,12 +142,9 @@ def improve(
 
     from surecast.cli.output import console, print_json, working
     from surecast.planning import improvements
-    from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_improvements
 
-    _check_pictures(picture)
-    _, system = load_system(file, parse_overrides(overrides))
-    _warn(system, json)
+    system = _begin(file, overrides, picture, json)
     with working("predicting"):
         rows = improvements(system)
     _draw(picture, lambda path: draw_improvements(rows, path))
@@ -179,12 +170,9 @@ def scheme(file: ScenarioFile, picture: Pictures = None, overrides: Overrides = 
 
     from surecast.cli.output import console, print_json, working
     from surecast.planning import compare_schemes
-    from surecast.scenario import load_system
     from surecast.studio.bars_advice import common_target, draw_schemes
 
-    _check_pictures(picture)
-    _, system = load_system(file, parse_overrides(overrides))
-    _warn(system, json)
+    system = _begin(file, overrides, picture, json)
     with working("predicting"):
         choices = compare_schemes(system)
     target = common_target(subscriber.reliability_target for subscriber in system.subscribers)
@@ -220,12 +208,9 @@ def deploy(
 
     from surecast.cli.output import console, print_json, progress_bar
     from surecast.planning import plan_deployment
-    from surecast.scenario import load_system
     from surecast.studio.bars_advice import draw_deployment
 
-    _check_pictures(picture)
-    _, system = load_system(file, parse_overrides(overrides))
-    _warn(system, json)
+    system = _begin(file, overrides, picture, json)
     with progress_bar("trying additions") as progress:
         plan = plan_deployment(system, link_cost=link_cost, broker_cost=broker_cost, most=most, progress=progress)
     _draw(picture, lambda path: draw_deployment(plan, path))
@@ -261,11 +246,11 @@ def coding(
 
     from rich.table import Table
 
+    from surecast import Scenario
     from surecast.cli.output import console, print_json, progress_bar
     from surecast.prediction.coding.budget import Cost, choose_coding
-    from surecast.scenario import load_system
 
-    _, system = load_system(file, parse_overrides(overrides))
+    system = Scenario.load(file, parse_overrides(overrides)).system
     with progress_bar("trying redundancy, paths and rounds") as progress:
         budget = choose_coding(system, target, by=cast(Cost, cost), rounds_max=rounds, progress=progress)
     if json:
@@ -291,13 +276,24 @@ def coding(
         console.print(f"left out: {refusal}", markup=False)
 
 
-def _warn(system: System, json: bool) -> None:
-    """Names what the predictions leave out, before any advice; beside JSON on standard error."""
+def _begin(file: Path, overrides: list[str] | None, pictures: list[Path] | None, json: bool) -> System:
+    """Returns the system to advise on. Names what the predictions leave out, beside JSON on standard error.
+
+    Refuses a file that cannot be drawn to before anything is computed.
+    """
+    from surecast import Scenario
     from surecast.cli.output import console, errors
     from surecast.scenario.coverage import left_out
 
+    if pictures:
+        from surecast.studio.files import checked_path
+
+        for path in pictures:
+            checked_path(path, WIDTH_PX)
+    system = Scenario.load(file, parse_overrides(overrides)).system
     for sentence in left_out(system, "the reliability model"):
         (errors if json else console).print(f"! {sentence}", style="yellow", markup=False)
+    return system
 
 
 def _print_more(total: int, limit: int) -> None:
@@ -310,15 +306,6 @@ def _print_more(total: int, limit: int) -> None:
 def _number_or_none(value: float) -> float | None:
     """Returns a number that JSON can carry; None for the reliability of a subscriber without a publisher."""
     return None if value != value else float(value)
-
-
-def _check_pictures(paths: list[Path] | None) -> None:
-    """Refuses a file that cannot be drawn to before anything is computed."""
-    if paths:
-        from surecast.studio.files import checked_path
-
-        for path in paths:
-            checked_path(path, WIDTH_PX)
 
 
 def _draw(paths: list[Path] | None, draw: Callable[[Path], Any]) -> None:

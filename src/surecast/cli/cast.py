@@ -109,14 +109,14 @@ def compare(
 ) -> None:
     """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
     from surecast.cli.output import check_writable, console, print_json, progress_bar
-    from surecast.scenario import load_system
+    from surecast.scenario import Scenario
     from surecast.simulation.coding import Channel, needs_compiling, sweep_loss
 
     if page is not None:
         if page.suffix.lower() != ".html":
             raise ConfigurationError(f"--page {page}: end its name in .html")
         check_writable(page, f"--page {page}")
-    _, system = load_system(file, parse_overrides(overrides))
+    system = Scenario.load(file, parse_overrides(overrides)).system
     losses = sorted(set(loss or [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]))
     coding = system.delivery.coding
     channel = Channel() if coding is None else Channel.of_scenario(coding)

@@ -66,14 +66,14 @@ def check(
 
     from surecast.cli.output import console, name_options, print_json, print_problems, working
     from surecast.errors import ScenarioError
-    from surecast.scenario import load_system
+    from surecast.scenario import Scenario
 
     results: list[dict[str, Any]] = []
     changes = parse_overrides(overrides)
     for file in files:
         try:
             with working(f"checking {file}"):
-                _, system = load_system(file, changes)
+                system = Scenario.load(file, changes).system
         except ScenarioError as error:
             problems = [{**each.as_dict(), "file": name_options(each.file)} for each in error.problems]
             results.append({"file": str(file), "ok": False, "problems": problems, "notes": []})
@@ -106,11 +106,12 @@ def show(
 ) -> None:
     """Summarise the system that a scenario describes, and draw it."""
     from surecast.cli.output import console, print_json, working
-    from surecast.scenario import load_system
+    from surecast.scenario import Scenario
     from surecast.scenario.summary import system_data
 
     with working(f"reading {file}"):
-        scenario, system = load_system(file, parse_overrides(overrides))
+        scenario = Scenario.load(file, parse_overrides(overrides))
+    system = scenario.system
     pictures = []
     for picture in draw or []:
         from surecast.studio import draw_system

@@ -61,10 +61,11 @@ def load(
     from surecast.cli.output import print_json, progress_bar
     from surecast.planning.placement import placement_problem
     from surecast.planning.sweeps import sweep_load
-    from surecast.scenario import load_system
+    from surecast.scenario import Scenario
 
     algorithms = check_algorithms(algorithm)
-    scenario, system = load_system(file, parse_overrides(overrides))
+    scenario = Scenario.load(file, parse_overrides(overrides))
+    system = scenario.system
     problem = placement_problem(system, scenario, root=root)
     if to is None:
         first = sweep_load(problem, [problem.active_subscriptions], algorithms=algorithms)
@@ -124,10 +125,10 @@ def algorithms(
         raise ConfigurationError(f"--to {to:g} must be above --from {start:g} and finite")
     from surecast.cli.output import print_json, progress_bar
     from surecast.planning.sweeps import locality_problems, sweep_algorithms
-    from surecast.scenario import load_system
+    from surecast.scenario import Scenario
 
     chosen = check_algorithms(algorithm)
-    scenario, _ = load_system(file, parse_overrides(overrides))
+    scenario = Scenario.load(file, parse_overrides(overrides))
     problems = locality_problems(scenario, locality or [0.2, 0.4, 0.6, 0.8], root=root)
     loads = [start * (to / start) ** (i / steps) for i in range(steps + 1)]
     with progress_bar("evaluating loads") as progress:
