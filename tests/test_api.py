@@ -115,7 +115,7 @@ def test_a_plan_is_that_of_the_command(run_here: Run, repository: Path) -> None:
         ({"duration": float("nan")}, "`duration` nan"),
         ({"seed": -1}, "`seed` is -1; give a whole number of 0 or more"),
         ({"workers": 65}, "`workers` is 65; give a whole number from 1 to 64"),
-        ({"method": "guess"}, "there is no method 'guess'; there are: walk, protocol"),
+        ({"method": "guess"}, "there is no method 'guess'; there are: compiled, protocol"),
     ],
 )
 def test_a_wrong_argument_is_named(dropping: Scenario, wrong: dict[str, object], said: str) -> None:

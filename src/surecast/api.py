@@ -75,7 +75,7 @@ def simulate(
 ) -> QoSReport:
     """Returns what each subscriber gets in virtual time, with confidence intervals; of the same parts as `predict`.
 
-    `method` walk follows events through failures in compiled code, protocol runs the protocol code. `runs`, `duration`
+    `method` compiled follows events through failures fast, protocol runs the protocol code. `runs`, `duration`
     (text such as 14d, or seconds) and `seed` are those of the scenario by default. `workers` processes share the runs,
     with the same result. `progress` is called with how much of how much is done.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Method", "Progress", "SimulationPlan", "plan_simulation", "whole_number"]
 
 Method: TypeAlias = Literal["compiled", "protocol"]
-"""A compiled walk of events through failures, or the protocol code itself."""
+"""Compiled code that follows events through failures, or the protocol code itself."""
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many steps of how many are done."""
 
