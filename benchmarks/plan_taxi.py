@@ -33,10 +33,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from surecast.planning.placement import placement_problem, plan_placement, short_names
+from surecast.planning.placement import placement_problem, plan_placement
 from surecast.planning.sweeps import sweep_load
 from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import Scenario, System, load_system
+from surecast.scenario.summary import short_names
 
 TRIPS = Path("events/debs2015_taxi/trips_1.csv.gz")
 NETWORK = Path("topologies/sndlib/newyork.txt")

@@ -53,7 +53,7 @@ def predict(
     >>> from surecast import Scenario, predict
     >>> report = predict(Scenario.load("examples/dropping.yaml"), policies=["expiry"])
     >>> round(report.value("success_share", name="subscriber"), 3)
-    0.853
+    0.851
     """
     from surecast.models import ask, predict_question
 

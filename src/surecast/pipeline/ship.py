@@ -36,7 +36,7 @@ _PYTHON: Final = """\
 here=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 PYTHONPATH="$here/{site}${{PYTHONPATH:+:$PYTHONPATH}}" exec {interpreter} "$@"
 """
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_NAME: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[([^]]*)])?")
 _EXTRA: Final = re.compile(r"extra\s*==\s*[\"']([^\"']+)")
 
 
@@ -82,24 +82,26 @@ def requirements() -> set[str]:
     >>> {"surecast", "numpy", "numba", "llvmlite", "pyarrow"} <= requirements()
     True
     """
-    distributions: set[str] = set()
-    wanted = [("surecast", frozenset({"spark"}))]
+    seen: set[tuple[str, str]] = set()
+    wanted = [("surecast", ""), ("surecast", "spark")]  # each with one of its extras
     while wanted:
-        name, extras = wanted.pop()
+        name, extra = wanted.pop()
+        if (name, extra) in seen:
+            continue
         try:
             required = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue  # for another system or another version of Python
-        distributions.add(name)
+        seen.add((name, extra))
         for text in required:
-            extra = _EXTRA.search(text)
-            needed = _NAME.match(text)
-            if needed is None or (extra is not None and extra[1] not in extras):
+            condition, needed = _EXTRA.search(text), _NAME.match(text)
+            if needed is None or (condition[1] if condition else "") != extra:
                 continue
-            other = re.sub(r"[-_.]+", "-", needed[0]).lower()
-            if other not in distributions:
-                wanted.append((other, frozenset()))
-    return distributions
+            other = re.sub(r"[-_.]+", "-", needed[1]).lower()
+            wanted.append((other, ""))
+            if other == "surecast" and needed[2]:  # what extras of others bring is there where Spark is
+                wanted += [(other, each.strip()) for each in needed[2].split(",")]
+    return {name for name, _ in seen}
 
 
 def _code() -> Iterator[tuple[Path, str]]:

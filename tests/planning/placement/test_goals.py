@@ -68,7 +68,7 @@ def test_violations_are_zero_where_every_limit_is_kept(offices: Make) -> None:
 
 
 def test_limits_must_make_sense() -> None:
-    with pytest.raises(ConfigurationError, match="max_brokers is 0"):
+    with pytest.raises(ConfigurationError, match="`max_brokers` 0: give a number above 0"):
         Constraints(max_brokers=0)
     with pytest.raises(ConfigurationError, match="a share is at most 1"):
         Constraints(min_reliability=1.5)

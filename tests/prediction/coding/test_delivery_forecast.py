@@ -186,7 +186,7 @@ def test_the_report_has_every_alternative_and_says_what_it_leaves_out() -> None:
 def test_what_is_outside_the_model_is_refused() -> None:
     coding = "{packets: 8, redundancy: 0.5, gossip: null}"
     found = system(SQUARE, coding, "[{name: s, home: b-4, topics: [t]}]")
-    with pytest.raises(ConfigurationError, match="no scheme 'carrier pigeon'"):
+    with pytest.raises(ConfigurationError, match="no scheme of packets 'carrier pigeon'"):
         predict_coding(found, ["carrier pigeon"])
     with pytest.raises(ConfigurationError, match=r"access_loss: 1\.5"):
         Channel(access_loss=1.5)
