@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from surecast.broker import segment_file, segment_mark, segment_store
+from surecast.broker import private, segment_file, segment_mark, segment_store
 
 __all__ = ["Disk", "PowerLoss"]
 
@@ -65,6 +65,7 @@ class Disk:
         patch.setattr(segment_store, "os", self)
         patch.setattr(segment_file, "os", self)
         patch.setattr(segment_mark, "os", self)
+        patch.setattr(private, "os", self)  # it opens the lock
         patch.setattr(segment_mark, "_boot", lambda: (self._boot, self._boot))
         patch.setattr(Path, "rename", lambda path, target: self._rename(path, target))
         patch.setattr(Path, "unlink", lambda path, missing_ok=False: self._unlink(path, missing_ok))
