@@ -104,3 +104,18 @@ def test_its_workers_end_with_it_and_say_nothing(tmp_path: Path, after_s: float)
 def test_other_commands_are_interrupted_while_they_import(tmp_path: Path, arguments: list[str]) -> None:
     status, _, error = interrupted(tmp_path, arguments, 0.25, signal.SIGINT)
     assert (status, error) == (130, "interrupted\n")
+
+
+def test_a_server_that_has_stopped_ignores_further_signals() -> None:
+    """As `surecast broker` does, also while Python itself ends: a second SIGTERM must not change its exit code."""
+    code = (
+        "import signal, sys, atexit\n"
+        "from surecast import cli\n"
+        "atexit.register(lambda: signal.raise_signal(signal.SIGTERM))\n"
+        "def stopped():\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    raise SystemExit(0)\n"
+        "with cli._interrupts():\n"
+        "    stopped()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -97,7 +97,8 @@ def _interrupts() -> Iterator[list[int]]:
     finally:
         sys.unraisablehook = hook
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is interrupt:  # a server that has stopped ignores further signals
+                signal.signal(number, handler)
 
 
 def _is_interruption(error: BaseException) -> bool:
