@@ -16,13 +16,13 @@ from typing import Any
 from surecast.protocol.mqtt import (
     V5,
     V311,
-    Decoder,
     Packet,
+    PacketDecoder,
     Properties,
     Puback,
     Publish,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     TopicTree,
     encode,
     encode_publish,
@@ -56,7 +56,7 @@ def traffic(qos: int, properties: Properties) -> list[Packet]:
 
 
 def read_ours(data: bytes, version: int) -> Callable[[], int]:
-    decoder = Decoder(version=version)
+    decoder = PacketDecoder(version=version)
     chunks = [data[at : at + READ_BYTES] for at in range(0, len(data), READ_BYTES)]
 
     def read() -> int:
@@ -153,14 +153,14 @@ def decoding() -> None:
         extra = ", 3 properties" if properties else ""
         show(f"decode PUBLISH {version} QoS {qos}{extra}", best_us(readers))
     acks = b"".join(encode(Puback(n + 1), V5) for n in range(COUNT))
-    decoder = Decoder(version=V5)
+    decoder = PacketDecoder(version=V5)
     show("decode PUBACK 5", best_us({"surecast": lambda: decoder.feed(acks)}))
 
 
 def encoding() -> None:
     topic, payload = b"site/hall/7", bytes(64)
     packet = Publish("site/hall/7", payload)
-    subscribe = Subscribe(1, (Subscription("site/+/7", 1), Subscription("site/#")))
+    subscribe = Subscribe(1, (SubscriptionRequest("site/+/7", 1), SubscriptionRequest("site/#")))
     for version in (V311, V5):
         show(
             f"encode {version}",

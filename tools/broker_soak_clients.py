@@ -13,9 +13,9 @@ from surecast.protocol.mqtt import (
     V311,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     PacketError,
     Properties,
     Puback,
@@ -25,7 +25,7 @@ from surecast.protocol.mqtt import (
     Pubrel,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     encode,
 )
 
@@ -129,7 +129,7 @@ class Peer:
         self.asked = self.was_there = False
         self.link: Link | None = None
         self.online = False
-        self._decoder = Decoder(version=self.version, side="client")
+        self._decoder = PacketDecoder(version=self.version, side="client")
         self._lost = asyncio.Event()
         self._welcome: asyncio.Future[Connack] | None = None
 
@@ -161,7 +161,7 @@ class Peer:
 
     async def _connect(self) -> bool:
         loop = asyncio.get_running_loop()
-        self._decoder = Decoder(version=self.version, side="client")
+        self._decoder = PacketDecoder(version=self.version, side="client")
         self._lost = asyncio.Event()
         self._welcome = loop.create_future()
         self.link = link = Link(self)
@@ -339,7 +339,7 @@ class Subscriber(Peer):
             self._received.clear()
             self.subscribed = False
         if not self.subscribed:
-            self._send(Subscribe(1, (Subscription(self.filter, self.qos),)))
+            self._send(Subscribe(1, (SubscriptionRequest(self.filter, self.qos),)))
 
     def take(self, packet: Packet) -> None:
         """A message, or a step of one."""
@@ -426,7 +426,7 @@ class Reader(Peer):
 
     def begin(self, present: bool) -> None:
         """Subscribes to what is retained."""
-        self._send(Subscribe(1, (Subscription("kept/#", 0),)))
+        self._send(Subscribe(1, (SubscriptionRequest("kept/#", 0),)))
 
     def take(self, packet: Packet) -> None:
         """A retained message."""

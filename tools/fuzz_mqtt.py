@@ -40,9 +40,9 @@ from surecast.protocol.mqtt import (
     Auth,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     PacketError,
     PacketType,
     Pingreq,
@@ -57,13 +57,13 @@ from surecast.protocol.mqtt import (
     Side,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
     encode,
 )
-from surecast.protocol.mqtt.properties import PROPERTIES, WILL, Kind
+from surecast.protocol.mqtt.properties import PROPERTIES, WILL, ValueType
 
 LIMIT = 600
 LINES_MAX = 5.0
@@ -99,19 +99,19 @@ class Maker:
                 values[line.name] = self.value(line.name, line.kind)
         return Properties(**values)  # type: ignore[arg-type]
 
-    def value(self, name: str, kind: Kind) -> object:
+    def value(self, name: str, kind: ValueType) -> object:
         rng = self.rng
-        if kind is Kind.PAIR:
+        if kind is ValueType.PAIR:
             return tuple((rng.choice(TEXTS), rng.choice(TEXTS)) for _ in range(rng.randint(1, 3)))
-        if kind is Kind.VARIABLE:
+        if kind is ValueType.VARIABLE:
             return (rng.choice([1, 127, 128, 268_435_455]),)
-        if kind is Kind.TEXT:
+        if kind is ValueType.TEXT:
             return rng.choice(TOPICS if name == "response_topic" else TEXTS)
-        if kind is Kind.BINARY:
+        if kind is ValueType.BINARY:
             return rng.randbytes(rng.randint(0, 5))
-        if kind is Kind.FLAG:
+        if kind is ValueType.FLAG:
             return rng.random() < 0.5
-        return rng.randint(0, 1) if kind is Kind.BYTE else rng.randint(1, 65_535)
+        return rng.randint(0, 1) if kind is ValueType.BYTE else rng.randint(1, 65_535)
 
     def reason(self, name: str) -> ReasonCode:
         return self.rng.choice(list(ALLOWED_REASONS[name].values()))
@@ -141,7 +141,7 @@ class Maker:
         kinds: list[type[Puback | Pubrec | Pubrel | Pubcomp]] = [Puback, Pubrec, Pubrel, Pubcomp]
         kind = rng.choice(kinds)
         name = kind.__name__.upper()
-        wanted = Subscription(rng.choice(FILTERS), rng.randrange(3), False, rng.random() < 0.5, rng.randrange(3))
+        wanted = SubscriptionRequest(rng.choice(FILTERS), rng.randrange(3), False, rng.random() < 0.5, rng.randrange(3))
         makers: list[Callable[[], Packet]] = [
             lambda: kind(packet_id, self.reason(name), self.properties(PacketType[name])),
             lambda: Disconnect(self.reason("DISCONNECT"), self.properties(PacketType.DISCONNECT)),
@@ -200,7 +200,7 @@ def damage(rng: random.Random, data: bytearray) -> None:
 
 
 def outcome(case: Case, chunks: tuple[bytes, ...], plain: bool = False) -> tuple[object, ...]:
-    decoder = Decoder(LIMIT, case.version, side=case.side, max_connect_size=LIMIT // 2)
+    decoder = PacketDecoder(LIMIT, case.version, side=case.side, max_connect_size=LIMIT // 2)
     if plain:
         decoder._remember = lambda *_: None  # type: ignore[method-assign] # without topics there is no short cut
     packets: list[Packet] = []
@@ -228,7 +228,7 @@ def check(case: Case) -> None:
     for packet in packets:
         version = packet.version if isinstance(packet, Connect) else version
         assert version is not None
-        again = Decoder(version=None if isinstance(packet, Connect) else version, side=case.side)
+        again = PacketDecoder(version=None if isinstance(packet, Connect) else version, side=case.side)
         if again.feed(encode(packet, version)) != [packet]:
             raise AssertionError(f"{packet} does not come back")
 
@@ -256,7 +256,7 @@ def pattern(name: str) -> tuple[int, tuple[bytes, ...]]:
     for _ in range(rng.randint(2, 5)):
         part = encode(maker.packet(), version)
         with suppress(PacketError):  # a few are for servers to send
-            Decoder(version=version).feed(part)
+            PacketDecoder(version=version).feed(part)
             parts += [part] * rng.choice([1, 1, 2, 3])
     return version, tuple(parts) or (b"\xc0\0",)
 
@@ -270,7 +270,7 @@ def repeated(parts: tuple[bytes, ...], piece: int, count: int) -> list[bytes]:
 
 def decode(version: int, chunks: list[bytes]) -> None:
     """Reads a stream as a broker does, without the limits that keep a packet small."""
-    decoder = Decoder(version=version, max_user_properties=1 << 30, max_filters=1 << 30)
+    decoder = PacketDecoder(version=version, max_user_properties=1 << 30, max_filters=1 << 30)
     for chunk in chunks:
         decoder.feed_runs(chunk)
 
@@ -413,7 +413,7 @@ async def _attack_once(host: str, port: int, name: str, found: Found) -> None:
     found.cases += 1
     if case.version is not None:
         try:
-            Decoder(version=case.version, side="client").feed(answer)
+            PacketDecoder(version=case.version, side="client").feed(answer)
         except PacketError as error:
             raise AssertionError(f"case {name}: the broker answered {answer.hex(' ')}: {error}") from error
 

@@ -25,7 +25,7 @@ from surecast.protocol.mqtt import (
     Publish,
     Pubrec,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsubscribe,
     encode,
 )
@@ -150,7 +150,7 @@ def plus_filters(target: Target) -> None:
     """2^13 filters of + and names for the same topics, and messages to new topics of that kind."""
     filters = ["/".join(levels) for levels in itertools.product("+a", repeat=13)]
     parts = [
-        encode(Subscribe(1, tuple(Subscription(wanted) for wanted in filters[at : at + 512])), V5)
+        encode(Subscribe(1, tuple(SubscriptionRequest(wanted) for wanted in filters[at : at + 512])), V5)
         for at in range(0, len(filters), 512)
     ]
     topics = "/".join("a" * 12)
@@ -172,14 +172,14 @@ def filters(target: Target) -> None:
     parts = []
     for at in range(0, 5_000, 500):
         names = [f"f/{n}/+/#" for n in range(at, at + 500)]
-        parts += [b"".join(encode(Subscribe(1, (Subscription(name),)), V5) for name in names)]
+        parts += [b"".join(encode(Subscribe(1, (SubscriptionRequest(name),)), V5) for name in names)]
         parts += [encode(Unsubscribe(1, tuple(names)), V5)]
     target.repeat("filters", parts)
 
 
 def many_filters(target: Target) -> None:
     """SUBSCRIBE packets with a hundred thousand filters."""
-    packet = encode(Subscribe(1, tuple(Subscription(f"m/{n}") for n in range(100_000))), V5)
+    packet = encode(Subscribe(1, tuple(SubscriptionRequest(f"m/{n}") for n in range(100_000))), V5)
     target.repeat("many", [packet])
 
 
@@ -202,7 +202,7 @@ def sessions(target: Target) -> None:
             return
         with suppress(OSError):
             connect = Connect(f"eternal-{number}", False, properties=Properties(session_expiry_s=0xFFFF_FFFF))
-            subscribe = Subscribe(1, (Subscription(f"eternal/{number}", 1),))
+            subscribe = Subscribe(1, (SubscriptionRequest(f"eternal/{number}", 1),))
             client = target.open()
             target.send(client, encode(connect, V5) + encode(subscribe, V5) + b"\xe0\0")
             target.listen(client)
@@ -214,7 +214,7 @@ def slow_reader(target: Target) -> None:
     """Clients that want all and read nothing, and one that sends large messages; each has a queue of 64 MiB."""
     for number in range(4):
         client = target.client(f"slow-{number}")
-        target.send(client, encode(Subscribe(1, (Subscription("slow", 1),)), V5), reads=False)
+        target.send(client, encode(Subscribe(1, (SubscriptionRequest("slow", 1),)), V5), reads=False)
     target.repeat("slow-source", [encode(Publish("slow", b"x" * 60_000, 1, packet_id=n), V5) for n in range(1, 500)])
 
 
@@ -269,7 +269,7 @@ def fragments(target: Target) -> None:
 
 def large_frame(target: Target) -> None:
     """WebSocket frames of eight megabytes that are full of SUBSCRIBE packets."""
-    data = frame(encode(Subscribe(1, (Subscription("a/+"),)), V5) * 700_000)
+    data = frame(encode(Subscribe(1, (SubscriptionRequest("a/+"),)), V5) * 700_000)
     while not target.is_over:
         with suppress(OSError):
             client = websocket(target)

@@ -20,9 +20,9 @@ from surecast.protocol.mqtt import (
     V311,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Pingreq,
     Pingresp,
     Properties,
@@ -34,7 +34,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -54,7 +54,7 @@ class Wire:
     def __init__(self, port: int, version: int):
         self.socket = socket.create_connection(("127.0.0.1", port), WAIT_S)
         self.version = version
-        self.decoder = Decoder(version=version, side="client")
+        self.decoder = PacketDecoder(version=version, side="client")
         self.inbox: list[Packet] = []
 
     def send(self, *packets: Packet | bytes) -> Wire:
@@ -93,7 +93,7 @@ class Wire:
         return self.get(Connack)
 
     def subscribe(self, filter: str, qos: int = 0, **options: Any) -> tuple[ReasonCode, ...]:
-        return self.send(Subscribe(1, (Subscription(filter, qos, **options),))).get(Suback).reasons
+        return self.send(Subscribe(1, (SubscriptionRequest(filter, qos, **options),))).get(Suback).reasons
 
 
 @pytest.fixture

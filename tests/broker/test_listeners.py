@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from surecast.broker.address_rates import AddressRates
 from surecast.broker.security import set_password
 from surecast.client import Client, ClientError, RefusedError, tls_context
-from surecast.protocol.mqtt import V5, V311, Connack, Connect, Decoder, Publish, ReasonCode, encode
+from surecast.protocol.mqtt import V5, V311, Connack, Connect, PacketDecoder, Publish, ReasonCode, encode
 
 Running = Callable[..., AbstractAsyncContextManager[Any]]
 CONNECT = encode(Connect(), V5)
@@ -175,7 +175,7 @@ def test_websocket_frames_are_only_a_wrapper(running: Running) -> None:
             url = f"ws://127.0.0.1:{service.listeners[0].port}/mqtt"
             async with open_websocket(url, subprotocols=["mqtt"]) as web:  # type: ignore[list-item]
                 assert web.subprotocol == "mqtt"
-                decoder = Decoder(version=V311, side="client")
+                decoder = PacketDecoder(version=V311, side="client")
                 data = encode(Connect("web", version=V311), V311) + encode(Publish("a", b"x", 1, packet_id=1), V311)
                 for at in range(len(data)):  # one byte in each frame
                     await web.send(data[at : at + 1])

@@ -25,13 +25,13 @@ from surecast.protocol.mqtt import (
     V311,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Publish,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     encode,
 )
 
@@ -161,7 +161,7 @@ def heard(wire: Wire, version: int, count: int) -> list[Packet]:
     try:
         while len(got) < count and (more := wire.sock.recv(1 << 16)):
             data += more
-            got = Decoder(version=version, side="client").feed(wire.payload(data))
+            got = PacketDecoder(version=version, side="client").feed(wire.payload(data))
     except TimeoutError:
         pass
     return got
@@ -177,7 +177,7 @@ def test_what_follows_connect_is_heard(
         topic = f"pipelined/{kind}/{cut.__name__}/{attempt}"
         packets: list[Packet] = [
             Connect(f"{kind}-{attempt}", username="ann", password=b"pw", version=version),
-            Subscribe(1, (Subscription(topic, 0),)),
+            Subscribe(1, (SubscriptionRequest(topic, 0),)),
             *(Publish(topic, b"%d" % n) for n in range(5)),
         ]
         with Wire(kind, ports[kind], certificates) as wire:
@@ -196,7 +196,7 @@ def test_a_client_that_says_goodbye_without_an_answer_is_heard(
     with Wire("tcp", ports["tcp"], certificates) as listens:
         hello: list[Packet] = [
             Connect("listens", username="ann", password=b"pw"),
-            Subscribe(1, (Subscription(topic, 0),)),
+            Subscribe(1, (SubscriptionRequest(topic, 0),)),
         ]
         in_one_write(listens, [encode(packet, V5) for packet in hello])
         assert len(heard(listens, V5, 2)) == 2

@@ -10,7 +10,7 @@ from surecast.broker.server import Server
 from surecast.broker.shell import PIECE_BYTES, Hooks
 from surecast.broker.store import MemoryStore
 from surecast.protocol.broker import Connection, Origin
-from surecast.protocol.mqtt import V5, Connect, Properties, Publish, Subscribe, Subscription, encode
+from surecast.protocol.mqtt import V5, Connect, Properties, Publish, Subscribe, SubscriptionRequest, encode
 
 
 class Channel:
@@ -61,7 +61,7 @@ def test_a_hundred_messages_are_one_commit_and_it_comes_before_the_answers() -> 
         server.connected(channel, Origin())
         lasting = Connect("ann", clean_start=False, properties=Properties(session_expiry_s=60))
         server.received(channel.connection, encode(lasting, V5))
-        server.received(channel.connection, encode(Subscribe(1, (Subscription("a", 1),)), V5))
+        server.received(channel.connection, encode(Subscribe(1, (SubscriptionRequest("a", 1),)), V5))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         history.clear()
@@ -147,7 +147,7 @@ def test_what_one_client_sends_at_once_is_handled_in_many_turns_and_others_go_be
         history.clear()
         other.sent = b""
         many = 20_000
-        data = encode(Subscribe(1, (Subscription("a/b"),)), V5) * many
+        data = encode(Subscribe(1, (SubscriptionRequest("a/b"),)), V5) * many
         server.received(channel.connection, data)
         server.received(channel.connection, b"\xc0\0")  # read before the transport was paused: it keeps its place
         assert history == ["pause"]

@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from surecast.client import Client
-from surecast.protocol.mqtt import V5, Connect, Decoder, Disconnect, Publish, ReasonCode, encode
-from surecast.protocol.mqtt.unfinished import Holder, Unfinished
+from surecast.protocol.mqtt import V5, Connect, Disconnect, PacketDecoder, Publish, ReasonCode, encode
+from surecast.protocol.mqtt.unfinished import PartialPacketHolder, Unfinished
 from surecast.protocol.mqtt.wire import variable_bytes
 
 Running = Callable[..., AbstractAsyncContextManager[Any]]
@@ -45,7 +45,7 @@ def test_the_packet_that_was_begun_first_has_to_go(running: Running) -> None:
                 await until(lambda n=number: len(service.server.broker.sessions.by_key) + closed() > n)
             await until(lambda: closed() == 4)
             assert service.server.unfinished.bytes <= 1_000_000
-            packets = Decoder(version=V5, side="client").feed(await clients[0][0].read())
+            packets = PacketDecoder(version=V5, side="client").feed(await clients[0][0].read())
             assert isinstance(packets[-1], Disconnect)
             assert packets[-1].reason == ReasonCode.QUOTA_EXCEEDED
             async with Client(port=port, client_id="honest") as honest:
@@ -60,9 +60,9 @@ def test_the_packet_that_was_begun_first_has_to_go(running: Running) -> None:
 
 
 def test_a_decoder_counts_what_it_holds_and_no_longer_what_is_whole() -> None:
-    gone: list[Holder] = []
-    unfinished = Unfinished[Holder](10_000, gone.append)
-    decoder, other = Decoder(version=V5), Decoder(version=V5)
+    gone: list[PartialPacketHolder] = []
+    unfinished = Unfinished[PartialPacketHolder](10_000, gone.append)
+    decoder, other = PacketDecoder(version=V5), PacketDecoder(version=V5)
     decoder.count_in(unfinished)
     other.count_in(unfinished)
     packet = b"\x30" + variable_bytes(8_000) + b"\0\1t\0" + b"x" * 7_996

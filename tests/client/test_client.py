@@ -19,7 +19,7 @@ from surecast.broker.config import load_config
 from surecast.broker.run_log import BrokerLog
 from surecast.client import Client, ClientError, LostError, RefusedError, tls_context
 from surecast.errors import ConfigurationError
-from surecast.protocol.mqtt import V5, V311, Properties, ReasonCode, Subscription, Will
+from surecast.protocol.mqtt import V5, V311, Properties, ReasonCode, SubscriptionRequest, Will
 
 
 @asynccontextmanager
@@ -129,7 +129,7 @@ def test_what_is_not_taken_comes_again(tmp_path: Path) -> None:
 def test_properties_wills_content_filters_and_take_over(tmp_path: Path) -> None:
     async def main() -> None:
         async with our_broker(tmp_path) as port, Client(port=port, client_id="watch") as watch:
-            await watch.subscribe(Subscription("stocks", 1, no_local=True), "wills", qos=1)
+            await watch.subscribe(SubscriptionRequest("stocks", 1, no_local=True), "wills", qos=1)
             async with Client(port=port) as rich:
                 content = Properties(user=(("filter", "price > 30"),))
                 await rich.subscribe("stocks", properties=content)

@@ -20,7 +20,7 @@ from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.replica import make_node
 from surecast.broker.run_log import BrokerLog
 from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
-from surecast.protocol.broker import Authorise, Broker, BrokerSettings
+from surecast.protocol.broker import Authorise, BrokerCore, BrokerSettings
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, GroupMachine
 
@@ -136,8 +136,8 @@ class GroupService(BrokerService):
         await self.server.node.stop()
 
 
-def _core(settings: BrokerSettings, authorise: Authorise, observer: EventObserver | None) -> Broker:
-    return Broker(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
+def _core(settings: BrokerSettings, authorise: Authorise, observer: EventObserver | None) -> BrokerCore:
+    return BrokerCore(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
 
 
 def _rules(data: bytes) -> tuple[Authorise, bool]:

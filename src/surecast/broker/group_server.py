@@ -20,10 +20,10 @@ from surecast.broker.group_front_end import TimedFrontEnd
 from surecast.broker.replica import ReplicaNode
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
 from surecast.protocol.group import FrontEnd, GroupMachine, Item
 from surecast.protocol.group.member import Member
-from surecast.protocol.mqtt import Decoder, ReasonCode
+from surecast.protocol.mqtt import PacketDecoder, ReasonCode
 from surecast.protocol.paxos import Request
 
 __all__ = ["GroupServer"]
@@ -73,7 +73,7 @@ class GroupServer(Shell):
         self._piece_s = _PIECE_S
 
     @property
-    def broker(self) -> Broker:  # type: ignore[override]
+    def broker(self) -> BrokerCore:  # type: ignore[override]
         """The core of this replica, to look at."""
         return self.machine.broker
 
@@ -271,7 +271,7 @@ class GroupServer(Shell):
         if isinstance(connection, Member):
             connection.tail.clear()
 
-    def _decoder_of(self, connection: Connection) -> Decoder:
+    def _decoder_of(self, connection: Connection) -> PacketDecoder:
         return connection.reader if isinstance(connection, Member) else connection.decoder
 
     def _waits(self, channel: Channel) -> bool:

@@ -17,7 +17,7 @@ from surecast.broker.store import MemoryStore, Store
 from surecast.errors import SurecastError
 from surecast.protocol.broker import (
     Authorise,
-    Broker,
+    BrokerCore,
     BrokerSettings,
     Connection,
     LimitTable,
@@ -49,7 +49,7 @@ class Server(Shell):
     ):
         super().__init__(authenticate, hooks)
         self.store = store or MemoryStore()
-        self.broker = Broker(
+        self.broker = BrokerCore(
             settings,
             authorise=authorise,
             authenticates=authenticate is not None,

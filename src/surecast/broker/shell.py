@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from surecast.broker.authenticator import IsWanted, Verdict
 from surecast.broker.store import Store
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, ConnectionHooks, Origin
-from surecast.protocol.mqtt import Connect, Decoder, ReasonCode
-from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, Holder, Unfinished
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, ConnectionHooks, Origin
+from surecast.protocol.mqtt import Connect, PacketDecoder, ReasonCode
+from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, PartialPacketHolder, Unfinished
 
 __all__ = ["PIECE_BYTES", "Authenticate", "Channel", "Hooks", "Shell"]
 
@@ -91,7 +91,7 @@ class Shell(ABC):
     `broker` is the core, to look at; what changes it goes through the methods here.
     """
 
-    broker: Broker
+    broker: BrokerCore
     store: Store
     authenticates: bool
 
@@ -115,7 +115,9 @@ class Shell(ABC):
         self.bytes_sent = 0
         self.limited: Counter[str] = Counter()
         """Counts of how often a limit of the shell itself was reached, by its name in the configuration."""
-        self.unfinished: Unfinished[Holder] = Unfinished(BrokerSettings().unfinished_bytes_max, self._give_up)
+        self.unfinished: Unfinished[PartialPacketHolder] = Unfinished(
+            BrokerSettings().unfinished_bytes_max, self._give_up
+        )
         self._checks: set[asyncio.Task[None]] = set()
         self._last_checks: dict[_Claim, asyncio.Task[None]] = {}
 
@@ -237,7 +239,7 @@ class Shell(ABC):
         """Takes the limits that hold for all connections together."""
         self.unfinished.bytes_max = max(settings.unfinished_bytes_max, 2 * settings.packet_bytes_max)
 
-    def _decoder_of(self, connection: Connection) -> Decoder:
+    def _decoder_of(self, connection: Connection) -> PacketDecoder:
         """Returns what reads the bytes of a connection."""
         return connection.decoder
 
@@ -245,7 +247,7 @@ class Shell(ABC):
     def _forget_unread(self, connection: Connection) -> None:
         """Forgets what is held of an unfinished packet beside its decoder."""
 
-    def _give_up(self, owner: Holder) -> None:
+    def _give_up(self, owner: PartialPacketHolder) -> None:
         """Forgets an unfinished packet; its connection is ended when nobody is just reading."""
         self.limited["unfinished_size"] += 1
         owner.drop_held()

@@ -74,7 +74,7 @@ def sub(
     import asyncio
     from dataclasses import replace
 
-    from surecast.protocol.mqtt import Subscription
+    from surecast.protocol.mqtt import SubscriptionRequest
 
     client = options.ClientOptions(
         host, port, client_id, username, password, keep_alive, keep_session, version, will_topic, will_payload,
@@ -88,7 +88,7 @@ def sub(
     )
     shown = ("%t %p" if verbose else "%p") if format is None else format
     end = "" if no_newline else "\n"
-    wanted = [Subscription(topic, qos, no_local) for topic in topics]
+    wanted = [SubscriptionRequest(topic, qos, no_local) for topic in topics]
 
     async def run() -> bool:
         left = 0 if end_when_subscribed else count

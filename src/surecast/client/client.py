@@ -23,9 +23,9 @@ from surecast.protocol.mqtt import (
     V5,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     PacketError,
     Pingreq,
     Pingresp,
@@ -38,7 +38,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -112,7 +112,7 @@ class Client:
         self._websocket_path = websocket_path
         self._timeout_s = timeout_s
         self._transport: Transport | None = None
-        self._decoder = Decoder(version=version, side="client")
+        self._decoder = PacketDecoder(version=version, side="client")
         self._tasks: list[asyncio.Task[None]] = []
         self._answers: dict[tuple[type, int], asyncio.Future[Any]] = {}
         self._waiting: deque[Publish] = deque()
@@ -216,10 +216,10 @@ class Client:
         self._memory.unfinished.discard(identifier)
 
     async def subscribe(
-        self, *filters: str | Subscription, qos: int = 0, properties: Properties = NO_PROPERTIES
+        self, *filters: str | SubscriptionRequest, qos: int = 0, properties: Properties = NO_PROPERTIES
     ) -> tuple[ReasonCode, ...]:
         """Subscribes; RefusedError if the broker refuses any of the filters. The reasons are the granted QoS."""
-        wanted = tuple(f if isinstance(f, Subscription) else Subscription(f, qos) for f in filters)
+        wanted = tuple(f if isinstance(f, SubscriptionRequest) else SubscriptionRequest(f, qos) for f in filters)
         if not wanted:
             raise ConfigurationError("name a filter to subscribe to")
         for subscription in wanted:

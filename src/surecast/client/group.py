@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from surecast.client.client import Client, Message, SessionMemory
 from surecast.client.errors import ClientError, LostError, RefusedError
 from surecast.errors import ConfigurationError
-from surecast.protocol.mqtt import NO_PROPERTIES, V5, Properties, ReasonCode, Subscription, Will, match
+from surecast.protocol.mqtt import NO_PROPERTIES, V5, Properties, ReasonCode, SubscriptionRequest, Will, match
 
 __all__ = ["REQUEST_PROPERTY", "GroupClient", "split_address"]
 
@@ -124,7 +124,7 @@ class GroupClient:
         self._wanted: int | None = None
         self._client: Client | None = None
         self._connected = asyncio.Event()
-        self._subscriptions: dict[str, tuple[Subscription, Properties]] = {}
+        self._subscriptions: dict[str, tuple[SubscriptionRequest, Properties]] = {}
         self._failure: ClientError | None = None
         self._task: asyncio.Task[None] | None = None
         self._open: dict[int, _Publication] = {}
@@ -211,10 +211,10 @@ class GroupClient:
             self._open.pop(number, None)
 
     async def subscribe(
-        self, *filters: str | Subscription, qos: int = 1, properties: Properties = NO_PROPERTIES
+        self, *filters: str | SubscriptionRequest, qos: int = 1, properties: Properties = NO_PROPERTIES
     ) -> tuple[ReasonCode, ...]:
         """Subscribes, for as long as the session lives."""
-        wanted = tuple(f if isinstance(f, Subscription) else Subscription(f, qos) for f in filters)
+        wanted = tuple(f if isinstance(f, SubscriptionRequest) else SubscriptionRequest(f, qos) for f in filters)
         reasons: tuple[ReasonCode, ...] = await self._asking(
             lambda c: c.subscribe(*wanted, properties=properties), "subscribe"
         )

@@ -10,7 +10,7 @@ from surecast.client.background import Background
 from surecast.client.client import Message
 from surecast.client.errors import LostError
 from surecast.client.group import GroupClient
-from surecast.protocol.mqtt import NO_PROPERTIES, Properties, ReasonCode, Subscription
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties, ReasonCode, SubscriptionRequest
 
 __all__ = ["SyncGroupClient"]
 
@@ -58,7 +58,7 @@ class SyncGroupClient:
         """Publishes, as `GroupClient.publish`."""
         return self._background.run(self._client.publish(topic, payload, qos, retain, properties))
 
-    def subscribe(self, *filters: str | Subscription, qos: int = 1) -> tuple[ReasonCode, ...]:
+    def subscribe(self, *filters: str | SubscriptionRequest, qos: int = 1) -> tuple[ReasonCode, ...]:
         """Subscribes, as `GroupClient.subscribe`."""
         return self._background.run(self._client.subscribe(*filters, qos=qos))
 

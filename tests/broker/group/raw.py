@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from surecast.client.group import split_address
-from surecast.protocol.mqtt import V5, Connack, Connect, Decoder, Packet, encode
+from surecast.protocol.mqtt import V5, Connack, Connect, Packet, PacketDecoder, encode
 
 P = TypeVar("P")
 
@@ -17,7 +17,7 @@ class Raw:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int):
         self.version = version
         self._reader, self._writer = reader, writer
-        self._decoder = Decoder(version=version, side="client")
+        self._decoder = PacketDecoder(version=version, side="client")
         self._arrived: list[Packet] = []
 
     @classmethod

@@ -14,15 +14,15 @@ from surecast.protocol.mqtt import (
     V5,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Properties,
     Publish,
     Pubrel,
     ReasonCode,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     encode,
 )
 from surecast.protocol.paxos import Context
@@ -72,7 +72,7 @@ class Hands:
 def heard(connection: Connection) -> list[Packet]:
     data = b"".join(connection.out)
     connection.out.clear()
-    return Decoder(version=V5, side="client").feed(data)
+    return PacketDecoder(version=V5, side="client").feed(data)
 
 
 def test_packets_behind_an_entry_that_comes_late_are_not_applied_again() -> None:
@@ -100,7 +100,7 @@ def test_what_was_sent_before_the_entry_follows_it_in_order() -> None:
     hands = Hands()
     site = hands.sites[0]
     messages = [Publish("t", b"%d" % n, 1, packet_id=n + 2) for n in range(3)]
-    client = hands.open(site, Connect("eager"), Subscribe(1, (Subscription("t", 0),)), *messages)
+    client = hands.open(site, Connect("eager"), Subscribe(1, (SubscriptionRequest("t", 0),)), *messages)
     hands.send(site, client, Publish("t", b"3"))
     hands.settle(site)
     hands.send(site, client, Publish("t", b"4"))
@@ -115,7 +115,7 @@ def test_nothing_that_arrives_while_a_client_enters_is_lost(checks: bool) -> Non
     site = hands.sites[0]
     site.front_end.authenticates = checks
     client = hands.open(site, Connect("eager"))
-    hands.send(site, client, Subscribe(1, (Subscription("t", 0),)), Publish("t", b"0"))
+    hands.send(site, client, Subscribe(1, (SubscriptionRequest("t", 0),)), Publish("t", b"0"))
     for waiting in site.front_end.take_checking():
         site.front_end.admit(waiting, "ann", hands.world.now)
     hands.send(site, client, Publish("t", b"1"))
@@ -172,7 +172,7 @@ def filled() -> bytes:
     """The state of a group that has seen something."""
     hands = Hands()
     site = hands.sites[0]
-    client = hands.open(site, Connect("lasting", properties=LASTING), Subscribe(1, (Subscription("t", 1),)))
+    client = hands.open(site, Connect("lasting", properties=LASTING), Subscribe(1, (SubscriptionRequest("t", 1),)))
     hands.settle(site)
     site.front_end.lost(client, hands.world.now)
     payload = bytes(PART_BYTES)

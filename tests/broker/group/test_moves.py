@@ -10,7 +10,17 @@ import pytest
 from tests.broker.group.raw import Raw
 
 from surecast.broker.cluster import LocalGroup, write_group
-from surecast.protocol.mqtt import V5, V311, Connack, Disconnect, Properties, Publish, Subscribe, Subscription, Will
+from surecast.protocol.mqtt import (
+    V5,
+    V311,
+    Connack,
+    Disconnect,
+    Properties,
+    Publish,
+    Subscribe,
+    SubscriptionRequest,
+    Will,
+)
 
 Run = Callable[..., Any]
 TRIES = 100
@@ -31,7 +41,7 @@ def test_a_goodbye_counts_wherever_the_client_goes_next(group: LocalGroup, run: 
     async def main() -> None:
         async with await Raw.open(group.addresses[2]) as watcher:
             await watcher.connect("watcher")
-            watcher.send(Subscribe(1, (Subscription("wills/#", 1),)))
+            watcher.send(Subscribe(1, (SubscriptionRequest("wills/#", 1),)))
             ended = []
             for attempt in range(TRIES):
                 old, new = group.addresses[attempt % 3], group.addresses[(attempt + 1 + attempt // 3 % 2) % 3]

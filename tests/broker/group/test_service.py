@@ -34,7 +34,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Will,
 )
 
@@ -101,7 +101,7 @@ def test_a_client_of_mqtt_31_moves_too(group: LocalGroup, run: Run) -> None:
             async with await Raw.open(group.addresses[number], V31) as old, at(group, 3 - number) as new:
                 assert await old.connect("old31", clean_start=False) == Connack(False)
                 if number == 0:
-                    old.send(Subscribe(1, (Subscription("secret/31", 1), Subscription("open/31", 1))))
+                    old.send(Subscribe(1, (SubscriptionRequest("secret/31", 1), SubscriptionRequest("open/31", 1))))
                     assert (await old.get(Suback)).reasons == (1, 1)
                 await new.publish("open/31", b"%d" % number, qos=1)
                 message = await old.get(Publish)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.quotas import Quotas, shape_of
 from surecast.protocol.mqtt import (
     NO_PROPERTIES,
@@ -17,9 +17,9 @@ from surecast.protocol.mqtt import (
     V311,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Pingreq,
     Pingresp,
     Properties,
@@ -31,7 +31,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -64,7 +64,7 @@ class Client:
             self.drop()
         origin = Origin(self.listener, self.peer, identity)
         self.connection = self.world.broker.open(origin, self.world.now)
-        self.decoder = Decoder(version=self.version, side="client")
+        self.decoder = PacketDecoder(version=self.version, side="client")
         self.closed = False
         self.inbox = []
         self.world.online[self.connection] = self
@@ -127,7 +127,7 @@ class Client:
     def subscribe(self, filter: str, qos: int = 0, *, check: bool = True, **options: Any) -> Suback:
         """Subscribes to one filter; keyword arguments are its options, or properties."""
         names = ("no_local", "retain_as_published", "retain_handling")
-        wanted = Subscription(filter, qos, **{k: v for k, v in options.items() if k in names})
+        wanted = SubscriptionRequest(filter, qos, **{k: v for k, v in options.items() if k in names})
         given = Properties(**{k: v for k, v in options.items() if k not in names})
         answer = self.ask(Subscribe(self.next_id(), (wanted,), given), Suback)
         if check:
@@ -228,7 +228,7 @@ class World:
         self.now = 1_700_000_000.0
         self.disk: dict[bytes, bytes] = {}
         self.online: dict[Connection, Client] = {}
-        self.broker = Broker(settings, **options)
+        self.broker = BrokerCore(settings, **options)
         self._nested = 0
 
     def client(self, name: str, version: int = V5) -> Client:
@@ -284,7 +284,7 @@ class World:
             client.closed = True
         self.online.clear()
         self.now += after_s
-        self.broker = Broker(self.settings, **self.options)
+        self.broker = BrokerCore(self.settings, **self.options)
         self.broker.restore(list(self.disk.items()), self.now)
         self.check_quotas()
         self.turn()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from surecast.protocol.broker import Broker, BrokerSettings
+from surecast.protocol.broker import BrokerCore, BrokerSettings
 from surecast.protocol.broker.limits import Limits, LimitTable
 from surecast.protocol.broker.quotas import shape_of
 from surecast.protocol.broker.snapshot import decode_state, encode_state
@@ -84,7 +84,7 @@ def test_sessions_are_limited_by_user_and_by_address(make_world: Any, limit: str
     world.restart()
     assert connect(world, "c3", **whose).one(Connack).reason == QUOTA  # they are remembered
 
-    copy = Broker(world.settings)
+    copy = BrokerCore(world.settings)
     decode_state(copy, encode_state(world.broker))
     assert vars(copy.routes.quotas) == vars(world.broker.routes.quotas)
     world.broker.end_session(next(key for key in world.broker.sessions.by_key if "c2" in key), world.now)
@@ -142,7 +142,7 @@ def test_retained_messages_are_limited_by_count_and_size_of_all_and_of_a_client(
     ann.publish("a/1", b"", retain=True)
     assert keep(bob, "b/3") == kept
     assert keep(bob, "a/2") == QUOTA  # it would take over a fourth one
-    copy = Broker(world.settings)
+    copy = BrokerCore(world.settings)
     decode_state(copy, encode_state(world.broker))
     assert (copy.retained.bytes, copy.retained._counts) == (world.broker.retained.bytes, world.broker.retained._counts)
 
@@ -183,7 +183,7 @@ def test_queued_bytes_are_limited_by_user_or_by_address(make_world: Any, limit: 
     assert world.broker.counters.limited == {f"{limit}_size": 10}
     assert held["other"].queued == 10  # nobody else is concerned
 
-    copy = Broker(world.settings)
+    copy = BrokerCore(world.settings)
     decode_state(copy, encode_state(world.broker))
     assert vars(copy.routes.quotas) == vars(world.broker.routes.quotas)
     world.restart()  # what was in flight is recomputed, and still there

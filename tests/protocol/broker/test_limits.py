@@ -20,7 +20,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
 )
 
 
@@ -314,7 +314,7 @@ def test_a_connack_that_does_not_fit(world: Any) -> None:
 def test_answers_that_do_not_fit(world: Any) -> None:
     """[MQTT-3.1.2-24]: an answer above the client's limit cannot be sent, and the client cannot go on without it."""
     ann = world.client("ann").online(maximum_packet_size=30)
-    wanted = tuple(Subscription(f"f{i}") for i in range(40))
+    wanted = tuple(SubscriptionRequest(f"f{i}") for i in range(40))
     ann.send(Subscribe(1, wanted))
     assert ann.one(Disconnect).reason == ReasonCode.PACKET_TOO_LARGE
     bob = world.client("bob").online(maximum_packet_size=30)

@@ -30,7 +30,7 @@ from surecast.protocol.mqtt import (
     Pubrel,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -325,7 +325,7 @@ class Story:
             actor.answer(rng.choice((0.3, 1.0, 1.0)))
         elif what < 0.80:
             wanted, qos = rng.choice(FILTERS), rng.randrange(3)
-            actor.client.send(Subscribe(1_000, (Subscription(wanted, qos),)))
+            actor.client.send(Subscribe(1_000, (SubscriptionRequest(wanted, qos),)))
             self.subscribed(actor.name, wanted, qos)
         elif what < 0.85:
             unwanted = rng.choice(FILTERS)

@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from surecast.protocol.broker import Broker
+from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.snapshot import decode_state, encode_state
-from surecast.protocol.mqtt import V5, V31, V311, Connack, Publish, ReasonCode, Suback, Subscribe, Subscription, Will
+from surecast.protocol.mqtt import (
+    V5,
+    V31,
+    V311,
+    Connack,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    SubscriptionRequest,
+    Will,
+)
 
 
 def test_a_client_of_the_first_hour(world: Any) -> None:
@@ -57,7 +68,9 @@ def test_a_subscription_that_is_refused(make_world: Any) -> None:
     """Section 3.9 has no code for it: the client is told the QoS it asked for, and gets no messages."""
     world = make_world({"authorise": lambda user, client, action, topic: action == "publish" or topic != "secret"})
     old = world.client("old", V31).online()
-    asked = Subscribe(1, (Subscription("secret", 2), Subscription("open", 1), Subscription("$share//x", 0)))
+    asked = Subscribe(
+        1, (SubscriptionRequest("secret", 2), SubscriptionRequest("open", 1), SubscriptionRequest("$share//x", 0))
+    )
     assert old.ask(asked, Suback).reasons == (2, 1, 0)
     new = world.client("new").online()
     new.publish("secret", b"1").publish("open", b"2")
@@ -95,7 +108,7 @@ def test_a_user_name_that_is_announced_and_missing(world: Any, flags: str) -> No
 def test_a_snapshot_knows_the_version(world: Any) -> None:
     old = world.client("old", V31).lasting()
     old.subscribe("a", 1)
-    copy = Broker()
+    copy = BrokerCore()
     decode_state(copy, encode_state(world.broker))
     [connection] = copy.connections.values()
     assert connection.connect is not None

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from surecast.protocol.broker import Broker, ConnectionHooks, Origin
+from surecast.protocol.broker import BrokerCore, ConnectionHooks, Origin
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import V5, V311, Connect, Disconnect, encode
 
@@ -124,7 +124,7 @@ def test_hooks_are_told_of_connections_alone() -> None:
         lambda connection, reason: told.append(("refused", reason)),
         lambda connection, client, reason: told.append(("closed", client, reason)),
     )
-    broker = Broker(hooks=hooks)
+    broker = BrokerCore(hooks=hooks)
     never, ann, again, nameless, wrong = (broker.open(Origin(), 0.0) for _ in range(5))
     broker.receive(ann, encode(Connect("ann"), V5), 0.0)
     broker.receive(again, encode(Connect("ann"), V5), 0.0)

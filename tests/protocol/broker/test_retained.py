@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from surecast.protocol.mqtt import V5, V311, Properties, Puback, ReasonCode, Suback, Subscribe, Subscription
+from surecast.protocol.mqtt import V5, V311, Properties, Puback, ReasonCode, Suback, Subscribe, SubscriptionRequest
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -33,7 +33,7 @@ def test_the_answer_comes_before_the_retained_messages(world: Any, version: int)
     """3.8.4 allows both orders; clients know their subscription first."""
     world.client("pub").online().publish("a", b"1", retain=True)
     sub = world.client("sub", version).online()
-    sub.send(Subscribe(1, (Subscription("a", 0),)))
+    sub.send(Subscribe(1, (SubscriptionRequest("a", 0),)))
     assert [type(p).__name__ for p in sub.take()] == ["Suback", "Publish"]
 
 
@@ -103,7 +103,7 @@ def test_overlapping_subscriptions_each_get_it(world: Any, version: int) -> None
     """3.3.1.3: retained messages are sent for each subscription, with its own QoS and identifier."""
     world.client("pub").online().publish("a/b", b"1", 2, retain=True)
     sub = world.client("sub", version).online()
-    wanted = (Subscription("a/+", 0), Subscription("a/#", 1), Subscription("other", 2))
+    wanted = (SubscriptionRequest("a/+", 0), SubscriptionRequest("a/#", 1), SubscriptionRequest("other", 2))
     properties = Properties(subscription_ids=(7,)) if version == V5 else Properties()
     assert sub.ask(Subscribe(1, wanted, properties), Suback).reasons == (0, 1, 2)
     assert sorted((m.qos, m.retain, m.properties) for m in sub.messages()) == [
@@ -184,7 +184,7 @@ def test_retained_messages_do_not_fill_the_memory(make_world: Any) -> None:
         pub.publish(f"t/{count}", bytes(1_000), retain=True)
     with world.one_turn():
         for number in range(1, 21):
-            sub.send(Subscribe(number, (Subscription("#"),)))
+            sub.send(Subscribe(number, (SubscriptionRequest("#"),)))
         assert sum(map(len, sub.connection.out)) < 12_000
     got = [p for p in sub.take() if not isinstance(p, Suback)]
     assert sub.session.accounts.dropped == {"slow-qos0": 1_000 - len(got)}

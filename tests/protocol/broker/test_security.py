@@ -27,7 +27,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Will,
     encode,
 )
@@ -35,7 +35,7 @@ from surecast.protocol.mqtt import (
 
 def test_packets_before_connect(world: Any) -> None:
     """[MQTT-3.1.0-1]: the first packet must be a CONNECT; anything else closes the connection without an answer."""
-    for packet in (Pingreq(), Publish("a", b"1"), Subscribe(1, (Subscription("#"),)), Disconnect()):
+    for packet in (Pingreq(), Publish("a", b"1"), Subscribe(1, (SubscriptionRequest("#"),)), Disconnect()):
         ann = world.client("ann").open()
         ann.send(packet)
         assert ann.closed
@@ -117,7 +117,7 @@ def test_random_bytes_have_no_effect_on_others(world: Any) -> None:
     sub.subscribe("safe", 1)
     seeds = [
         encode(Publish("a/b", b"123", 1, packet_id=1, properties=Properties(user=(("a", "b"),), topic_alias=1)), V5),
-        encode(Subscribe(5, (Subscription("$share/g/a", 1),), Properties(subscription_ids=(3,))), V5),
+        encode(Subscribe(5, (SubscriptionRequest("$share/g/a", 1),), Properties(subscription_ids=(3,))), V5),
         encode(Publish("a", b"1" * 200, 2, packet_id=9), V5),
         encode(Disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, Properties(session_expiry_s=3)), V5),
         encode(Pubrec(3), V5) + encode(Puback(4), V5) + encode(Pingreq(), V5),
@@ -191,7 +191,9 @@ def test_packets_wait_for_the_credentials(make_world: Any, version: int) -> None
     """[MQTT-3.1.4-5] (5.0): a client need not wait for the CONNACK; what it sends is handled after it, or never."""
     world = make_world({"authenticates": True})
     ann = world.client("ann", version).open()
-    ann.send(Connect("ann", username="ann", password=b"secret", version=version), Subscribe(1, (Subscription("a"),)))
+    ann.send(
+        Connect("ann", username="ann", password=b"secret", version=version), Subscribe(1, (SubscriptionRequest("a"),))
+    )
     ann.send(Publish("a", b"1"), Publish("a", b"2"), Publish("a", b"3", 1, packet_id=2))
     assert ann.take() == []
     assert world.broker.sessions.by_key == {}
@@ -227,7 +229,7 @@ def test_malformed_while_the_credentials_are_checked(make_world: Any, bad: str) 
     ann = world.client("ann").connect(username="a")
     ann.send(bytes.fromhex(bad))
     deep = world.client("deep").connect(username="a")
-    deep.send(Subscribe(1, (Subscription("a/b/c/d"),)))
+    deep.send(Subscribe(1, (SubscriptionRequest("a/b/c/d"),)))
     assert deep.closed
     assert deep.one(Connack).reason >= 0x80
     world.broker.admit(deep.connection, "a", world.now)
@@ -313,8 +315,8 @@ def test_a_topic_of_slashes(world: Any, version: int) -> None:
     watch.subscribe("#", 1)
     for packet in (
         Publish("/" * 65_535, b"1"),
-        Subscribe(1, (Subscription("/" * 65_535, 0),)),
-        Subscribe(1, (Subscription("+/" * 30_000 + "#", 0),)),
+        Subscribe(1, (SubscriptionRequest("/" * 65_535, 0),)),
+        Subscribe(1, (SubscriptionRequest("+/" * 30_000 + "#", 0),)),
     ):
         ann = world.client("ann", version).online()
         ann.send(packet)
@@ -340,7 +342,7 @@ def test_shared_subscriptions_come_and_go(world: Any) -> None:
         if client.closed:
             client.connect(rng.random() < 0.5)
         elif what < 0.4:
-            client.send(Subscribe(client.next_id(), tuple(Subscription(f, 1) for f in rng.sample(filters, 2))))
+            client.send(Subscribe(client.next_id(), tuple(SubscriptionRequest(f, 1) for f in rng.sample(filters, 2))))
         elif what < 0.7:
             client.unsubscribe(*rng.choices(filters, k=3))
         elif what < 0.8:
@@ -365,10 +367,10 @@ def test_a_subscribe_with_very_many_filters(make_world: Any, version: int) -> No
     for count in range(500):
         pub.publish(f"t/{count}")
     ann = world.client("ann", version).lasting()
-    answer = ann.ask(Subscribe(1, tuple(Subscription(f"+/{i}/#") for i in range(12_000))), Suback)
+    answer = ann.ask(Subscribe(1, tuple(SubscriptionRequest(f"+/{i}/#") for i in range(12_000))), Suback)
     assert sum(reason == 0 for reason in answer.reasons) == 10_000
     assert len(ann.session.subscriptions) == 10_000
-    same = ann.ask(Subscribe(2, (Subscription("+/1/#"),) * 20_000), Suback)
+    same = ann.ask(Subscribe(2, (SubscriptionRequest("+/1/#"),) * 20_000), Suback)
     assert same.reasons == (0,) * 20_000
     pub.publish("t/1", b"1")
     assert ann.payloads() == [b"1"]

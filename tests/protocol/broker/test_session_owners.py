@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
-from surecast.protocol.broker import Broker
+from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.session import session_key, split_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
@@ -111,7 +111,7 @@ def test_a_backup_of_the_version_before_is_taken_over(world: World) -> None:
     state = encode_state(world.broker)
     body = state[HEAD:].replace(text_field("ann\0x"), text_field("x")).replace(text_field("peer-x"), b"")
     assert len(body) < len(state) - HEAD
-    copy = Broker()
+    copy = BrokerCore()
     decode_state(copy, state[:16] + struct.pack(">HI", 1, zlib.crc32(body)) + body)
     assert encode_state(copy)[HEAD:] == state[HEAD:].replace(text_field("peer-x"), text_field(""))
 
@@ -180,7 +180,7 @@ def test_a_snapshot_keeps_namesakes_apart(make_world: MakeWorld) -> None:
         client = world.client("x").lasting(identity=user, will=Will("wills", b"1"))
         client.subscribe(f"{user}/#", 1)
         client.disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, session_expiry_s=60)
-    copy = Broker()
+    copy = BrokerCore()
     decode_state(copy, encode_state(world.broker))
     assert encode_state(copy) == encode_state(world.broker)
     assert [(s.user, s.client) for s in copy.sessions.by_key.values()] == [(user, "x") for user in USERS]
@@ -190,7 +190,7 @@ def test_a_snapshot_keeps_namesakes_apart(make_world: MakeWorld) -> None:
 
 def test_a_group_kicks_and_restores_the_client_of_one_user() -> None:
     """Commands name a session by its key, so that namesakes at any replica are told apart."""
-    machine = GroupMachine(9, lambda authorise: Broker(authorise=authorise, journal=NoJournal(), watches=False))
+    machine = GroupMachine(9, lambda authorise: BrokerCore(authorise=authorise, journal=NoJournal(), watches=False))
     connect = encode(Connect("x", properties=Properties(session_expiry_s=60), version=V5), V5)
     items: list[tuple[int, int, bytes, None]] = [
         (Item.ENTER, number, pack_entry(Entry("mqtt", "peer", user, connect)), None)
@@ -200,7 +200,7 @@ def test_a_group_kicks_and_restores_the_client_of_one_user() -> None:
     items.append((Item.KICK, 1, session_key("bob", "x").encode(), None))
     command = b"".join(pack(1, 1, 1, items)[0])
     machine.execute(command, Context(1, 1_000_000))
-    copy = GroupMachine(8, lambda authorise: Broker(authorise=authorise, journal=NoJournal(), watches=False))
+    copy = GroupMachine(8, lambda authorise: BrokerCore(authorise=authorise, journal=NoJournal(), watches=False))
     copy.restore(machine.snapshot())
     for each in (machine, copy):
         sessions = each.broker.sessions.by_key.values()

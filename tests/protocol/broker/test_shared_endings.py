@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from surecast.protocol.broker import Broker
+from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.mqtt import Puback, Publish, Pubrec
 
@@ -189,7 +189,7 @@ def test_it_holds_after_a_restart_and_in_a_copy(world: Any) -> None:
     for n in range(2):
         pub.publish("t", b"%d" % n, 1)
     ends.drop()
-    copy = Broker()
+    copy = BrokerCore()
     decode_state(copy, encode_state(world.broker))
     assert encode_state(copy) == encode_state(world.broker)
     copy.end_session("ends", world.now)

@@ -23,7 +23,7 @@ from surecast.protocol.mqtt import (
     Pubrel,
     ReasonCode,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsubscribe,
     encode,
 )
@@ -128,16 +128,16 @@ def options_of(rng: random.Random, version: int) -> tuple[bool, dict[str, Any]]:
     return rng.random() < 0.5, options
 
 
-def subscription_of(rng: random.Random, version: int) -> tuple[Subscription, Properties]:
+def subscription_of(rng: random.Random, version: int) -> tuple[SubscriptionRequest, Properties]:
     topic_filter = rng.choice(FILTERS)
     if version == V311:
-        return Subscription(topic_filter, rng.randrange(3)), Properties()
+        return SubscriptionRequest(topic_filter, rng.randrange(3)), Properties()
     no_local = rng.random() < 0.2 and not topic_filter.startswith("$")
     properties = Properties(
         subscription_ids=(rng.randrange(1, 300),) if rng.random() < 0.3 else (),
         user=(("filter", "x > 3"),) if rng.random() < 0.15 else (),
     )
-    return Subscription(topic_filter, rng.randrange(3), no_local, rng.random() < 0.2), properties
+    return SubscriptionRequest(topic_filter, rng.randrange(3), no_local, rng.random() < 0.2), properties
 
 
 def burst(rng: random.Random, version: int, first_id: int) -> list[Publish]:
@@ -239,7 +239,7 @@ def test_a_long_run(make_world: Any, version: int, qos: int) -> None:
     twins.connect("old", V311, True)
     twins.connect("new", V5, False, session_expiry_s=100)
     for name in ("old", "new"):
-        twins.send(name, Subscribe(1, (Subscription("a/+", 2),)))
+        twins.send(name, Subscribe(1, (SubscriptionRequest("a/+", 2),)))
     packets = [Publish("a/b", b"%04d" % n, qos, packet_id=n if qos else 0) for n in range(1, 1_001)]
     twins.send("pub", packets[0])
     twins.send("pub", *packets[1:500], cut=77)

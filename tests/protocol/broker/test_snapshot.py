@@ -10,27 +10,36 @@ from typing import Any
 import pytest
 
 from surecast.errors import PeerError
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, Limits, Message, Origin, Session, Subscription
+from surecast.protocol.broker import (
+    BrokerCore,
+    BrokerSettings,
+    Connection,
+    Limits,
+    Message,
+    Origin,
+    Session,
+    Subscription,
+)
 from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.limits import Pace
 from surecast.protocol.broker.message import Delivery
 from surecast.protocol.broker.observer import Counters
-from surecast.protocol.broker.requests import Entry
+from surecast.protocol.broker.requests import TokenOutcomes
 from surecast.protocol.broker.session import Will
 from surecast.protocol.broker.snapshot import decode_state, encode_state
-from surecast.protocol.mqtt import V5, V311, Connect, Decoder, Publish, PublishRun, encode
+from surecast.protocol.mqtt import V5, V311, Connect, PacketDecoder, Publish, PublishRun, encode
 
 HEAD = 22
 
 
-def copy_of(broker: Broker) -> Broker:
+def copy_of(broker: BrokerCore) -> BrokerCore:
     """A broker with the same state."""
-    copy = Broker(broker.settings)
+    copy = BrokerCore(broker.settings)
     decode_state(copy, encode_state(broker))
     return copy
 
 
-def busy(world: Any) -> Broker:
+def busy(world: Any) -> BrokerCore:
     """A broker with something of everything."""
     ann = world.client("ann").lasting(keep_alive_s=60, topic_alias_maximum=5)
     ann.subscribe("a/#", 2, subscription_ids=(3,), user=(("filter", "price > 3"),))
@@ -90,7 +99,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
     assert set(Delivery.__slots__) == {
         *("message", "qos", "retain", "identifiers", "sequence", "identifier", "released", "share"),
     }
-    assert set(Entry.__slots__) == {"highest", "outcomes", "used_at", "is_durable"}
+    assert set(TokenOutcomes.__slots__) == {"highest", "outcomes", "used_at", "is_durable"}
     assert set(Pace.__slots__) == {"rate_per_s", "hold_until", "tokens", "at"}
     named = {
         kind: [each.name for each in fields(kind)] for kind in (Accounts, Limits, Origin, Subscription, Counters, Will)
@@ -111,7 +120,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         ],
         Will: ["message", "delay_s", "lifetime_s", "due_at", "interval_s"],
     }
-    assert set(vars(Broker())) == {
+    assert set(vars(BrokerCore())) == {
         *("connections", "checking", "counters", "timers", "started_at", "next_connection", "identifiers_given"),
         *("routes", "retained", "incoming", "sessions", "requests"),
         *(
@@ -163,7 +172,7 @@ def test_what_was_in_the_wrong_order_before_a_copy_stays_so(world: Any) -> None:
 
 
 def test_half_a_packet_cannot_be_kept() -> None:
-    broker = Broker()
+    broker = BrokerCore()
     connection = broker.open(Origin(peer="host"), 0.0)
     broker.receive(connection, encode(Connect("ann"), V5)[:-1], 0.0)
     with pytest.raises(ValueError, match=r"connection 1 \(host\) holds 17 bytes of a packet"):
@@ -192,12 +201,12 @@ def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
 )
 def test_a_snapshot_that_is_not_right_is_refused(world: Any, change: Any, problem: str) -> None:
     with pytest.raises(PeerError, match=f"broker snapshot: .*{problem}"):
-        decode_state(Broker(), change(encode_state(busy(world))))
+        decode_state(BrokerCore(), change(encode_state(busy(world))))
 
 
 def checked(body: bytes) -> bytes:
     """A body with a head that is right for it."""
-    head = encode_state(Broker())[:HEAD]
+    head = encode_state(BrokerCore())[:HEAD]
     return head[:-4] + zlib.crc32(body).to_bytes(4, "big") + body
 
 
@@ -210,7 +219,9 @@ def test_any_bytes_are_read_or_refused(world: Any) -> None:
         for _ in range(rng.choice((1, 1, 4))):
             data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
         try:
-            decode_state(Broker(), checked(bytes(data[: rng.choice((len(data), rng.randrange(len(data)))) or None])))
+            decode_state(
+                BrokerCore(), checked(bytes(data[: rng.choice((len(data), rng.randrange(len(data)))) or None]))
+            )
             read += 1
         except PeerError as error:
             assert str(error).startswith("broker snapshot: ")
@@ -221,7 +232,7 @@ def test_settings_that_allow_less_refuse_what_they_do_not_allow(world: Any) -> N
     client = world.client("ann").lasting()
     client.subscribe("a/b/c/d")
     with pytest.raises(PeerError, match="levels"):
-        decode_state(Broker(BrokerSettings(topic_levels_max=3)), encode_state(world.broker))
+        decode_state(BrokerCore(BrokerSettings(topic_levels_max=3)), encode_state(world.broker))
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -229,7 +240,7 @@ def test_the_same_bytes_make_the_same_runs_whatever_came_before(qos: int, versio
     """A broker treats a run as one, so a decoder that is new must find the runs that an old one finds."""
     packets = [Publish(t, b"x", qos, packet_id=i + 1 if qos else 0) for i, t in enumerate("aaabbcaac")]
     data = b"".join(encode(packet, version) for packet in packets)
-    new = Decoder(version=version)
+    new = PacketDecoder(version=version)
     found = [new.feed_runs(data) for _ in range(2)]
     assert found[0] == found[1]
     assert [p.count if isinstance(p, PublishRun) else 1 for p in found[0]] == [3, 2, 1, 2, 1]

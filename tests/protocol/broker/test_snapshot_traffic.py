@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from surecast.protocol.broker import (
-    Broker,
+    BrokerCore,
     BrokerSettings,
     ClientRule,
     Limits,
@@ -34,9 +34,9 @@ from surecast.protocol.mqtt import (
     V5,
     V311,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     PacketError,
     Pingreq,
     Properties,
@@ -47,7 +47,7 @@ from surecast.protocol.mqtt import (
     Pubrel,
     ReasonCode,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsubscribe,
     Will,
     encode,
@@ -113,8 +113,8 @@ class Host:
         self.log = Log()
         self.broker = self.new()
 
-    def new(self) -> Broker:
-        return Broker(
+    def new(self) -> BrokerCore:
+        return BrokerCore(
             self.settings,
             authorise=may,
             authenticates=self.authenticates,
@@ -191,7 +191,7 @@ class Peer:
 
     def __init__(self, version: int):
         self.version = version
-        self.decoder = Decoder(version=version, side="client")
+        self.decoder = PacketDecoder(version=version, side="client")
         self.answers: list[Packet] = []
         self.next_id = 0
         self.congested = False
@@ -359,7 +359,9 @@ class Traffic:
         rng = self.rng
         wanted = rng.choice(SHARED if rng.random() < 0.3 else FILTERS)
         if peer.version == V311:
-            return Subscribe(7, (Subscription(wanted, rng.randrange(3)), Subscription(rng.choice(FILTERS), 1)))
+            return Subscribe(
+                7, (SubscriptionRequest(wanted, rng.randrange(3)), SubscriptionRequest(rng.choice(FILTERS), 1))
+            )
         content = rng.random() < 0.3
         properties = Properties(
             subscription_ids=(rng.randrange(1, 9),) if rng.random() < 0.4 else (),
@@ -367,7 +369,9 @@ class Traffic:
         )
         no_local = rng.random() < 0.3 and not wanted.startswith("$share")
         return Subscribe(
-            7, (Subscription(wanted, rng.randrange(3), no_local, rng.random() < 0.3, rng.randrange(3)),), properties
+            7,
+            (SubscriptionRequest(wanted, rng.randrange(3), no_local, rng.random() < 0.3, rng.randrange(3)),),
+            properties,
         )
 
     def act(self, number: int, peer: Peer, what: float) -> None:
@@ -412,13 +416,13 @@ def replay(seed: int, traffic: Traffic, share: float) -> Host:
 class Home(Host):
     """Decodes what open connections send by itself, and hands in packets."""
 
-    readers: dict[int, Decoder]
+    readers: dict[int, PacketDecoder]
 
     def do_receive(self, number: int, data: bytes, now: float) -> None:
         connection = self.broker.connections[number]
         if connection.phase is Phase.OPEN:
             limit, version = connection.limits.packet_bytes_max, V5 if connection.version_5 else V311
-            reader = self.readers.setdefault(number, Decoder(limit, version))
+            reader = self.readers.setdefault(number, PacketDecoder(limit, version))
             try:
                 packets = reader.feed_runs(data)
             except PacketError:

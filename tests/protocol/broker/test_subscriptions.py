@@ -18,7 +18,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
 )
 
@@ -30,7 +30,7 @@ def test_one_answer_for_each_filter(make_world: Any, version: int) -> None:
     )
     sub = world.client("sub", version).online()
     wanted = (("a", 2), ("no/b", 1), ("c", 0), ("a", 1), ("d", 1), ("e", 1))
-    packet = Subscribe(77, tuple(Subscription(name, qos) for name, qos in wanted))
+    packet = Subscribe(77, tuple(SubscriptionRequest(name, qos) for name, qos in wanted))
     answer = sub.ask(packet, Suback)
     if version == V5:
         assert answer.reasons == (2, ReasonCode.NOT_AUTHORIZED, 0, 1, 1, ReasonCode.QUOTA_EXCEEDED)
@@ -234,7 +234,7 @@ def test_leaving_a_shared_subscription(world: Any, version: int) -> None:
 def test_a_shared_subscription_without_local_messages_is_an_error(world: Any) -> None:
     """[MQTT-3.8.3-4]: no local with a shared subscription is a protocol error."""
     ann = world.client("ann").online()
-    ann.send(Subscribe(1, (Subscription("$share/g/a", 0, no_local=True),)))
+    ann.send(Subscribe(1, (SubscriptionRequest("$share/g/a", 0, no_local=True),)))
     assert ann.one(Disconnect).reason == ReasonCode.PROTOCOL_ERROR
 
 
@@ -242,7 +242,7 @@ def test_a_shared_subscription_without_local_messages_is_an_error(world: Any) ->
 def test_bad_shared_subscriptions(world: Any, version: int, filter: str) -> None:
     """[MQTT-4.8.2-1], -2: an error in 5.0. In 3.1.1, where they do not exist, the subscription fails and no more."""
     ann = world.client("ann", version).online()
-    ann.send(Subscribe(1, (Subscription(filter, 1), Subscription("b", 1))))
+    ann.send(Subscribe(1, (SubscriptionRequest(filter, 1), SubscriptionRequest("b", 1))))
     if version == V5:
         assert ann.one(Disconnect).reason in (ReasonCode.PROTOCOL_ERROR, ReasonCode.MALFORMED_PACKET)
     elif not ann.closed:

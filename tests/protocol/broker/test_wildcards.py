@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
 from surecast.broker.security_acl import AccessRules, Wildcards, parse_rule
-from surecast.protocol.broker import Broker
+from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
 from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
-from surecast.protocol.mqtt import V5, Connect, Publish, ReasonCode, Subscribe, Subscription, encode, match
+from surecast.protocol.mqtt import V5, Connect, Publish, ReasonCode, Subscribe, SubscriptionRequest, encode, match
 from surecast.protocol.paxos import Context
 
 RULES = ("deny subscribe secret/#", "deny subscribe +/secret client=ann", "allow all #")
@@ -171,7 +171,7 @@ def test_the_choice_is_part_of_the_log_of_a_group() -> None:
             access = AccessRules(map(parse_rule, lines), "filter" if wildcards == "filter" else "deny")
             return access.allows, access.checks_deliveries
 
-        core = lambda authorise: Broker(authorise=authorise, journal=NoJournal(), watches=False)  # noqa: E731
+        core = lambda authorise: BrokerCore(authorise=authorise, journal=NoJournal(), watches=False)  # noqa: E731
         return GroupMachine(1, core, make_rules=rules)
 
     machines, position = [make(), make()], 0
@@ -193,7 +193,7 @@ def test_the_choice_is_part_of_the_log_of_a_group() -> None:
 
     execute((Item.RULES, 0, "\n".join(["filter", *RULES]).encode()))
     execute(enter(1, "ann"), enter(2, "pub"))
-    execute((Item.PACKETS, 1, encode(Subscribe(1, (Subscription("#"),)), V5)))
+    execute((Item.PACKETS, 1, encode(Subscribe(1, (SubscriptionRequest("#"),)), V5)))
     publish()
     machines.append(make())
     machines[2].restore(machines[0].snapshot())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from surecast.protocol.broker import Broker, BrokerSettings
+from surecast.protocol.broker import BrokerCore, BrokerSettings
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
 from surecast.protocol.paxos import Context
@@ -33,7 +33,7 @@ def replay(
     `depth_of` says how many frames are on the stack for an instance.
     """
     machine = GroupMachine(
-        9, lambda authorise: Broker(BrokerSettings(), authorise=authorise, journal=NoJournal(), watches=False)
+        9, lambda authorise: BrokerCore(BrokerSettings(), authorise=authorise, journal=NoJournal(), watches=False)
     )
     machine.restore(state)
     effects: dict[int, bytes] = {}

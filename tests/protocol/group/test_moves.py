@@ -15,13 +15,13 @@ from surecast.protocol.mqtt import (
     V5,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
+    PacketDecoder,
     Properties,
     Publish,
     ReasonCode,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Will,
     encode,
 )
@@ -51,7 +51,7 @@ class Mover:
     def connect(self, site: Site) -> None:
         self.site = site
         self.connection = site.connect(self)  # type: ignore[arg-type]
-        self.decoder = Decoder(version=V5, side="client")
+        self.decoder = PacketDecoder(version=V5, side="client")
         connect = Connect(self.name, False, 0, will=WILL, properties=Properties(session_expiry_s=1_000))
         site.send(self.connection, encode(connect, V5))
 
@@ -251,7 +251,7 @@ def test_at_one_replica_too_the_packets_of_one_connection_come_before_the_next()
     """The first did not wait for its CONNACK, so that its packets follow when it has been let in."""
     hands = Hands()
     site = hands.sites[0]
-    listener = hands.open(site, Connect("listener"), Subscribe(1, (Subscription("t", 0),)))
+    listener = hands.open(site, Connect("listener"), Subscribe(1, (SubscriptionRequest("t", 0),)))
     hands.settle(site)
     heard(listener)
     for n in range(3):

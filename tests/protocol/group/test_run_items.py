@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.protocol.group.world import with_packets
 
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import FrontEnd, GroupMachine
@@ -17,13 +17,13 @@ from surecast.protocol.mqtt import (
     V5,
     V311,
     Connect,
-    Decoder,
+    PacketDecoder,
     Properties,
     Publish,
     PublishRun,
     Pubrel,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     encode,
 )
 from surecast.protocol.mqtt.runs import pattern_of
@@ -34,7 +34,7 @@ SETTINGS = BrokerSettings(packet_bytes_max=4_000)
 
 def machine(replica: int) -> GroupMachine:
     return GroupMachine(
-        replica, lambda authorise: Broker(SETTINGS, authorise=authorise, journal=NoJournal(), watches=False)
+        replica, lambda authorise: BrokerCore(SETTINGS, authorise=authorise, journal=NoJournal(), watches=False)
     )
 
 
@@ -80,7 +80,7 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
     pair = Pair()
     for number, wanted in enumerate((0, 1, 2)):
         reader = pair.enter(f"reader{number}", (V311, V5)[number % 2])
-        subscription = Subscription("a/#", wanted)
+        subscription = SubscriptionRequest("a/#", wanted)
         pair.front_end.receive(reader, encode(Subscribe(1, (subscription,)), V5 if number % 2 else V311), 5.0)
         pair.step()
     writer = pair.enter("writer", version)
@@ -106,7 +106,7 @@ def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypat
     monkeypatch.setattr(group_machine, "count_runs", watched)
     pair = Pair()
     reader = pair.enter("reader", version)
-    pair.front_end.receive(reader, encode(Subscribe(1, (Subscription("a/#", 0),)), version), 5.0)
+    pair.front_end.receive(reader, encode(Subscribe(1, (SubscriptionRequest("a/#", 0),)), version), 5.0)
     writer = pair.enter("writer", version)
     for count in (1, 1, 2, 40, 1):
         pair.front_end.receive(writer, messages(version, qos, count), 5.0)
@@ -127,7 +127,7 @@ def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str,
     """Only its home writes packets to it; what it cannot take, and how topics are named to it, is state of all."""
     pair = Pair()
     reader = pair.enter("reader", V5, **limit)
-    pair.front_end.receive(reader, encode(Subscribe(1, (Subscription("a/#", qos),)), V5), 5.0)
+    pair.front_end.receive(reader, encode(Subscribe(1, (SubscriptionRequest("a/#", qos),)), V5), 5.0)
     writer = pair.enter("writer", V5)
     for size in (10, 100, 10):
         pair.front_end.receive(writer, messages(V5, qos, 3, size=size), 5.0)
@@ -176,7 +176,7 @@ def test_the_longest_topics_go_through(size: int, qos: int, version: int, monkey
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int) -> None:
     data = messages(version, qos, 3, size=size)
-    for run in Decoder(version=version).feed_runs(data):
+    for run in PacketDecoder(version=version).feed_runs(data):
         if isinstance(run, PublishRun):
             pattern = pattern_of(run.data[: run.id_at], run.length, run.payload_at)
             assert pattern.version_5 is (version == V5)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.protocol.group.world import with_packets
 
-from surecast.protocol.broker import Broker, BrokerSettings, LimitTable, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, LimitTable, Origin
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.snapshot import encode_state
@@ -22,13 +22,13 @@ from surecast.protocol.mqtt import (
     V5,
     V311,
     Connect,
-    Decoder,
     Packet,
+    PacketDecoder,
     Puback,
     Publish,
     ReasonCode,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsubscribe,
     encode,
 )
@@ -58,7 +58,7 @@ class Side:
         self.machines = [
             GroupMachine(
                 number,
-                lambda authorise: Broker(SETTINGS, authorise=authorise, journal=NoJournal(), watches=False),
+                lambda authorise: BrokerCore(SETTINGS, authorise=authorise, journal=NoJournal(), watches=False),
                 make_rules=rules_of,
                 make_limits=limits_of,
             )
@@ -87,7 +87,7 @@ class Side:
         """All that a client was sent so far."""
         member = self.members[name]
         version = V5 if member.version_5 else V311
-        return Decoder(version=version, side="client").feed(b"".join(member.out))
+        return PacketDecoder(version=version, side="client").feed(b"".join(member.out))
 
 
 class Both:
@@ -102,7 +102,7 @@ class Both:
         for side in self.sides:
             side.enter(name, version)
         for at, wanted in enumerate(filters):
-            self.send(name, Subscribe(at + 1, (Subscription(wanted, qos),)))
+            self.send(name, Subscribe(at + 1, (SubscriptionRequest(wanted, qos),)))
         self.step()
 
     def send(self, name: str, *packets: Packet, cut: int | None = None) -> None:
@@ -158,7 +158,7 @@ def test_random_traffic_is_the_same_together_and_apart(seed: int) -> None:
             if drawn.random() < 0.25:
                 topic, qos, size = drawn.choice(TOPICS), drawn.choice((0, 1, 1, 1, 2)), drawn.choice((0, 20, 120, 130))
             if what < 0.02:
-                both.send(name, Subscribe(60_000, (Subscription(drawn.choice(("a/+", "#", "a/c")), 0),)))
+                both.send(name, Subscribe(60_000, (SubscriptionRequest(drawn.choice(("a/+", "#", "a/c")), 0),)))
             elif what < 0.04:
                 both.send(name, Unsubscribe(60_001, (drawn.choice(("a/+", "#", "a/b")),)))
             elif what < 0.06:
@@ -182,7 +182,7 @@ def test_what_is_alike_goes_out_in_one_piece() -> None:
     side = Side(1 << 20)
     for name in ("reader", "c1", "c2", "c3"):
         side.enter(name, V311)
-    side.front_end.receive(side.members["reader"], encode(Subscribe(1, (Subscription("a/#", 0),)), V311), 5.0)
+    side.front_end.receive(side.members["reader"], encode(Subscribe(1, (SubscriptionRequest("a/#", 0),)), V311), 5.0)
     side.step()
     for step in range(2):
         for member in side.members.values():
@@ -209,7 +209,7 @@ def test_a_change_between_two_runs_of_a_command_is_seen(version: int) -> None:
         both.send(name, *burst("a/b", 3, mark=name))
     both.step()
     both.send("c1", *burst("a/b", 3, mark="1st"))
-    both.send("late", Subscribe(1, (Subscription("a/b", 0),)))
+    both.send("late", Subscribe(1, (SubscriptionRequest("a/b", 0),)))
     both.send("c2", *burst("a/b", 3, mark="2nd"))
     both.send("early", Unsubscribe(2, ("a/#",)))
     both.send("c1", *burst("a/b", 3, mark="3rd"))

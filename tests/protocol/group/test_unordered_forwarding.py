@@ -6,7 +6,7 @@ from tests.protocol.group.world import Client, World
 
 from surecast.protocol.broker import Origin
 from surecast.protocol.group import FrontEnd
-from surecast.protocol.mqtt import Connect, Decoder, Publish, Subscribe, Subscription, encode
+from surecast.protocol.mqtt import Connect, PacketDecoder, Publish, Subscribe, SubscriptionRequest, encode
 
 
 class Reader:
@@ -121,7 +121,7 @@ def test_packets_of_another_version_are_made_anew() -> None:
     world = straight_world()
     site = world.sites[0]
     old = site.front_end.open(Origin(), world.now)
-    heard = Decoder(version=4, side="client")
+    heard = PacketDecoder(version=4, side="client")
     got: list[bytes] = []
 
     class Old:
@@ -136,7 +136,7 @@ def test_packets_of_another_version_are_made_anew() -> None:
     client = Old()
     site.clients[old] = client  # type: ignore[assignment]
     site.send(old, encode(Connect("old", True, 0, version=4), 4))
-    site.send(client.connection, encode(Subscribe(1, (Subscription("log/#", 0),)), 4))
+    site.send(client.connection, encode(Subscribe(1, (SubscriptionRequest("log/#", 0),)), 4))
     world.catch_up()
     writer = Client(world, "writer", publish_qos=0)
     while not writer.ready:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from surecast.protocol.broker import Broker, BrokerSettings, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Origin
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import FrontEnd, GroupMachine
-from surecast.protocol.mqtt import V5, Connect, Publish, Subscribe, Subscription, encode
+from surecast.protocol.mqtt import V5, Connect, Publish, Subscribe, SubscriptionRequest, encode
 from surecast.protocol.paxos import Context
 
-SUBSCRIBE = encode(Subscribe(1, (Subscription("a/+"),)), V5)
+SUBSCRIBE = encode(Subscribe(1, (SubscriptionRequest("a/+"),)), V5)
 
 
 def make_front_end(**options: Any) -> FrontEnd:
     settings = BrokerSettings()
     machine = GroupMachine(
-        1, lambda authorise: Broker(settings, authorise=authorise, journal=NoJournal(), watches=False)
+        1, lambda authorise: BrokerCore(settings, authorise=authorise, journal=NoJournal(), watches=False)
     )
     return FrontEnd(machine, 1 << 20, settings, **options)
 

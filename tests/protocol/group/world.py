@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, FrontEnd, GroupMachine, Port
 from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack
@@ -15,9 +15,9 @@ from surecast.protocol.mqtt import (
     V5,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Properties,
     Puback,
     Pubcomp,
@@ -26,7 +26,7 @@ from surecast.protocol.mqtt import (
     Pubrel,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     encode,
 )
 from surecast.protocol.paxos import Context
@@ -105,7 +105,7 @@ class World:
         self.settings = BrokerSettings()
         self.now = 1_000.0
         self.applications = applications
-        self.make_broker = lambda authorise: Broker(
+        self.make_broker = lambda authorise: BrokerCore(
             self.settings, authorise=authorise, journal=NoJournal(), watches=False
         )
         self.sites = [Site(self, number) for number in range(1, sites + 1)]
@@ -221,7 +221,7 @@ class Client:
             if self.world.up:
                 self.site = self.world.random.choice(self.world.up)
                 self.connection = self.site.connect(self)
-                self.decoder = Decoder(version=V5, side="client")
+                self.decoder = PacketDecoder(version=V5, side="client")
                 self.say(Connect(self.name, False, 0, properties=Properties(session_expiry_s=0xFFFF_FFFF)))
         elif self.ready and publish and self.left and len(self.open) < 5 and self.world.random.random() < 0.5:
             self.left -= 1
@@ -249,7 +249,7 @@ class Client:
                 assert packet.reason == 0, packet
                 self.ready = True
                 if not self.subscribed:
-                    wanted = tuple(Subscription(t, self.subscribe_qos or 0) for t in self.topics)
+                    wanted = tuple(SubscriptionRequest(t, self.subscribe_qos or 0) for t in self.topics)
                     given = Properties(user=(("filter", self.filter),)) if self.filter else NO_PROPERTIES
                     self.say(Subscribe(1, wanted, given))
                 for each in list(self.open.values()):

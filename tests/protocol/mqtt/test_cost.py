@@ -14,11 +14,11 @@ from types import ModuleType
 
 import pytest
 
-from surecast.protocol.broker import Broker, BrokerSettings, Limits, LimitTable, Origin
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Limits, LimitTable, Origin
 from surecast.protocol.mqtt import (
     V5,
     Connect,
-    Decoder,
+    PacketDecoder,
     PacketError,
     Properties,
     Puback,
@@ -26,7 +26,7 @@ from surecast.protocol.mqtt import (
     Pubrec,
     ReasonCode,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsubscribe,
     encode,
 )
@@ -65,7 +65,9 @@ FAMILIES: dict[str, Callable[[int], list[bytes]]] = {
     "small messages byte by byte": lambda n: cut(PLAIN * n, 1),
     "new topics": lambda n: [b"".join(encode(Publish(f"t/{i}", b"x"), V5) for i in range(n))],
     "deep topics": lambda n: [b"".join(encode(Publish("/".join("a" * 200) + str(i), b"x"), V5) for i in range(n))],
-    "filters in one packet": lambda n: [encode(Subscribe(1, tuple(Subscription(f"a/{i}/+") for i in range(n))), V5)],
+    "filters in one packet": lambda n: [
+        encode(Subscribe(1, tuple(SubscriptionRequest(f"a/{i}/+") for i in range(n))), V5)
+    ],
     "filters to leave in one packet": lambda n: [encode(Unsubscribe(1, tuple(f"a/{i}/+" for i in range(n))), V5)],
 }
 
@@ -95,7 +97,7 @@ def test_random_patterns_cost_as_their_length(fuzzer: ModuleType) -> None:
 def attack(parts: list[bytes]) -> None:
     """Gives a whole broker what one client sends, without limits of packets."""
     unlimited = 1 << 30
-    broker = Broker(BrokerSettings(user_properties_max=unlimited, packet_filters_max=unlimited))
+    broker = BrokerCore(BrokerSettings(user_properties_max=unlimited, packet_filters_max=unlimited))
     connection = broker.open(Origin(), 0.0)
     broker.receive(connection, encode(Connect("c"), V5), 0.0)
     for part in parts:
@@ -105,17 +107,17 @@ def attack(parts: list[bytes]) -> None:
 
 AT_BROKER: dict[str, Callable[[int], list[bytes]]] = {
     "filters with wildcards, one by one": lambda n: [
-        encode(Subscribe(1, (Subscription(f"a/{i}/+"),)), V5) for i in range(n)
+        encode(Subscribe(1, (SubscriptionRequest(f"a/{i}/+"),)), V5) for i in range(n)
     ],
     "filters with wildcards, taken and left": lambda n: [
-        encode(Subscribe(1, (Subscription("a/+"),)), V5) + encode(Unsubscribe(1, ("a/+",)), V5) for _ in range(n)
+        encode(Subscribe(1, (SubscriptionRequest("a/+"),)), V5) + encode(Unsubscribe(1, ("a/+",)), V5) for _ in range(n)
     ],
     "retained messages": lambda n: [encode(Publish(f"r/{i}", b"x", retain=True), V5) for i in range(n)],
     "QoS 2 messages that are never released": lambda n: [
         encode(Publish("t", b"x", 2, packet_id=1 + i), V5) for i in range(n)
     ],
     "messages of its own that it does not acknowledge": lambda n: [
-        encode(Subscribe(1, (Subscription("t", 1),)), V5),
+        encode(Subscribe(1, (SubscriptionRequest("t", 1),)), V5),
         *(encode(Publish("t", b"x", 1, packet_id=1 + i), V5) for i in range(n)),
     ],
     "user properties": lambda n: [with_properties(0x30, b"\0\1t", n)],
@@ -130,7 +132,7 @@ def test_a_broker_does_four_times_the_work_for_four_times_the_input(family: str,
 
 
 def test_a_packet_has_a_limited_number_of_user_properties() -> None:
-    decoder = Decoder(version=V5, max_user_properties=10)
+    decoder = PacketDecoder(version=V5, max_user_properties=10)
     assert len(decoder.feed(with_properties(0x30, b"\0\1t", 10))) == 1
     with pytest.raises(PacketError, match="more than 10 user properties") as caught:
         decoder.feed(with_properties(0x30, b"\0\1t", 11))
@@ -142,10 +144,10 @@ def test_a_packet_has_a_limited_number_of_user_properties() -> None:
 def test_a_packet_has_a_limited_number_of_filters(kind: str) -> None:
     def packet(count: int) -> bytes:
         names = [f"a/{i}" for i in range(count)]
-        subscribe = Subscribe(1, tuple(Subscription(name) for name in names))
+        subscribe = Subscribe(1, tuple(SubscriptionRequest(name) for name in names))
         return encode(subscribe if kind == "subscribe" else Unsubscribe(1, tuple(names)), V5)
 
-    decoder = Decoder(version=V5, max_filters=10)
+    decoder = PacketDecoder(version=V5, max_filters=10)
     assert len(decoder.feed(packet(10))) == 1
     with pytest.raises(PacketError, match="more than 10 topic filters") as caught:
         decoder.feed(packet(11))
@@ -154,38 +156,38 @@ def test_a_packet_has_a_limited_number_of_filters(kind: str) -> None:
 
 def test_a_client_reads_whatever_its_server_sends() -> None:
     packet = with_properties(0x30, b"\0\1t", 5_000)
-    assert len(Decoder(version=V5, side="client").feed(packet)) == 1
+    assert len(PacketDecoder(version=V5, side="client").feed(packet)) == 1
 
 
 def test_a_broker_says_which_limit_was_reached_and_counts_it() -> None:
-    broker = Broker()
+    broker = BrokerCore()
     connection = broker.open(Origin(), 0.0)
     broker.receive(connection, encode(Connect("c"), V5), 0.0)
     connection.out.clear()
     broker.receive(connection, with_properties(0x30, b"\0\1t", 1_001), 0.0)
     assert connection.is_closed()
-    goodbye = Decoder(version=V5, side="client").feed(b"".join(connection.out))[0]
+    goodbye = PacketDecoder(version=V5, side="client").feed(b"".join(connection.out))[0]
     assert goodbye.reason == ReasonCode.QUOTA_EXCEEDED  # type: ignore[union-attr]
     assert broker.counters.limited == {"user_properties": 1}
     assert broker.counters.protocol_errors == 0
 
 
 def test_a_connect_with_too_many_properties_is_refused_with_a_reason() -> None:
-    broker = Broker()
+    broker = BrokerCore()
     connection = broker.open(Origin(), 0.0)
     head = b"\0\4MQTT\5\2\0\0"
     pairs = PAIR * 101
     body = head + variable_bytes(len(pairs)) + pairs + b"\0\1c"
     broker.receive(connection, b"\x10" + variable_bytes(len(body)) + body, 0.0)
     assert connection.is_closed()
-    answer = Decoder(version=V5, side="client").feed(b"".join(connection.out))[0]
+    answer = PacketDecoder(version=V5, side="client").feed(b"".join(connection.out))[0]
     assert answer.reason == ReasonCode.QUOTA_EXCEEDED  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("limit", ["topic_levels_max", "user_properties_max", "packet_filters_max"])
 def test_the_form_of_packets_stays_while_a_broker_runs(limit: str) -> None:
     """All decoders of a group must read alike, and they are made at different times."""
-    broker = Broker()
+    broker = BrokerCore()
     before = getattr(broker.settings, limit)
     settings = BrokerSettings(**{limit: 7})
     broker.configure(settings, LimitTable(Limits.of(settings)), 0.0)

@@ -13,9 +13,9 @@ from surecast.protocol.mqtt import (
     V311,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Pingreq,
     Properties,
     Puback,
@@ -26,7 +26,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -93,7 +93,7 @@ def acts(version: int) -> list[tuple[str, Callable[[Any], object], Packet]]:
     )
     ours = Properties(content_type="text/plain", user=(("a", "1"), ("b", "2"))) if with_v5 else Properties()
     options = {"options": paho.SubscribeOptions(qos=1, noLocal=True, retainHandling=2)} if with_v5 else {"qos": 1}
-    wanted = Subscription("a/+", 1, True, False, 2) if with_v5 else Subscription("a/+", 1)
+    wanted = SubscriptionRequest("a/+", 1, True, False, 2) if with_v5 else SubscriptionRequest("a/+", 1)
     return [
         ("publish", lambda c: c.publish("a/b", "payload", **properties), Publish("a/b", b"payload", properties=ours)),
         ("retain", lambda c: c.publish("a/b", b"", 1, True), Publish("a/b", b"", 1, True, packet_id=1)),
@@ -114,7 +114,7 @@ def test_what_paho_sends_is_read_and_written_alike(
     version: int, name: str, act: Callable[[Any], object], packet: Packet
 ) -> None:
     data = captured(version, act)
-    assert Decoder(version=version).feed(data) == [packet]
+    assert PacketDecoder(version=version).feed(data) == [packet]
     assert encode(packet, version) == data
 
 
@@ -138,7 +138,7 @@ def test_the_connect_of_paho(version: int) -> None:
         Properties(session_expiry_s=30, receive_maximum=5) if version == V5 else Properties(),
         version,
     )
-    assert Decoder().feed(bytes(socket.sent)) == [expected]
+    assert PacketDecoder().feed(bytes(socket.sent)) == [expected]
     assert encode(expected, version) == bytes(socket.sent)
 
 
@@ -196,7 +196,9 @@ def test_amqtt_reads_what_we_write() -> None:
         assert (publish.qos, publish.retain_flag, publish.dup_flag) == (2, True, True)
         connect = await read(connect_packet, Connect("c", True, 9, "u", b"p", Will("w", b"m", 1), version=V311))
         assert (connect.client_id, connect.keep_alive, connect.username, connect.will_topic) == ("c", 9, "u", "w")
-        subscribe = await read(subscribe_packet, Subscribe(5, (Subscription("a/#", 1), Subscription("+", 2))))
+        subscribe = await read(
+            subscribe_packet, Subscribe(5, (SubscriptionRequest("a/#", 1), SubscriptionRequest("+", 2)))
+        )
         assert subscribe.payload.topics == [("a/#", 1), ("+", 2)]
 
     asyncio.run(check())

@@ -11,9 +11,9 @@ from surecast.protocol.mqtt import (
     Auth,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     Pingreq,
     Pingresp,
     Properties,
@@ -26,7 +26,7 @@ from surecast.protocol.mqtt import (
     Side,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -130,7 +130,7 @@ GOLDEN: list[tuple[str, int, str, Packet]] = [
         "3.1.1 section 3.8.3, example: a/b at QoS 1, c/d at QoS 2, identifier 10",
         V311,
         "82 0e 000a 0003 612f62 01 0003 632f64 02",
-        Subscribe(10, (Subscription("a/b", 1), Subscription("c/d", 2))),
+        Subscribe(10, (SubscriptionRequest("a/b", 1), SubscriptionRequest("c/d", 2))),
     ),
     (
         "5.0 section 3.8.3.1: options, subscription identifier 268435455",
@@ -138,7 +138,7 @@ GOLDEN: list[tuple[str, int, str, Packet]] = [
         "82 12 000a 05 0b ffffff7f 0001 61 2d 0003 622f23 10",
         Subscribe(
             10,
-            (Subscription("a", 1, True, True, 2), Subscription("b/#", 0, retain_handling=1)),
+            (SubscriptionRequest("a", 1, True, True, 2), SubscriptionRequest("b/#", 0, retain_handling=1)),
             Properties(subscription_ids=(268_435_455,)),
         ),
     ),
@@ -204,7 +204,7 @@ def side_of(packet: Packet) -> Side:
 @pytest.mark.parametrize(("where", "version", "written", "packet"), GOLDEN)
 def test_a_golden_packet_is_read_and_written(where: str, version: int, written: str, packet: Packet) -> None:
     data = bytes.fromhex(written)
-    decoder = Decoder(version=None if isinstance(packet, Connect) else version, side=side_of(packet))
+    decoder = PacketDecoder(version=None if isinstance(packet, Connect) else version, side=side_of(packet))
     assert decoder.feed(data) == [packet]
     assert decoder.held_bytes == 0
     assert encode(packet, version).hex(" ") == data.hex(" ")
@@ -220,7 +220,7 @@ def test_a_golden_packet_is_read_and_written(where: str, version: int, written: 
     ],
 )
 def test_longer_forms_say_the_same(written: str, packet: Packet) -> None:
-    assert Decoder(version=V5).feed(bytes.fromhex(written)) == [packet]
+    assert PacketDecoder(version=V5).feed(bytes.fromhex(written)) == [packet]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_variable_byte_integers_of_table_1_1(value: int, written: str) -> None:
 
 def test_a_byte_order_mark_is_text_like_any_other() -> None:
     """[MQTT-1.5.4-3]: 0xEF 0xBB 0xBF is U+FEFF wherever it stands and must not be stripped."""
-    packet = Decoder(version=V311).feed(bytes.fromhex("30 06 0004 efbbbf61"))[0]
+    packet = PacketDecoder(version=V311).feed(bytes.fromhex("30 06 0004 efbbbf61"))[0]
     assert isinstance(packet, Publish)
     assert packet.topic == "\ufeffa"
 

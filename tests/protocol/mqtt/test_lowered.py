@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from surecast.protocol.mqtt import V5, V311, Decoder, Publish, PublishRun, encode
+from surecast.protocol.mqtt import V5, V311, PacketDecoder, Publish, PublishRun, encode
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -15,7 +15,7 @@ def test_a_lowered_run_equals_its_packets(version: int, size: int) -> None:
     drawn = random.Random(size)
     for count in (2, 17):
         packets = [Publish("bench/0", drawn.randbytes(size), 1, packet_id=n + 1) for n in range(count)]
-        found = Decoder(version=version).feed_runs(b"".join(encode(packet, version) for packet in packets))
+        found = PacketDecoder(version=version).feed_runs(b"".join(encode(packet, version) for packet in packets))
         runs = [run for run in found if isinstance(run, PublishRun)]
         assert runs or size > 8_000
         for run in runs:

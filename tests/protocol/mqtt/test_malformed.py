@@ -14,7 +14,7 @@ import pickle
 
 import pytest
 
-from surecast.protocol.mqtt import V5, V31, V311, Decoder, MalformedPacket, PacketError, ProtocolError, Side
+from surecast.protocol.mqtt import V5, V31, V311, MalformedPacket, PacketDecoder, PacketError, ProtocolError, Side
 
 M = "0004 4d515454"
 MALFORMED, PROTOCOL, VERSION, CLIENT_ID, NAME, FILTER, LARGE = 0x81, 0x82, 0x84, 0x85, 0x90, 0x8F, 0x95
@@ -212,7 +212,7 @@ TO_CLIENT: list[tuple[str, int | None, str, int]] = [
 
 
 def refusal(side: Side, version: int | None, data: bytes, cut: int) -> PacketError:
-    decoder = Decoder(1000, version, side=side)
+    decoder = PacketDecoder(1000, version, side=side)
     for at in range(0, len(data), cut):
         try:
             assert decoder.feed(data[at : at + cut]) == []
@@ -257,29 +257,29 @@ def test_the_error_names_the_byte() -> None:
     with pytest.raises(
         MalformedPacket, match=r"^SUBSCRIBE, byte 8: the topic filter is not UTF-8: invalid start byte$"
     ):
-        Decoder(version=V5).feed(data)
+        PacketDecoder(version=V5).feed(data)
 
 
 def test_a_packet_too_large_is_refused_before_its_body_comes() -> None:
-    decoder = Decoder(max_packet_size=100, version=V311)
+    decoder = PacketDecoder(max_packet_size=100, version=V311)
     assert decoder.feed(b"\x30\x62") == []
     for version, limit, head in ((V311, 100, "3063"), (None, 50, "1031")):
         with pytest.raises(ProtocolError, match=f"at most {limit} are taken") as raised:
-            Decoder(100, version, max_connect_size=50).feed(bytes.fromhex(head))
+            PacketDecoder(100, version, max_connect_size=50).feed(bytes.fromhex(head))
         assert raised.value.reason_code == LARGE
 
 
 def test_control_characters_can_be_let_through() -> None:
     data = bytes.fromhex("30 04 0001 09 00")
-    assert len(Decoder(version=V5, strict_text=False).feed(data)) == 1
+    assert len(PacketDecoder(version=V5, strict_text=False).feed(data)) == 1
     with pytest.raises(MalformedPacket, match=r"U\+0009"):
-        Decoder(version=V5).feed(data)
+        PacketDecoder(version=V5).feed(data)
     with pytest.raises(MalformedPacket, match=r"U\+0000"):
-        Decoder(version=V5, strict_text=False).feed(bytes.fromhex("30 04 0001 00 00"))
+        PacketDecoder(version=V5, strict_text=False).feed(bytes.fromhex("30 04 0001 00 00"))
 
 
 def test_packets_before_the_wrong_one_are_kept_and_the_decoder_stays_broken() -> None:
-    decoder = Decoder(version=V311)
+    decoder = PacketDecoder(version=V311)
     with pytest.raises(MalformedPacket) as raised:
         decoder.feed(bytes.fromhex("c000 3003 000161 c1 00"))
     assert [type(packet).__name__ for packet in raised.value.packets] == ["Pingreq", "Publish"]

@@ -10,8 +10,8 @@ from surecast.protocol.mqtt import (
     V5,
     V311,
     AckRun,
-    Decoder,
     Packet,
+    PacketDecoder,
     PacketError,
     Pingreq,
     Properties,
@@ -33,9 +33,9 @@ def messages(version: int, qos: int, count: int, *, topic: str = "a/b", size: in
     )
 
 
-def expecting(version: int, data: bytes) -> Decoder:
+def expecting(version: int, data: bytes) -> PacketDecoder:
     """A decoder that expects more like some data."""
-    decoder = Decoder(version=version)
+    decoder = PacketDecoder(version=version)
     (run,) = decoder.feed_runs(data)
     if isinstance(run, Publish):
         run = run_of_one(run, version == V5) or run
@@ -55,7 +55,7 @@ def singles(found: Found) -> list[Packet]:
 def test_more_of_the_same(version: int, qos: int, count: int, expected: int) -> None:
     decoder = expecting(version, messages(version, qos, expected, first=100))
     data = messages(version, qos, count, first=200)
-    (found,) = Decoder(version=version).feed_runs(data)
+    (found,) = PacketDecoder(version=version).feed_runs(data)
     wanted = run_of_one(found, version == V5) if isinstance(found, Publish) else found
     for _ in range(2):
         pattern = decoder.more(data)
@@ -119,7 +119,7 @@ def test_the_beginning_of_a_packet_and_another_limit_end_what_is_expected() -> N
     decoder = expecting(V311, data)
     assert decoder.feed_runs(data[:5]) == []
     assert decoder.more(data) is None
-    assert decoder.feed_runs(data[5:]) == Decoder(version=V311).feed_runs(data)
+    assert decoder.feed_runs(data[5:]) == PacketDecoder(version=V311).feed_runs(data)
     assert decoder.more(data) is not None
     decoder.limit(len(data) // 3 - 1)
     assert decoder.more(data) is None
@@ -132,7 +132,7 @@ def test_the_beginning_of_a_packet_and_another_limit_end_what_is_expected() -> N
 def test_random_streams(seed: int) -> None:
     drawn = random.Random(seed)
     version = drawn.choice((V311, V5))
-    plain, expectant = Decoder(version=version), Decoder(version=version)
+    plain, expectant = PacketDecoder(version=version), PacketDecoder(version=version)
     expected: Found = []
     found: Found = []
     more, topic, qos, size = 0, "a/b", 1, 20
@@ -166,7 +166,7 @@ def test_the_answers_to_a_run_are_its_acknowledgements(count: int) -> None:
         pattern = expecting(version, data).more(data)
         run = None if pattern is None else pattern.run(data)
         if count > 1:
-            (found,) = Decoder(version=version).feed_runs(messages(version, 1, count, first=1_000))
+            (found,) = PacketDecoder(version=version).feed_runs(messages(version, 1, count, first=1_000))
             run = found if isinstance(found, PublishRun) else None
         assert run is not None
         single = [encode(Puback(1_000 + n, ReasonCode(reason)), version) for n in range(count)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surecast.protocol.mqtt import V5, Connect, Decoder, PacketError, Properties, Publish, encode
+from surecast.protocol.mqtt import V5, Connect, PacketDecoder, PacketError, Properties, Publish, encode
 from surecast.protocol.mqtt import decode as module
 
 HELLO = encode(Connect("c", version=V5), V5)
@@ -34,7 +34,7 @@ PUBLISH = st.builds(
 )
 
 
-class Plain(Decoder):
+class Plain(PacketDecoder):
     """A decoder that remembers nothing."""
 
     def _remember(self, data: bytes, position: int, packet: Publish) -> int:
@@ -48,7 +48,7 @@ def parts(packets: list[Any]) -> list[Any]:
     return [(p, p.raw, p.raw_properties, vars(p.properties)) if isinstance(p, Publish) else p for p in packets]
 
 
-def outcome(decoder: Decoder, chunks: list[bytes]) -> tuple[list[Any], str]:
+def outcome(decoder: PacketDecoder, chunks: list[bytes]) -> tuple[list[Any], str]:
     packets: list[Any] = []
     for chunk in chunks:
         try:
@@ -66,13 +66,13 @@ def test_packets_seen_before_are_read_as_if_they_were_new(sent: list[Publish], s
         at = data.draw(st.integers(len(HELLO), len(stream) - 1), "at")
         stream = stream[:at] + bytes((data.draw(st.integers(0, 255), "byte"),)) + stream[at + 1 :]
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
-    assert outcome(Decoder(), chunks) == outcome(Plain(), chunks) == outcome(Plain(), [stream])
+    assert outcome(PacketDecoder(), chunks) == outcome(Plain(), chunks) == outcome(Plain(), [stream])
 
 
 def test_a_block_that_runs_over_the_end_of_its_packet_is_no_hit() -> None:
     properties = Properties(user=(("ab", "cd"),))
     good = encode(Publish("t", b"payload", properties=properties), V5)
-    decoder = Decoder()
+    decoder = PacketDecoder()
     assert len(decoder.feed(HELLO + good * 3)) == 4
     # The same bytes, but the packet ends in the middle of the block, and the rest is that of a next packet.
     cut = bytes((0x30, 8)) + good[2:]
@@ -81,7 +81,7 @@ def test_a_block_that_runs_over_the_end_of_its_packet_is_no_hit() -> None:
 
 
 def test_the_memory_of_a_connection_is_bounded() -> None:
-    decoder = Decoder()
+    decoder = PacketDecoder()
     decoder.feed(HELLO)
     for number in range(500):
         for pad in ("", "x" * 200):

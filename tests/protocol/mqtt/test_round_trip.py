@@ -21,10 +21,10 @@ from surecast.protocol.mqtt import (
     Auth,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     MalformedPacket,
     Packet,
+    PacketDecoder,
     PacketError,
     PacketType,
     Pingreq,
@@ -40,7 +40,7 @@ from surecast.protocol.mqtt import (
     Side,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -49,7 +49,7 @@ from surecast.protocol.mqtt import (
     encode_publish,
     passed_on_properties,
 )
-from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, Kind, PropertyType
+from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, PropertyType, ValueType
 from surecast.protocol.mqtt.reasons import CONNACK_RETURN_CODES
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=12)
@@ -62,15 +62,15 @@ FILTER = (
 )
 PACKET_ID = st.integers(1, 65_535)
 QOS = st.integers(0, 2)
-VALUES: dict[Kind, st.SearchStrategy[Any]] = {
-    Kind.FLAG: st.booleans(),
-    Kind.BYTE: st.integers(0, 1),
-    Kind.TWO: st.integers(1, 65_535),
-    Kind.FOUR: st.integers(1, 2**32 - 1),
-    Kind.TEXT: TEXT,
-    Kind.BINARY: st.binary(max_size=12),
-    Kind.VARIABLE: st.lists(st.integers(1, 268_435_455), min_size=1, max_size=3).map(tuple),
-    Kind.PAIR: st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3).map(tuple),
+VALUES: dict[ValueType, st.SearchStrategy[Any]] = {
+    ValueType.FLAG: st.booleans(),
+    ValueType.BYTE: st.integers(0, 1),
+    ValueType.TWO: st.integers(1, 65_535),
+    ValueType.FOUR: st.integers(1, 2**32 - 1),
+    ValueType.TEXT: TEXT,
+    ValueType.BINARY: st.binary(max_size=12),
+    ValueType.VARIABLE: st.lists(st.integers(1, 268_435_455), min_size=1, max_size=3).map(tuple),
+    ValueType.PAIR: st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3).map(tuple),
 }
 
 
@@ -141,11 +141,13 @@ def acknowledgements(version: int) -> list[st.SearchStrategy[Packet]]:
     ]
 
 
-def subscriptions(version: int) -> st.SearchStrategy[Subscription]:
+def subscriptions(version: int) -> st.SearchStrategy[SubscriptionRequest]:
     if version != V5:
-        return st.builds(Subscription, FILTER, QOS)
-    shared = st.builds(Subscription, FILTER.map(lambda f: f"$share/us/{f}"), QOS, st.just(False), st.booleans(), QOS)
-    return st.builds(Subscription, FILTER, QOS, st.booleans(), st.booleans(), QOS) | shared
+        return st.builds(SubscriptionRequest, FILTER, QOS)
+    shared = st.builds(
+        SubscriptionRequest, FILTER.map(lambda f: f"$share/us/{f}"), QOS, st.just(False), st.booleans(), QOS
+    )
+    return st.builds(SubscriptionRequest, FILTER, QOS, st.booleans(), st.booleans(), QOS) | shared
 
 
 def packets(version: int, side: Side) -> st.SearchStrategy[Packet]:
@@ -187,7 +189,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(places)]
 
 
-def outcome(decoder: Decoder, chunks: list[bytes]) -> tuple[list[Packet], str, int | None]:
+def outcome(decoder: PacketDecoder, chunks: list[bytes]) -> tuple[list[Packet], str, int | None]:
     """All packets, the error in words, and the version known at the end."""
     found: list[Packet] = []
     for chunk in chunks:
@@ -208,7 +210,7 @@ def test_every_packet_comes_back_however_it_is_cut(version: int, side: Side) -> 
     @given(st.lists(packets(version, side), min_size=1, max_size=5), CUTS)
     def check(sent: list[Packet], cuts: list[int]) -> None:
         data = b"".join(encode(packet, version) for packet in sent)
-        decoder = Decoder(version=version, side=side)
+        decoder = PacketDecoder(version=version, side=side)
         assert outcome(decoder, cut(data, cuts)) == (sent, "0 bytes held", version)
         for packet in sent:
             assert encode(packet, version) in data
@@ -221,7 +223,7 @@ def test_connect_comes_back_and_sets_the_version(version: int) -> None:
     @given(connects(version), packets(version, "server"), CUTS)
     def check(connect: Connect, second: Packet, cuts: list[int]) -> None:
         data = encode(connect, version) + encode(second, version)
-        assert outcome(Decoder(), cut(data, cuts)) == ([connect, second], "0 bytes held", version)
+        assert outcome(PacketDecoder(), cut(data, cuts)) == ([connect, second], "0 bytes held", version)
 
     check()
 
@@ -232,10 +234,10 @@ def test_any_bytes_in_any_chunking_parse_or_raise_the_protocol_error(
 ) -> None:
     if version is None:
         side = "server"
-    whole = outcome(Decoder(80, version, side=side, max_connect_size=60), [data])
-    assert outcome(Decoder(80, version, side=side, max_connect_size=60), cut(data, cuts)) == whole
+    whole = outcome(PacketDecoder(80, version, side=side, max_connect_size=60), [data])
+    assert outcome(PacketDecoder(80, version, side=side, max_connect_size=60), cut(data, cuts)) == whole
     single = [data[at : at + 1] for at in range(len(data))]
-    assert outcome(Decoder(80, version, side=side, max_connect_size=60), single) == whole
+    assert outcome(PacketDecoder(80, version, side=side, max_connect_size=60), single) == whole
 
 
 @pytest.mark.parametrize("version", [V31, V311, V5])
@@ -247,11 +249,11 @@ def test_damaged_packets_parse_or_raise_the_protocol_error(version: int) -> None
         data = bytearray(b"".join(encode(packet, version) for packet in sent))
         for at, value in changes:
             data[at % len(data)] = value
-        whole = outcome(Decoder(version=version), [bytes(data)])
-        assert outcome(Decoder(version=version), cut(bytes(data), cuts)) == whole
+        whole = outcome(PacketDecoder(version=version), [bytes(data)])
+        assert outcome(PacketDecoder(version=version), cut(bytes(data), cuts)) == whole
         for packet in whole[0]:
             again = encode(packet, version)
-            assert Decoder(version=version).feed(again) == [packet]
+            assert PacketDecoder(version=version).feed(again) == [packet]
 
     check()
 
@@ -275,11 +277,11 @@ def test_the_short_cut_reads_what_the_plain_way_reads(version: int) -> None:
         for at, value in changes:
             data[at % len(data)] = value
         written = bytes(data[: len(data) - cut_off])
-        fast, plain = Decoder(250, version), Decoder(250, version)
+        fast, plain = PacketDecoder(250, version), PacketDecoder(250, version)
         plain._remember = lambda *_: None  # type: ignore[method-assign]
         assert exact(fast, written) == exact(plain, written)
 
-    def exact(decoder: Decoder, written: bytes) -> tuple[object, ...]:
+    def exact(decoder: PacketDecoder, written: bytes) -> tuple[object, ...]:
         found, end, known = outcome(decoder, [written])
         raw = [(p.raw, p.raw_properties, type(p.retain)) for p in found if isinstance(p, Publish)]
         return [repr(packet) for packet in found], found, raw, end, known
@@ -307,7 +309,7 @@ def test_the_short_cut_is_right_around_a_packet_whose_topic_it_knows(version: in
     for data in neighbours(packet):
         outcomes = []
         for plain in (False, True):
-            decoder = Decoder(limit, version)
+            decoder = PacketDecoder(limit, version)
             if plain:
                 decoder._remember = lambda *_: None  # type: ignore[method-assign]
             decoder.feed(known)
@@ -317,7 +319,7 @@ def test_the_short_cut_is_right_around_a_packet_whose_topic_it_knows(version: in
 
 
 def test_the_short_cut_keeps_the_limit() -> None:
-    decoder = Decoder(20, V311)
+    decoder = PacketDecoder(20, V311)
     assert len(decoder.feed(encode_publish(b"a", b"x" * 15, version=V311) * 2)) == 2
     with pytest.raises(ProtocolError, match="21 bytes; at most 20"):
         decoder.feed(encode_publish(b"a", b"x" * 16, version=V311))
@@ -325,7 +327,7 @@ def test_the_short_cut_keeps_the_limit() -> None:
 
 @given(publishes(V5, "client"))
 def test_properties_to_pass_on_are_those_the_server_leaves_alone(sent: Publish) -> None:
-    packet = Decoder(version=V5, side="client").feed(encode(sent, V5))[0]
+    packet = PacketDecoder(version=V5, side="client").feed(encode(sent, V5))[0]
     assert isinstance(packet, Publish)
     assert packet.raw == encode(sent, V5)
     assert packet.raw_properties == encode_properties(sent.properties, PacketType.PUBLISH)
@@ -341,7 +343,7 @@ def test_properties_are_passed_on_in_the_order_of_their_sender() -> None:
     kept = bytes.fromhex("26 0001 62 0001 32  03 0001 63  26 0001 61 0001 31")
     changed = bytes.fromhex("02 0000000a"), bytes.fromhex("23 0001")
     written = changed[0] + kept[:7] + changed[1] + kept[7:]
-    packet = Decoder(version=V5).feed(encode_publish(b"t", b"", properties=written))[0]
+    packet = PacketDecoder(version=V5).feed(encode_publish(b"t", b"", properties=written))[0]
     assert isinstance(packet, Publish)
     assert packet.properties.user == (("b", "2"), ("a", "1"))
     assert passed_on_properties(packet) == kept
@@ -352,7 +354,7 @@ def test_a_long_publish_does_not_keep_its_own_bytes() -> None:
         data = encode_publish(b"t", b"x" * (size - 7), version=V311)
         assert len(data) == size
         for _ in range(2):
-            packet = Decoder(version=V311).feed(data * 2)[1]
+            packet = PacketDecoder(version=V311).feed(data * 2)[1]
             assert isinstance(packet, Publish)
             assert (packet.raw == data, len(packet.payload)) == (kept, size - 7)
 
@@ -371,8 +373,8 @@ def test_a_long_publish_does_not_keep_its_own_bytes() -> None:
         (Publish("a", properties=Properties(message_expiry_s=2**32)), "message_expiry_s is 4294967296"),
         (Puback(1, ReasonCode.SERVER_BUSY), "SERVER_BUSY is no reason code of PUBACK"),
         (Subscribe(1, ()), "at least one"),
-        (Subscribe(1, (Subscription("a"),), Properties(subscription_ids=(1, 2))), "at most one"),
-        (Subscribe(1, (Subscription("a", retain_handling=3),)), "retain handling is 3"),
+        (Subscribe(1, (SubscriptionRequest("a"),), Properties(subscription_ids=(1, 2))), "at most one"),
+        (Subscribe(1, (SubscriptionRequest("a", retain_handling=3),)), "retain handling is 3"),
         (Unsubscribe(1, ()), "at least one"),
         (Suback(1, ()), "at least one"),
         (Unsuback(1), "at least one"),
@@ -393,12 +395,12 @@ def test_versions_that_are_not_known_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="password without a user name"):
         encode(Connect(password=b"", version=V311), V311)
     with pytest.raises(ConfigurationError, match="client's decoder"):
-        Decoder(side="client")
+        PacketDecoder(side="client")
 
 
 def test_a_publish_that_was_read_is_like_any_other() -> None:
     """It is made by a detour, for speed: as a draft that then becomes a Publish."""
-    packet = Decoder(version=V311).feed(bytes.fromhex("3003000161") * 2)[1]
+    packet = PacketDecoder(version=V311).feed(bytes.fromhex("3003000161") * 2)[1]
     assert type(packet) is Publish
     assert hash(packet) == hash(Publish("a"))
     assert pickle.loads(pickle.dumps(packet)) == packet
@@ -408,7 +410,7 @@ def test_a_publish_that_was_read_is_like_any_other() -> None:
 
 
 def test_memory_is_bounded_by_the_packet_that_waits() -> None:
-    decoder = Decoder(1000, V311)
+    decoder = PacketDecoder(1000, V311)
     data = encode_publish(b"t", b"x" * 900, version=V311)
     for at in range(len(data) - 1):
         assert decoder.feed(data[at : at + 1]) == []

@@ -3,7 +3,7 @@
 from surecast.protocol.broker.accounts import REASONS, Accounts
 from surecast.protocol.broker.broker_settings import OVERFLOWS, BrokerSettings, Overflow
 from surecast.protocol.broker.connection import Connection, Origin, Phase
-from surecast.protocol.broker.core import Broker, everyone
+from surecast.protocol.broker.core import BrokerCore, everyone
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.limits import ClientRule, Limits, LimitTable, Overrides
 from surecast.protocol.broker.message import Message
@@ -17,7 +17,7 @@ __all__ = [
     "REASONS",
     "Accounts",
     "Authorise",
-    "Broker",
+    "BrokerCore",
     "BrokerSettings",
     "ClientRule",
     "Connection",

@@ -11,7 +11,7 @@ from surecast.protocol.broker.keep_alive import KeepAlive, server_keep_alive_s, 
 from surecast.protocol.broker.observer import ConnectionHooks, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.routes import Routes
-from surecast.protocol.broker.sessions import FOR_EVER, RefusalError, Sessions
+from surecast.protocol.broker.sessions import FOR_EVER, ConnectRefusedError, Sessions
 from surecast.protocol.mqtt import V5, V31, V311, Connack, Connect, Properties, ReasonCode, encode
 
 __all__ = ["Connecting"]
@@ -45,7 +45,7 @@ class Connecting:
         self._take_over(connection, connect, now)
         try:
             session, was_there, assigned = self._sessions.open(connection, connect, now)
-        except RefusalError as refusal:
+        except ConnectRefusedError as refusal:
             self._disconnecting.refuse(connection, refusal.reason, str(refusal))
             return
         self._allow(connection, connect, now)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from surecast.protocol.broker.limits import Limits, Pace
-from surecast.protocol.mqtt import AckRun, Connect, Decoder, Packet, PublishRun
+from surecast.protocol.mqtt import AckRun, Connect, Packet, PacketDecoder, PublishRun
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.session import Session
@@ -81,7 +81,7 @@ class Connection:
         "version_5",
     )
 
-    def __init__(self, number: int, origin: Origin, decoder: Decoder, now: float):
+    def __init__(self, number: int, origin: Origin, decoder: PacketDecoder, now: float):
         self.number = number
         self.origin = origin
         self.decoder = decoder

@@ -24,7 +24,7 @@ from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import Subscription
 from surecast.protocol.filters import Event, Filter
 from surecast.protocol.mqtt import PacketType
-from surecast.protocol.mqtt.wire import Reader, Settings, read_properties, variable_bytes
+from surecast.protocol.mqtt.wire import PacketReader, ReaderSettings, read_properties, variable_bytes
 
 __all__ = [
     "ATTRIBUTE_NAME_MAX",
@@ -113,7 +113,7 @@ def attributes_of(message: Message, names: Container[str]) -> Attributes:
     attributes: Attributes = {}
     if message.properties:
         data = variable_bytes(len(message.properties)) + message.properties
-        found = read_properties(Reader(data, 0, 0, len(data), "PUBLISH", Settings(5)), PacketType.PUBLISH)
+        found = read_properties(PacketReader(data, 0, 0, len(data), "PUBLISH", ReaderSettings(5)), PacketType.PUBLISH)
         if _is_json(found.content_type or ""):
             _add_fields(message.payload, names, attributes)
         for name, value in found.user:

@@ -32,9 +32,9 @@ from surecast.protocol.mqtt import (
     AckRun,
     Auth,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
+    PacketDecoder,
     PacketError,
     Pingreq,
     Puback,
@@ -49,7 +49,7 @@ from surecast.protocol.mqtt import (
 )
 from surecast.protocol.mqtt.runs import Pattern
 
-__all__ = ["Broker", "everyone"]
+__all__ = ["BrokerCore", "everyone"]
 
 _PINGRESP = b"\xd0\x00"
 _HELD_MAX = 1 << 20
@@ -61,7 +61,7 @@ def everyone(user: str, client: str, action: str, topic: str) -> bool:
     return True
 
 
-class Broker:
+class BrokerCore:
     """A broker without sockets, clocks and disks.
 
     The shell opens connections, hands in what arrives, and after each turn commits `journal` and then sends the `out`
@@ -70,7 +70,7 @@ class Broker:
     the broker `watches`, somebody else sees to connections that are silent for too long.
 
     >>> from surecast.protocol.mqtt import encode
-    >>> broker = Broker()
+    >>> broker = BrokerCore()
     >>> ann = broker.open(Origin(peer="test"), 0.0)
     >>> broker.receive(ann, encode(Connect("ann"), V5), 0.0)
     >>> ann.phase.value, len(ann.out)
@@ -185,10 +185,10 @@ class Broker:
         )
         restorer.run(records, now)
 
-    def decoder(self, listener: str = "") -> Decoder:
+    def decoder(self, listener: str = "") -> PacketDecoder:
         """A decoder for one connection. Its client's own limit holds as soon as it is known who it is."""
         settings = self.settings
-        return Decoder(
+        return PacketDecoder(
             self.sessions.limits.packet_bytes_max(listener),
             max_connect_size=settings.first_packet_bytes_max,
             max_levels=settings.topic_levels_max,

@@ -14,7 +14,7 @@ from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import Properties, ReasonCode
 
-__all__ = ["PROPERTY", "WINDOW", "Entry", "RequestError", "Requests", "request_of"]
+__all__ = ["PROPERTY", "WINDOW", "RequestError", "Requests", "TokenOutcomes", "request_of"]
 
 PROPERTY: Final = "surecast-request"
 WINDOW: Final = 64
@@ -46,7 +46,7 @@ def request_of(properties: Properties) -> Request | None:
     return token, int(number)
 
 
-class Entry:
+class TokenOutcomes:
     """What is remembered of one token: the highest number so far, and the outcomes of the last 64."""
 
     __slots__ = ("highest", "is_durable", "outcomes", "used_at")
@@ -87,7 +87,7 @@ class Requests:
 
     def __init__(self, journal: Journal, tokens_max: int):
         self._journal = journal
-        self._entries: OrderedDict[tuple[str, str], Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], TokenOutcomes] = OrderedDict()
         self.tokens_max = tokens_max
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Requests:
         key = (user, token)
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry(number, bytes((_NOTHING,)) * WINDOW, now, False)
+            entry = self._entries[key] = TokenOutcomes(number, bytes((_NOTHING,)) * WINDOW, now, False)
             while len(self._entries) > self.tokens_max:
                 self._forget()
         entry.set(number, reason)
@@ -122,12 +122,12 @@ class Requests:
         if entry.is_durable:
             self._journal.forget_request(_field(key))
 
-    def items(self) -> Iterator[tuple[str, str, Entry]]:
+    def items(self) -> Iterator[tuple[str, str, TokenOutcomes]]:
         """Users, tokens and what is remembered of them, the longest unused first."""
         for (user, token), entry in self._entries.items():
             yield user, token, entry
 
-    def adopt(self, items: Iterable[tuple[str, str, Entry]]) -> None:
+    def adopt(self, items: Iterable[tuple[str, str, TokenOutcomes]]) -> None:
         """Takes over the `items` of another, or of the disk."""
         for user, token, entry in items:
             self._entries[user, token] = entry

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from surecast.protocol.broker.incoming import Incoming
 from surecast.protocol.broker.message import Delivery, Message, text_field
 from surecast.protocol.broker.outgoing import Outgoing
-from surecast.protocol.broker.requests import Entry, Requests
+from surecast.protocol.broker.requests import Requests, TokenOutcomes
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, Subscription, split_key
@@ -55,7 +55,7 @@ class Restorer:
         self._outgoing = outgoing
         self._timers = timers
         self._requests = requests
-        self._entries: list[tuple[str, str, Entry]] = []
+        self._entries: list[tuple[str, str, TokenOutcomes]] = []
         self._messages: dict[int, Message] = {}
         self._subscriptions: list[tuple[str, Subscription]] = []
         self._queued: list[StoredDelivery] = []
@@ -124,7 +124,7 @@ class Restorer:
             self._retained_numbers.append(read_retained(key, value)[1])
         elif kind == b"i":
             user, token, used_at, highest, outcomes = read_request(key, value)
-            self._entries.append((user, token, Entry(highest, outcomes, used_at, True)))
+            self._entries.append((user, token, TokenOutcomes(highest, outcomes, used_at, True)))
         else:
             raise ValueError(f"the store has a record of the unknown kind {kind!r}")
 

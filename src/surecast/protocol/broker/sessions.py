@@ -20,13 +20,13 @@ from surecast.protocol.broker.timers import Timers
 from surecast.protocol.broker.wills import Wills
 from surecast.protocol.mqtt import V5, V31, V311, Connect, ReasonCode
 
-__all__ = ["FOR_EVER", "RefusalError", "Sessions"]
+__all__ = ["FOR_EVER", "ConnectRefusedError", "Sessions"]
 
 FOR_EVER = 0xFFFF_FFFF
 _KEY_MAX: Final = 0xFFFF  # its length is kept in two bytes
 
 
-class RefusalError(Exception):
+class ConnectRefusedError(Exception):
     """Why a CONNECT is not accepted."""
 
     def __init__(self, reason: ReasonCode, message: str):
@@ -70,13 +70,17 @@ class Sessions:
         client = connect.client_id
         if not client:
             if connect.version == V31:
-                raise RefusalError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 asks for a client identifier")
+                raise ConnectRefusedError(
+                    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 asks for a client identifier"
+                )
             if connect.version == V311 and not connect.clean_start:
-                raise RefusalError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a lasting session needs an identifier")
+                raise ConnectRefusedError(
+                    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a lasting session needs an identifier"
+                )
             client = assigned = self._unused_identifier(connection.user)
         key = session_key(connection.user, client)
         if len(key) > _KEY_MAX // 4 and len(key.encode()) > _KEY_MAX:
-            raise RefusalError(
+            raise ConnectRefusedError(
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, f"user and client identifier are longer than {_KEY_MAX} bytes"
             )
         session = self.by_key.get(key)
@@ -108,7 +112,7 @@ class Sessions:
             self._counters.limited[full] += 1
             count = getattr(self.settings, f"{full}_max")
             whose = {"sessions": "", "user_sessions": f" of {user}", "address_sessions": f" from {address}"}[full]
-            raise RefusalError(ReasonCode.QUOTA_EXCEEDED, f"there are {count} sessions{whose} already")
+            raise ConnectRefusedError(ReasonCode.QUOTA_EXCEEDED, f"there are {count} sessions{whose} already")
 
     def _unused_identifier(self, user: str) -> str:
         """An identifier for a client without one; a client that chose it itself, or a stored one, is no obstacle."""

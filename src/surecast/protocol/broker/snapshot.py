@@ -21,7 +21,7 @@ from surecast.errors import PeerError, SurecastError
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import Counters
-from surecast.protocol.broker.requests import WINDOW, Entry
+from surecast.protocol.broker.requests import WINDOW, TokenOutcomes
 from surecast.protocol.broker.routes import Share
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.snapshot_connections import read_connection, write_connection
@@ -42,7 +42,7 @@ from surecast.protocol.broker.snapshot_wire import (
 )
 
 if TYPE_CHECKING:
-    from surecast.protocol.broker.core import Broker
+    from surecast.protocol.broker.core import BrokerCore
 
 __all__ = ["SNAPSHOT_VERSION", "decode_state", "encode_state"]
 
@@ -67,12 +67,12 @@ _REQUESTS: Final = struct.Struct(">QdB")
 _PLANNED, _BY_NUMBER = 1, 2
 
 
-def encode_state(broker: Broker) -> bytes:
+def encode_state(broker: BrokerCore) -> bytes:
     """The whole state of a broker. It must have been given whole packets only: a half one raises ValueError.
 
-    >>> from surecast.protocol.broker import Broker, Origin
+    >>> from surecast.protocol.broker import BrokerCore, Origin
     >>> from surecast.protocol.mqtt import V5, Connect, encode
-    >>> one, other = Broker(), Broker()
+    >>> one, other = BrokerCore(), BrokerCore()
     >>> one.receive(one.open(Origin(), 0.0), encode(Connect("ann"), V5), 0.0)
     >>> decode_state(other, encode_state(one))
     >>> list(other.sessions.by_key), encode_state(other) == encode_state(one)
@@ -105,13 +105,13 @@ def encode_state(broker: Broker) -> bytes:
     return _HEAD.pack(_MAGIC, SNAPSHOT_VERSION, zlib.crc32(body)) + body
 
 
-def decode_state(broker: Broker, data: bytes) -> None:
+def decode_state(broker: BrokerCore, data: bytes) -> None:
     """Gives a new broker the state that `encode_state` wrote; both must have the same settings.
 
     Bytes that are no such state raise PeerError; the broker is then of no use any more.
 
-    >>> from surecast.protocol.broker import Broker
-    >>> decode_state(Broker(), b"something else entirely")
+    >>> from surecast.protocol.broker import BrokerCore
+    >>> decode_state(BrokerCore(), b"something else entirely")
     Traceback (most recent call last):
         ...
     surecast.errors.PeerError: broker snapshot: it does not begin like one
@@ -138,7 +138,7 @@ def decode_state(broker: Broker, data: bytes) -> None:
         raise PeerError(f"broker snapshot: it goes on for {len(body) - of.at} bytes after its end")
 
 
-def _read(of: Reader, broker: Broker, version: int) -> None:
+def _read(of: Reader, broker: BrokerCore, version: int) -> None:
     _read_counters(of, broker)
     limits = read_limits(of)
     messages = read_messages(of)
@@ -162,7 +162,7 @@ def _read(of: Reader, broker: Broker, version: int) -> None:
     _read_requests(of, broker)
 
 
-def _write_counters(to: Writer, broker: Broker) -> None:
+def _write_counters(to: Writer, broker: BrokerCore) -> None:
     started_at = broker.started_at
     to.pack(
         _COUNTERS,
@@ -178,7 +178,7 @@ def _write_counters(to: Writer, broker: Broker) -> None:
     write_accounts(to, broker.sessions.past)
 
 
-def _read_counters(of: Reader, broker: Broker) -> None:
+def _read_counters(of: Reader, broker: BrokerCore) -> None:
     connection, identifiers, number, serial, timers, started_at, is_started = of.unpack(_COUNTERS)
     broker.next_connection, broker.identifiers_given = connection, identifiers
     broker.incoming.next_number = number
@@ -190,7 +190,7 @@ def _read_counters(of: Reader, broker: Broker) -> None:
     broker.sessions.past = read_accounts(of)
 
 
-def _write_retained(to: Writer, broker: Broker, numbers: Numbers[Message]) -> None:
+def _write_retained(to: Writer, broker: BrokerCore, numbers: Numbers[Message]) -> None:
     """Retained messages in the order of their tree, and then the order of their topics as places among them."""
     messages, topics, expiry_check_at = broker.retained.state()
     places = {message.topic: place for place, message in enumerate(messages)}
@@ -200,14 +200,14 @@ def _write_retained(to: Writer, broker: Broker, numbers: Numbers[Message]) -> No
     to.pack(_TIME, expiry_check_at)
 
 
-def _read_retained(of: Reader, broker: Broker, messages: list[Message]) -> None:
+def _read_retained(of: Reader, broker: BrokerCore, messages: list[Message]) -> None:
     count = of.count()
     found = [messages[number] for number in of.column("I", count)]
     topics = [found[place].topic for place in of.column("I", count)]
     broker.retained.adopt(found, topics, of.unpack(_TIME)[0])
 
 
-def _write_filters(to: Writer, broker: Broker, places: dict[Session, int]) -> None:
+def _write_filters(to: Writer, broker: BrokerCore, places: dict[Session, int]) -> None:
     """Who is filed under each filter, in order: it decides in which order sessions are given a message."""
     filed = broker.routes.filed()
     to.count(len(filed))
@@ -223,7 +223,7 @@ def _write_filters(to: Writer, broker: Broker, places: dict[Session, int]) -> No
 
 
 def _read_filters(
-    of: Reader, broker: Broker, sessions: list[Session], subscriptions: list[dict[str, Subscription]]
+    of: Reader, broker: BrokerCore, sessions: list[Session], subscriptions: list[dict[str, Subscription]]
 ) -> None:
     """Files the subscriptions anew; each session then gets them back in its own order."""
     routes = broker.routes
@@ -243,7 +243,7 @@ def _read_filters(
         session.subscriptions = own
 
 
-def _write_timers(to: Writer, broker: Broker) -> None:
+def _write_timers(to: Writer, broker: BrokerCore) -> None:
     entries = broker.timers.entries()
     to.count(len(entries))
     for at, number, kind, key, is_planned in entries:
@@ -251,7 +251,7 @@ def _write_timers(to: Writer, broker: Broker) -> None:
         to.texts(kind, str(key))
 
 
-def _read_timers(of: Reader, broker: Broker, keys: dict[str, str]) -> None:
+def _read_timers(of: Reader, broker: BrokerCore, keys: dict[str, str]) -> None:
     """Reads appointments; `keys` are those of sessions where they are named by client identifier alone."""
     entries = []
     for _ in range(of.count()):
@@ -262,7 +262,7 @@ def _read_timers(of: Reader, broker: Broker, keys: dict[str, str]) -> None:
     broker.timers.adopt(entries)
 
 
-def _write_requests(to: Writer, broker: Broker) -> None:
+def _write_requests(to: Writer, broker: BrokerCore) -> None:
     to.count(len(broker.requests))
     for user, token, entry in broker.requests.items():
         to.texts(user, token)
@@ -270,10 +270,10 @@ def _write_requests(to: Writer, broker: Broker) -> None:
         to.add(bytes(entry.outcomes))
 
 
-def _read_requests(of: Reader, broker: Broker) -> None:
+def _read_requests(of: Reader, broker: BrokerCore) -> None:
     found = []
     for _ in range(of.count()):
         user, token = of.text(), of.text()
         highest, used_at, is_durable = of.unpack(_REQUESTS)
-        found.append((user, token, Entry(highest, of.take(WINDOW), used_at, bool(is_durable))))
+        found.append((user, token, TokenOutcomes(highest, of.take(WINDOW), used_at, bool(is_durable))))
     broker.requests.adopt(found)

@@ -17,7 +17,7 @@ from surecast.protocol.broker.snapshot_wire import Reader, Writer
 from surecast.protocol.mqtt import V5, V311, AckRun, Connect, Packet, Publish, PublishRun, encode, encode_publish
 
 if TYPE_CHECKING:
-    from surecast.protocol.broker.core import Broker
+    from surecast.protocol.broker.core import BrokerCore
 
 __all__ = ["read_connection", "write_connection"]
 
@@ -106,7 +106,7 @@ def _raw(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
     return encode(packet, version)
 
 
-def read_connection(of: Reader, broker: Broker, limits: list[Limits]) -> Connection:
+def read_connection(of: Reader, broker: BrokerCore, limits: list[Limits]) -> Connection:
     """What `write_connection` wrote, for a broker."""
     number, phase, flags, *sizes, limit, opened_at, connected_at, heard_at, silence_max_s, burst_at = of.unpack(
         _CONNECTION

@@ -30,7 +30,7 @@ from surecast.protocol.mqtt import (
     encode,
     parse_shared,
 )
-from surecast.protocol.mqtt import Subscription as Request
+from surecast.protocol.mqtt import SubscriptionRequest as Request
 from surecast.protocol.mqtt.topics import TopicError
 
 __all__ = ["Subscribing"]

@@ -9,14 +9,14 @@ from surecast.protocol.broker.accounts import REASONS
 from surecast.protocol.broker.message import Message, text_field
 
 if TYPE_CHECKING:
-    from surecast.protocol.broker.core import Broker
+    from surecast.protocol.broker.core import BrokerCore
 
 __all__ = ["publish_system_topics", "system_values"]
 
 _ROOT = "$SYS/broker"
 
 
-def system_values(broker: Broker, now: float) -> dict[str, str]:
+def system_values(broker: BrokerCore, now: float) -> dict[str, str]:
     """The values by topic, without the common beginning; the names follow those that monitoring tools know."""
     accounts, counters = broker.accounts(), broker.counters
     sessions = broker.sessions.by_key.values()
@@ -46,7 +46,9 @@ def system_values(broker: Broker, now: float) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def publish_system_topics(broker: Broker, version: str, now: float, others: Mapping[str, str] | None = None) -> None:
+def publish_system_topics(
+    broker: BrokerCore, version: str, now: float, others: Mapping[str, str] | None = None
+) -> None:
     """Publishes what has changed, as retained messages that are not durable; `others` is what the core cannot know."""
     for name, value in {"version": version, **system_values(broker, now), **(others or {})}.items():
         topic = f"{_ROOT}/{name}"

@@ -10,7 +10,7 @@ import struct
 from itertools import islice
 from typing import Final
 
-from surecast.protocol.broker import Broker, Session
+from surecast.protocol.broker import BrokerCore, Session
 
 __all__ = ["effects_of"]
 
@@ -20,7 +20,7 @@ _AUDIT_EVERY: Final = 256
 _AUDITED_MAX: Final = 256
 
 
-def effects_of(broker: Broker, slot: int) -> bytes:
+def effects_of(broker: BrokerCore, slot: int) -> bytes:
     """Returns what to hash at a checkpoint."""
     sessions, counters, past = broker.sessions, broker.counters, broker.sessions.past
     totals = _TOTALS.pack(
@@ -44,7 +44,7 @@ def effects_of(broker: Broker, slot: int) -> bytes:
     return totals if slot % _AUDIT_EVERY else totals + _audit(broker, slot)
 
 
-def _audit(broker: Broker, slot: int) -> bytes:
+def _audit(broker: BrokerCore, slot: int) -> bytes:
     """The accounts and queues of the sessions whose turn it is."""
     sessions = broker.sessions.by_key
     parts = -(-len(sessions) // _AUDITED_MAX) or 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from surecast.protocol.broker import Broker, BrokerSettings, Connection, Origin, Phase
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin, Phase
 from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, Packets, pack, pack_entry
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
@@ -31,7 +31,7 @@ from surecast.protocol.mqtt import (
     encode,
 )
 from surecast.protocol.mqtt.runs import Pattern, run_of_one
-from surecast.protocol.mqtt.unfinished import Holder, Unfinished
+from surecast.protocol.mqtt.unfinished import PartialPacketHolder, Unfinished
 
 __all__ = ["FrontEnd", "Member"]
 
@@ -69,7 +69,7 @@ class FrontEnd(Port):
         bytes_max: int = 1 << 20,
         patience_s: float = 3.0,
         order: Sequence[tuple[str, bool]] = (),
-        unfinished: Unfinished[Holder] | None = None,
+        unfinished: Unfinished[PartialPacketHolder] | None = None,
         reaches: Callable[[int], bool] = lambda replica: True,
     ):
         self.machine = machine
@@ -83,7 +83,7 @@ class FrontEnd(Port):
         self.window = window
         self.bytes_max = self.work_max = bytes_max
         self.patience_s = patience_s
-        self.gate = Broker(settings, authenticates=True)
+        self.gate = BrokerCore(settings, authenticates=True)
         self.authenticates = authenticates
         self.members: dict[int, Member] = {}
         self.closing: list[Member] = []

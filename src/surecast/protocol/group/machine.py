@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from surecast.errors import PeerError, SurecastError
-from surecast.protocol.broker import Broker, Connection, Origin, publish_system_topics
+from surecast.protocol.broker import BrokerCore, Connection, Origin, publish_system_topics
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import session_key
@@ -41,7 +41,7 @@ from surecast.protocol.paxos import Context
 
 __all__ = ["GroupMachine", "MakeBroker", "Port"]
 
-MakeBroker = Callable[[Authorise], Broker]
+MakeBroker = Callable[[Authorise], BrokerCore]
 """Makes the core; every replica must make it with the same settings."""
 
 _SWEEP_US: Final = 5_000_000

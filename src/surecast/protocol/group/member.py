@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from surecast.protocol.broker import Connection, Origin
 from surecast.protocol.group.commands import Packets
-from surecast.protocol.mqtt import AckRun, Decoder, Disconnect, Packet, Pingreq, Publish, PublishRun, encode
+from surecast.protocol.mqtt import AckRun, Disconnect, Packet, PacketDecoder, Pingreq, Publish, PublishRun, encode
 
 __all__ = ["Early", "Member", "promises", "raw_packet"]
 
@@ -25,7 +25,7 @@ class Member(Connection):
 
     __slots__ = ("listened_at", "local", "may", "may_by", "reader", "tail")
 
-    def __init__(self, origin: Origin, decoder: Decoder, now: float):
+    def __init__(self, origin: Origin, decoder: PacketDecoder, now: float):
         super().__init__(0, origin, decoder, now)
         self.local = 0
         self.reader = decoder
@@ -34,7 +34,7 @@ class Member(Connection):
         self.may: dict[str, bool] = {}
         self.may_by = b""
 
-    def leave_gate(self, local: int, origin: Origin, decoder: Decoder, reader: Decoder, now: float) -> None:
+    def leave_gate(self, local: int, origin: Origin, decoder: PacketDecoder, reader: PacketDecoder, now: float) -> None:
         """Begins anew for the group: what the gate knew of the connection is forgotten."""
         super().__init__(0, origin, decoder, now)
         self.local = local

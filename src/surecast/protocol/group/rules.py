@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from surecast.protocol.broker import Broker, BrokerSettings, LimitTable, everyone
+from surecast.protocol.broker import BrokerCore, BrokerSettings, LimitTable, everyone
 from surecast.protocol.broker.incoming import Authorise
 
 __all__ = ["MakeLimits", "MakeRules", "Rules"]
@@ -36,13 +36,13 @@ class Rules:
         if access and self._make_rules is not None:
             self.authorise, self.checks_deliveries = self._make_rules(access)
 
-    def use_limits(self, limits: bytes, broker: Broker, now: float) -> None:
+    def use_limits(self, limits: bytes, broker: BrokerCore, now: float) -> None:
         """Puts limits in force."""
         self.limits = limits
         if limits and self._make_limits is not None:
             broker.configure(*self._make_limits(limits), now)
 
-    def revoke(self, broker: Broker, now: float) -> None:
+    def revoke(self, broker: BrokerCore, now: float) -> None:
         """Ends what the access rules do not allow any more."""
         broker.permissions_changed(self.checks_deliveries)
         for session in list(broker.sessions.by_key.values()):

@@ -13,14 +13,14 @@ from typing import Final
 from zlib import crc32
 
 from surecast.errors import PeerError
-from surecast.protocol.broker import Broker, Message
+from surecast.protocol.broker import BrokerCore, Message
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.routes import Group, Route, Target
 from surecast.protocol.group.machine import GroupMachine
 from surecast.protocol.mqtt import (
     V5,
     V311,
-    Decoder,
+    PacketDecoder,
     PacketError,
     Publish,
     PublishRun,
@@ -47,7 +47,7 @@ class UnorderedForwarding:
         self._is_unordered: dict[str, bool] = {}
         settings = machine.broker.settings
         self._decoders = {
-            version: Decoder(
+            version: PacketDecoder(
                 version=version,
                 max_levels=settings.topic_levels_max,
                 max_user_properties=settings.user_properties_max,
@@ -121,7 +121,7 @@ class UnorderedForwarding:
                 self._deliver(broker, route, packet, publisher, version_5, now)
 
     def _deliver(
-        self, broker: Broker, route: Route, packet: Publish, publisher: str, version_5: bool, now: float
+        self, broker: BrokerCore, route: Route, packet: Publish, publisher: str, version_5: bool, now: float
     ) -> None:
         # Its number is 0: nothing that replicas agree on has seen it.
         message = Message(
@@ -152,13 +152,13 @@ class UnorderedForwarding:
             if able:
                 self._one_by_one(broker, [able[crc32(packet.payload) % len(able)]], message, now)
 
-    def _append(self, broker: Broker, group: Group, data: bytes, count: int) -> None:
+    def _append(self, broker: BrokerCore, group: Group, data: bytes, count: int) -> None:
         for append in group.appends:
             append(data)
         broker.dirty.update(group.connections)
         self.delivered += count * len(group.connections)
 
-    def _one_by_one(self, broker: Broker, targets: Iterable[Target], message: Message, now: float) -> None:
+    def _one_by_one(self, broker: BrokerCore, targets: Iterable[Target], message: Message, now: float) -> None:
         for target in targets:
             connection = target.session.connection
             if connection is None or connection.is_elsewhere or connection.congested:

@@ -1,6 +1,6 @@
 """The wire format of MQTT 3.1, 3.1.1 and 5.0: packets, the way between them and bytes, and topics.
 
->>> decoder = Decoder(max_packet_size=1_000_000)
+>>> decoder = PacketDecoder(max_packet_size=1_000_000)
 >>> decoder.feed(encode(Connect("thermometer", keep_alive_s=60), V5))
 [Connect(client_id='thermometer', ..., version=5)]
 >>> packet = Publish("house/hall", b"21.5", qos=1, packet_id=1, properties=Properties(content_type="text/plain"))
@@ -8,7 +8,7 @@
 True
 """
 
-from surecast.protocol.mqtt.decode import Decoder, Side
+from surecast.protocol.mqtt.decode import PacketDecoder, Side
 from surecast.protocol.mqtt.encode import encode, encode_properties, encode_publish, passed_on_properties
 from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import (
@@ -30,7 +30,7 @@ from surecast.protocol.mqtt.packets import (
     Pubrel,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -64,10 +64,10 @@ __all__ = [
     "Auth",
     "Connack",
     "Connect",
-    "Decoder",
     "Disconnect",
     "MalformedPacket",
     "Packet",
+    "PacketDecoder",
     "PacketError",
     "PacketType",
     "Pingreq",
@@ -85,7 +85,7 @@ __all__ = [
     "Side",
     "Suback",
     "Subscribe",
-    "Subscription",
+    "SubscriptionRequest",
     "TopicError",
     "TopicMap",
     "TopicTree",

@@ -31,7 +31,7 @@ from surecast.protocol.mqtt.packets import (
     Pubrel,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
@@ -46,7 +46,7 @@ from surecast.protocol.mqtt.topics import (
     validate_filter,
     validate_topic_name,
 )
-from surecast.protocol.mqtt.wire import MAX_CONNECT_PROPERTIES, Reader, read_properties
+from surecast.protocol.mqtt.wire import MAX_CONNECT_PROPERTIES, PacketReader, read_properties
 
 __all__ = ["RAW_LIMIT", "read_body"]
 
@@ -59,11 +59,11 @@ _PINGRESP: Final = Pingresp()
 A = TypeVar("A", Puback, Pubrec, Pubrel, Pubcomp)
 
 
-def read_body(reader: Reader, first: int) -> Packet:
+def read_body(reader: PacketReader, first: int) -> Packet:
     """The packet whose body the reader stands at.
 
-    >>> from surecast.protocol.mqtt.wire import Settings
-    >>> read_body(Reader(bytes.fromhex("40020007"), 0, 2, 4, "PUBACK", Settings(V5)), 0x40)
+    >>> from surecast.protocol.mqtt.wire import ReaderSettings
+    >>> read_body(PacketReader(bytes.fromhex("40020007"), 0, 2, 4, "PUBACK", ReaderSettings(V5)), 0x40)
     Puback(packet_id=7, reason=<ReasonCode.SUCCESS: 0>, properties=Properties())
     """
     packet = _BODIES[first >> 4](reader, first)
@@ -71,7 +71,7 @@ def read_body(reader: Reader, first: int) -> Packet:
     return packet
 
 
-def _connect(reader: Reader, first: int) -> Connect:
+def _connect(reader: PacketReader, first: int) -> Connect:
     name = reader.binary("the protocol name")
     if name not in (b"MQTT", b"MQIsdp"):
         problem = f"the protocol name is {name[:20]!r}, not b'MQTT'"
@@ -95,7 +95,7 @@ def _connect(reader: Reader, first: int) -> Connect:
     return packet
 
 
-def _connect_content(reader: Reader, version: int) -> Connect:
+def _connect_content(reader: PacketReader, version: int) -> Connect:
     at = reader.position
     flags = reader.byte("the connect flags")
     _check_connect_flags(reader, flags, version, at)
@@ -114,7 +114,7 @@ def _connect_content(reader: Reader, version: int) -> Connect:
     return Connect(client_id, bool(flags & 0x02), keep_alive_s, username, password, will, properties, version)
 
 
-def _check_connect_flags(reader: Reader, flags: int, version: int, at: int) -> None:
+def _check_connect_flags(reader: PacketReader, flags: int, version: int, at: int) -> None:
     problem = ""
     if flags & 0x01:
         problem = "the reserved connect flag is set"
@@ -128,13 +128,13 @@ def _check_connect_flags(reader: Reader, flags: int, version: int, at: int) -> N
         raise reader.malformed(problem, at)
 
 
-def _will(reader: Reader, flags: int, version: int) -> Will:
+def _will(reader: PacketReader, flags: int, version: int) -> Will:
     properties = read_properties(reader, WILL) if version == V5 else NO_PROPERTIES
     topic = _topic_name(reader, "the will topic")
     return Will(topic, reader.binary("the will payload"), flags >> 3 & 3, bool(flags & 0x20), properties)
 
 
-def _connack(reader: Reader, first: int) -> Connack:
+def _connack(reader: PacketReader, first: int) -> Connack:
     at = reader.position
     flags = reader.byte("the acknowledge flags")
     if flags > 1:
@@ -155,7 +155,7 @@ def _connack(reader: Reader, first: int) -> Connack:
     return Connack(bool(flags), reason, properties)
 
 
-def _publish(reader: Reader, first: int) -> Publish:
+def _publish(reader: PacketReader, first: int) -> Publish:
     qos = first >> 1 & 3
     at = reader.position
     topic = reader.text("the topic name")
@@ -180,15 +180,15 @@ def _publish(reader: Reader, first: int) -> Publish:
     return publish_from_wire(topic, payload, flags, packet_id, raw, properties, raw_properties)
 
 
-def _raw_properties(reader: Reader, begin: int) -> bytes:
+def _raw_properties(reader: PacketReader, begin: int) -> bytes:
     """The bytes between the property length, which begins at `begin`, and the reader's position."""
     while reader.data[begin] & 128:
         begin += 1
     return reader.data[begin + 1 : reader.position]
 
 
-def _acknowledgement(kind: type[A]) -> Callable[[Reader, int], A]:
-    def read(reader: Reader, first: int) -> A:
+def _acknowledgement(kind: type[A]) -> Callable[[PacketReader, int], A]:
+    def read(reader: PacketReader, first: int) -> A:
         packet_id = reader.packet_id()
         if reader.settings.version != V5 or not reader.left:
             return kind(packet_id)
@@ -198,12 +198,12 @@ def _acknowledgement(kind: type[A]) -> Callable[[Reader, int], A]:
     return read
 
 
-def _subscribe(reader: Reader, first: int) -> Subscribe:
+def _subscribe(reader: PacketReader, first: int) -> Subscribe:
     packet_id = _nonzero_id(reader)
     properties = _some_properties(reader, first)
     if not reader.left:
         raise reader.forbidden("there is no topic filter to subscribe to")
-    subscriptions: list[Subscription] = []
+    subscriptions: list[SubscriptionRequest] = []
     while reader.left:
         subscriptions.append(_subscription(reader, _filter(reader)))
         if len(subscriptions) > reader.settings.max_filters:
@@ -211,7 +211,7 @@ def _subscribe(reader: Reader, first: int) -> Subscribe:
     return Subscribe(packet_id, tuple(subscriptions), properties)
 
 
-def _subscription(reader: Reader, filter: str) -> Subscription:
+def _subscription(reader: PacketReader, filter: str) -> SubscriptionRequest:
     at = reader.position
     options = reader.byte("the subscription options")
     version = reader.settings.version
@@ -222,15 +222,15 @@ def _subscription(reader: Reader, filter: str) -> Subscription:
         problem = "the QoS of a subscription is 3"
         raise reader.forbidden(problem, at) if version == V5 else reader.malformed(problem, at)
     if version != V5:
-        return Subscription(filter, options)
+        return SubscriptionRequest(filter, options)
     if options & 0x30 == 0x30:
         raise reader.forbidden("the retain handling is 3", at)
     if options & 0x04 and filter.startswith("$share/"):
         raise reader.forbidden("a shared subscription has the option no local", at)
-    return Subscription(filter, options & 3, bool(options & 4), bool(options & 8), options >> 4)
+    return SubscriptionRequest(filter, options & 3, bool(options & 4), bool(options & 8), options >> 4)
 
 
-def _suback(reader: Reader, first: int) -> Suback:
+def _suback(reader: PacketReader, first: int) -> Suback:
     packet_id = _nonzero_id(reader)
     properties = _some_properties(reader, first)
     if not reader.left:
@@ -241,7 +241,7 @@ def _suback(reader: Reader, first: int) -> Suback:
     return Suback(packet_id, reasons, properties)
 
 
-def _unsubscribe(reader: Reader, first: int) -> Unsubscribe:
+def _unsubscribe(reader: PacketReader, first: int) -> Unsubscribe:
     packet_id = _nonzero_id(reader)
     properties = _some_properties(reader, first)
     if not reader.left:
@@ -254,7 +254,7 @@ def _unsubscribe(reader: Reader, first: int) -> Unsubscribe:
     return Unsubscribe(packet_id, tuple(filters), properties)
 
 
-def _unsuback(reader: Reader, first: int) -> Unsuback:
+def _unsuback(reader: PacketReader, first: int) -> Unsuback:
     packet_id = _nonzero_id(reader)
     if reader.settings.version != V5:
         return Unsuback(packet_id)
@@ -264,7 +264,7 @@ def _unsuback(reader: Reader, first: int) -> Unsuback:
     return Unsuback(packet_id, tuple(_reason(reader) for _ in range(reader.left)), properties)
 
 
-def _disconnect(reader: Reader, first: int) -> Disconnect:
+def _disconnect(reader: PacketReader, first: int) -> Disconnect:
     if reader.settings.version != V5 or not reader.left:
         return Disconnect()
     reason = _reason(reader)
@@ -275,7 +275,7 @@ def _disconnect(reader: Reader, first: int) -> Disconnect:
     return Disconnect(reason, properties)
 
 
-def _auth(reader: Reader, first: int) -> Auth:
+def _auth(reader: PacketReader, first: int) -> Auth:
     if not reader.left:
         return Auth()
     reason = _reason(reader)
@@ -285,7 +285,7 @@ def _auth(reader: Reader, first: int) -> Auth:
     return Auth(reason, properties)
 
 
-def _reason(reader: Reader) -> ReasonCode:
+def _reason(reader: PacketReader) -> ReasonCode:
     at = reader.position
     code = reader.byte("the reason code")
     reason = ALLOWED_REASONS[reader.packet].get(code)
@@ -294,7 +294,7 @@ def _reason(reader: Reader) -> ReasonCode:
     return reason
 
 
-def _nonzero_id(reader: Reader) -> int:
+def _nonzero_id(reader: PacketReader) -> int:
     at = reader.position
     packet_id = reader.two("the packet identifier")
     if not packet_id:
@@ -302,23 +302,23 @@ def _nonzero_id(reader: Reader) -> int:
     return packet_id
 
 
-def _some_properties(reader: Reader, first: int) -> Properties:
+def _some_properties(reader: PacketReader, first: int) -> Properties:
     return read_properties(reader, first >> 4) if reader.settings.version == V5 else NO_PROPERTIES
 
 
-def _check_authentication(reader: Reader, properties: Properties) -> None:
+def _check_authentication(reader: PacketReader, properties: Properties) -> None:
     if properties.authentication_data is not None and properties.authentication_method is None:
         raise reader.forbidden("there is authentication data without an authentication method")
 
 
-def _topic_name(reader: Reader, what: str) -> str:
+def _topic_name(reader: PacketReader, what: str) -> str:
     at = reader.position
     topic = reader.text(what)
     _check_topic(reader, topic, at)
     return topic
 
 
-def _check_topic(reader: Reader, topic: str, at: int) -> None:
+def _check_topic(reader: PacketReader, topic: str, at: int) -> None:
     try:
         validate_topic_name(topic, reader.settings.max_levels)
     except TopicError as error:
@@ -327,7 +327,7 @@ def _check_topic(reader: Reader, topic: str, at: int) -> None:
         raise reader.malformed(str(error), at) from None
 
 
-def _filter(reader: Reader) -> str:
+def _filter(reader: PacketReader) -> str:
     at = reader.position
     wanted = reader.text("the topic filter")
     try:
@@ -343,7 +343,7 @@ def _filter(reader: Reader) -> str:
     return wanted
 
 
-_BODIES: Final[dict[int, Callable[[Reader, int], Packet]]] = {
+_BODIES: Final[dict[int, Callable[[PacketReader, int], Packet]]] = {
     PacketType.CONNECT: _connect,
     PacketType.CONNACK: _connack,
     PacketType.PUBLISH: _publish,

@@ -20,10 +20,10 @@ from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
 from surecast.protocol.mqtt.topics import MAX_LEVELS
-from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, Holder, Unfinished
-from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES, MAX_VARIABLE, Reader, Settings
+from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, PartialPacketHolder, Unfinished
+from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES, MAX_VARIABLE, PacketReader, ReaderSettings
 
-__all__ = ["Decoder", "Side"]
+__all__ = ["PacketDecoder", "Side"]
 
 Side = Literal["server", "client"]
 
@@ -46,7 +46,7 @@ _PUBLISH_FLAGS: Final = {
 }
 
 
-class Decoder:
+class PacketDecoder:
     """Reads the packets that arrive at one side of one connection.
 
     A server's decoder learns the protocol version from the CONNECT that must come first, and takes at most
@@ -55,7 +55,7 @@ class Decoder:
     is malformed if `strict_text`. Topics and filters may have `max_levels` levels. A packet of a client may have
     `max_user_properties` user properties, and `max_filters` filters to subscribe to or unsubscribe from.
 
-    >>> decoder = Decoder()
+    >>> decoder = PacketDecoder()
     >>> decoder.feed(bytes.fromhex("10 0d 0004 4d515454 04 02 003c 0001 70  c0 00  e0"))
     [Connect(client_id='p', clean_start=True, keep_alive_s=60, ..., version=4), Pingreq()]
     >>> decoder.feed(b"\\x00")
@@ -86,11 +86,11 @@ class Decoder:
         self._max_connect_size = min(max_connect_size, max_packet_size)
         server = side == "server"
         most = (max_user_properties, max_filters) if server else (MAX_VARIABLE, MAX_VARIABLE)
-        self._settings = Settings(version or V5, server, strict_text, max_levels, *most)
+        self._settings = ReaderSettings(version or V5, server, strict_text, max_levels, *most)
         self._held = bytearray()  # the beginning of a packet
         self._needed = 0  # how long `_held` must be before anything new can be said about it
         self._error: PacketError | None = None
-        self._unfinished: Unfinished[Holder] | None = None
+        self._unfinished: Unfinished[PartialPacketHolder] | None = None
         self._is_counted = False
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
@@ -102,7 +102,7 @@ class Decoder:
         """How many bytes wait for the rest of their packet."""
         return len(self._held)
 
-    def count_in(self, unfinished: Unfinished[Holder]) -> None:
+    def count_in(self, unfinished: Unfinished[PartialPacketHolder]) -> None:
         """Tells somebody from now on how much is held."""
         self._unfinished = unfinished
 
@@ -240,7 +240,7 @@ class Decoder:
         if end > size:
             self._needed = end - start
             return start
-        packet = read_body(Reader(data, start, position, end, _NAMES[first >> 4], self._settings), first)
+        packet = read_body(PacketReader(data, start, position, end, _NAMES[first >> 4], self._settings), first)
         if isinstance(packet, Publish):
             id_at = self._remember(data, position, packet)
             if runs and data.startswith(data[start:id_at], end):

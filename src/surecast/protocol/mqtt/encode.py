@@ -29,20 +29,20 @@ from surecast.protocol.mqtt.packets import (
     Pubrel,
     Suback,
     Subscribe,
-    Subscription,
+    SubscriptionRequest,
     Unsuback,
     Unsubscribe,
     Will,
 )
-from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, Kind, Properties, PropertyType
+from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, Properties, PropertyType, ValueType
 from surecast.protocol.mqtt.reasons import ALLOWED_REASONS, ReasonCode, connack_return_code, suback_return_code
-from surecast.protocol.mqtt.wire import Reader, Settings, binary_bytes, text_bytes, variable_bytes
+from surecast.protocol.mqtt.wire import PacketReader, ReaderSettings, binary_bytes, text_bytes, variable_bytes
 
 __all__ = ["encode", "encode_properties", "encode_publish", "passed_on_properties"]
 
 _VERSIONS: Final = (V31, V311, V5)
 _FIRST: Final = [bytes((n,)) for n in range(256)]
-_SIZES: Final = {Kind.FLAG: 1, Kind.BYTE: 1, Kind.TWO: 2, Kind.FOUR: 4}
+_SIZES: Final = {ValueType.FLAG: 1, ValueType.BYTE: 1, ValueType.TWO: 2, ValueType.FOUR: 4}
 _CHANGED_BY_SERVER: Final = {"message_expiry_s", "topic_alias", "subscription_ids"}
 
 
@@ -119,39 +119,39 @@ def passed_on_properties(packet: Publish, meant_for_server: str | None = None) -
         return raw
     hidden = b"" if meant_for_server is None else text_bytes(meant_for_server, "the name of a property")
     kept: list[bytes] = []
-    reader = Reader(raw, 0, 0, len(raw), "PUBLISH", Settings(V5, strict_text=False))
+    reader = PacketReader(raw, 0, 0, len(raw), "PUBLISH", ReaderSettings(V5, strict_text=False))
     while reader.left:
         begin = reader.position
         line = PROPERTIES[reader.variable("a property identifier")]
         _skip(reader, line.kind)
-        is_hidden = private and line.kind is Kind.PAIR and raw.startswith(hidden, begin + 1)
+        is_hidden = private and line.kind is ValueType.PAIR and raw.startswith(hidden, begin + 1)
         if line.name not in _CHANGED_BY_SERVER and not is_hidden:
             kept.append(raw[begin : reader.position])
     return b"".join(kept)
 
 
-def _skip(reader: Reader, kind: Kind) -> None:
+def _skip(reader: PacketReader, kind: ValueType) -> None:
     if kind in _SIZES:
         reader.position += _SIZES[kind]
-    elif kind is Kind.VARIABLE:
+    elif kind is ValueType.VARIABLE:
         reader.variable("a property")
     else:
-        for _ in range(2 if kind is Kind.PAIR else 1):
+        for _ in range(2 if kind is ValueType.PAIR else 1):
             reader.position += 2 + int.from_bytes(reader.data[reader.position : reader.position + 2], "big")
 
 
 def _value_bytes(line: PropertyType, value: Any) -> bytes:
     what = f"the property {line.name}"
-    if line.kind is Kind.PAIR:
+    if line.kind is ValueType.PAIR:
         name, text = value
         return text_bytes(name, what) + text_bytes(text, what)
-    if line.kind is Kind.TEXT:
+    if line.kind is ValueType.TEXT:
         return text_bytes(value, what)
-    if line.kind is Kind.BINARY:
+    if line.kind is ValueType.BINARY:
         return binary_bytes(value, what)
     if not line.lowest <= value <= (line.highest if line.highest is not None else value):
         raise ConfigurationError(f"{what} cannot be {value}")
-    return variable_bytes(value) if line.kind is Kind.VARIABLE else _number(value, _SIZES[line.kind], what)
+    return variable_bytes(value) if line.kind is ValueType.VARIABLE else _number(value, _SIZES[line.kind], what)
 
 
 def _number(value: int, size: int, what: str, lowest: int = 0) -> bytes:
@@ -258,7 +258,7 @@ def _subscribe(packet: Subscribe, version: int) -> bytes:
     return _packet(0x82, *parts)
 
 
-def _options(wanted: Subscription, version: int) -> bytes:
+def _options(wanted: SubscriptionRequest, version: int) -> bytes:
     qos = _checked_qos(wanted.qos)
     if version != V5:
         return _FIRST[qos]

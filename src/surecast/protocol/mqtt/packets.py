@@ -32,7 +32,7 @@ __all__ = [
     "Pubrel",
     "Suback",
     "Subscribe",
-    "Subscription",
+    "SubscriptionRequest",
     "Unsuback",
     "Unsubscribe",
     "Will",
@@ -208,7 +208,7 @@ class Pubcomp:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionRequest:
     """A topic filter and how its messages are wanted. All but `filter` and `qos` exist in version 5.0 only.
 
     `retain_handling` says when retained messages are sent: 0 at every SUBSCRIBE, 1 if it is new, 2 never.
@@ -226,7 +226,7 @@ class Subscribe:
     """A client asks for topics."""
 
     packet_id: int
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: tuple[SubscriptionRequest, ...]
     properties: Properties = NO_PROPERTIES
 
 

@@ -11,9 +11,9 @@ __all__ = [
     "NO_PROPERTIES",
     "PROPERTIES",
     "WILL",
-    "Kind",
     "Properties",
     "PropertyType",
+    "ValueType",
     "properties_from",
     "property_of",
 ]
@@ -86,7 +86,7 @@ def properties_from(values: Mapping[str, Any]) -> Properties:
     return made
 
 
-class Kind(Enum):
+class ValueType(Enum):
     """How a value is written."""
 
     FLAG = "byte, 0 or 1"
@@ -108,7 +108,7 @@ class PropertyType:
 
     identifier: int
     name: str
-    kind: Kind
+    kind: ValueType
     places: frozenset[int]
     lowest: int = 0
     highest: int | None = None
@@ -123,42 +123,44 @@ _BOTH: Final = (_CONNECT, _CONNACK)
 
 
 def _line(
-    identifier: int, name: str, kind: Kind, *places: int, lowest: int = 0, highest: int | None = None
+    identifier: int, name: str, kind: ValueType, *places: int, lowest: int = 0, highest: int | None = None
 ) -> PropertyType:
-    highest = 1 if kind is Kind.FLAG else highest
-    return PropertyType(identifier, name, kind, frozenset(places), lowest, highest, kind in (Kind.PAIR, Kind.VARIABLE))
+    highest = 1 if kind is ValueType.FLAG else highest
+    return PropertyType(
+        identifier, name, kind, frozenset(places), lowest, highest, kind in (ValueType.PAIR, ValueType.VARIABLE)
+    )
 
 
 PROPERTIES: Final[Mapping[int, PropertyType]] = {
     line.identifier: line
     for line in (
-        _line(0x01, "payload_format", Kind.BYTE, *_MESSAGE, highest=1),
-        _line(0x02, "message_expiry_s", Kind.FOUR, *_MESSAGE),
-        _line(0x03, "content_type", Kind.TEXT, *_MESSAGE),
-        _line(0x08, "response_topic", Kind.TEXT, *_MESSAGE),
-        _line(0x09, "correlation_data", Kind.BINARY, *_MESSAGE),
-        _line(0x0B, "subscription_ids", Kind.VARIABLE, _PUBLISH, _SUBSCRIBE, lowest=1),
-        _line(0x11, "session_expiry_s", Kind.FOUR, *_BOTH, _DISCONNECT),
-        _line(0x12, "assigned_client_id", Kind.TEXT, _CONNACK),
-        _line(0x13, "server_keep_alive_s", Kind.TWO, _CONNACK),
-        _line(0x15, "authentication_method", Kind.TEXT, *_AUTHENTICATING),
-        _line(0x16, "authentication_data", Kind.BINARY, *_AUTHENTICATING),
-        _line(0x17, "request_problem_information", Kind.FLAG, _CONNECT),
-        _line(0x18, "will_delay_s", Kind.FOUR, WILL),
-        _line(0x19, "request_response_information", Kind.FLAG, _CONNECT),
-        _line(0x1A, "response_information", Kind.TEXT, _CONNACK),
-        _line(0x1C, "server_reference", Kind.TEXT, _CONNACK, _DISCONNECT),
-        _line(0x1F, "reason_string", Kind.TEXT, _CONNACK, *_ACKS, _DISCONNECT, _AUTH),
-        _line(0x21, "receive_maximum", Kind.TWO, *_BOTH, lowest=1),
-        _line(0x22, "topic_alias_maximum", Kind.TWO, *_BOTH),
-        _line(0x23, "topic_alias", Kind.TWO, _PUBLISH, lowest=1),
-        _line(0x24, "maximum_qos", Kind.BYTE, _CONNACK, highest=1),
-        _line(0x25, "retain_available", Kind.FLAG, _CONNACK),
-        _line(0x26, "user", Kind.PAIR, *_BOTH, *_MESSAGE, *_ACKS, _SUBSCRIBE, 10, _DISCONNECT, _AUTH),
-        _line(0x27, "maximum_packet_size", Kind.FOUR, *_BOTH, lowest=1),
-        _line(0x28, "wildcard_subscription_available", Kind.FLAG, _CONNACK),
-        _line(0x29, "subscription_id_available", Kind.FLAG, _CONNACK),
-        _line(0x2A, "shared_subscription_available", Kind.FLAG, _CONNACK),
+        _line(0x01, "payload_format", ValueType.BYTE, *_MESSAGE, highest=1),
+        _line(0x02, "message_expiry_s", ValueType.FOUR, *_MESSAGE),
+        _line(0x03, "content_type", ValueType.TEXT, *_MESSAGE),
+        _line(0x08, "response_topic", ValueType.TEXT, *_MESSAGE),
+        _line(0x09, "correlation_data", ValueType.BINARY, *_MESSAGE),
+        _line(0x0B, "subscription_ids", ValueType.VARIABLE, _PUBLISH, _SUBSCRIBE, lowest=1),
+        _line(0x11, "session_expiry_s", ValueType.FOUR, *_BOTH, _DISCONNECT),
+        _line(0x12, "assigned_client_id", ValueType.TEXT, _CONNACK),
+        _line(0x13, "server_keep_alive_s", ValueType.TWO, _CONNACK),
+        _line(0x15, "authentication_method", ValueType.TEXT, *_AUTHENTICATING),
+        _line(0x16, "authentication_data", ValueType.BINARY, *_AUTHENTICATING),
+        _line(0x17, "request_problem_information", ValueType.FLAG, _CONNECT),
+        _line(0x18, "will_delay_s", ValueType.FOUR, WILL),
+        _line(0x19, "request_response_information", ValueType.FLAG, _CONNECT),
+        _line(0x1A, "response_information", ValueType.TEXT, _CONNACK),
+        _line(0x1C, "server_reference", ValueType.TEXT, _CONNACK, _DISCONNECT),
+        _line(0x1F, "reason_string", ValueType.TEXT, _CONNACK, *_ACKS, _DISCONNECT, _AUTH),
+        _line(0x21, "receive_maximum", ValueType.TWO, *_BOTH, lowest=1),
+        _line(0x22, "topic_alias_maximum", ValueType.TWO, *_BOTH),
+        _line(0x23, "topic_alias", ValueType.TWO, _PUBLISH, lowest=1),
+        _line(0x24, "maximum_qos", ValueType.BYTE, _CONNACK, highest=1),
+        _line(0x25, "retain_available", ValueType.FLAG, _CONNACK),
+        _line(0x26, "user", ValueType.PAIR, *_BOTH, *_MESSAGE, *_ACKS, _SUBSCRIBE, 10, _DISCONNECT, _AUTH),
+        _line(0x27, "maximum_packet_size", ValueType.FOUR, *_BOTH, lowest=1),
+        _line(0x28, "wildcard_subscription_available", ValueType.FLAG, _CONNACK),
+        _line(0x29, "subscription_id_available", ValueType.FLAG, _CONNACK),
+        _line(0x2A, "shared_subscription_available", ValueType.FLAG, _CONNACK),
     )
 }
 """Table 2-4 of the standard, by identifier."""

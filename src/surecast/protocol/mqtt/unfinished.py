@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["COUNTED_BYTES_MIN", "Holder", "Unfinished"]
+__all__ = ["COUNTED_BYTES_MIN", "PartialPacketHolder", "Unfinished"]
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Holder(Hashable, Protocol):
+class PartialPacketHolder(Hashable, Protocol):
     """A holder of the beginning of a packet."""
 
     def drop_held(self) -> None:

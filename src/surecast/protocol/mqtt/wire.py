@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.errors import MalformedPacket, ProtocolError
-from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, Kind, Properties, properties_from
+from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, Properties, ValueType, properties_from
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.topics import MAX_LEVELS, TopicError, validate_topic_name
 
@@ -21,8 +21,8 @@ __all__ = [
     "MAX_FILTERS",
     "MAX_USER_PROPERTIES",
     "MAX_VARIABLE",
-    "Reader",
-    "Settings",
+    "PacketReader",
+    "ReaderSettings",
     "binary_bytes",
     "read_properties",
     "text_bytes",
@@ -53,7 +53,7 @@ _UNWANTED: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReaderSettings:
     """The settings by which a packet's body is read. `from_client` says which side the packets come from.
 
     `max_user_properties` and `max_filters` bound what a single packet can cost. A client trusts its server with both.
@@ -79,12 +79,12 @@ def text_problem(text: str, strict: bool) -> str:
     return f"has the character U+{ord(found.group()):04X}" if found else ""
 
 
-class Reader:
+class PacketReader:
     """Reads one packet's body from left to right. `start` is where the packet's first byte is in `data`."""
 
     __slots__ = ("data", "end", "packet", "position", "settings", "start")
 
-    def __init__(self, data: bytes, start: int, position: int, end: int, packet: str, settings: Settings):
+    def __init__(self, data: bytes, start: int, position: int, end: int, packet: str, settings: ReaderSettings):
         self.data = data
         self.start = start
         self.position = position
@@ -182,7 +182,7 @@ class Reader:
         return at
 
 
-def read_properties(reader: Reader, place: int) -> Properties:
+def read_properties(reader: PacketReader, place: int) -> Properties:
     """The properties at the reader's position; `place` is the packet's type, or `WILL`."""
     length = reader.variable("the property length")
     if not length:
@@ -190,7 +190,7 @@ def read_properties(reader: Reader, place: int) -> Properties:
     end = reader.position + length
     if end > reader.end:
         raise reader.malformed(f"the properties have {length} bytes, but the packet has only {reader.left}")
-    inner = Reader(reader.data, reader.start, reader.position, end, reader.packet, reader.settings)
+    inner = PacketReader(reader.data, reader.start, reader.position, end, reader.packet, reader.settings)
     values: dict[str, Any] = {}
     repeated: dict[str, list[Any]] = {}
     while inner.position < end:
@@ -201,7 +201,7 @@ def read_properties(reader: Reader, place: int) -> Properties:
     return properties_from(values)
 
 
-def _read_property(reader: Reader, place: int, values: dict[str, Any], repeated: dict[str, list[Any]]) -> None:
+def _read_property(reader: PacketReader, place: int, values: dict[str, Any], repeated: dict[str, list[Any]]) -> None:
     at = reader.position
     identifier = reader.variable("a property identifier")
     known = _READS.get(identifier)
@@ -216,7 +216,7 @@ def _read_property(reader: Reader, place: int, values: dict[str, Any], repeated:
     if type(value) is int:
         if value < line.lowest or (line.highest is not None and value > line.highest):
             raise reader.forbidden(f"the property {name} is {value}", at)
-        if line.kind is Kind.FLAG:
+        if line.kind is ValueType.FLAG:
             value = value == 1
     elif name == "response_topic":
         _check_response_topic(reader, value, at)
@@ -233,26 +233,26 @@ def _read_property(reader: Reader, place: int, values: dict[str, Any], repeated:
         values[name] = value
 
 
-def _check_response_topic(reader: Reader, topic: str, at: int) -> None:
+def _check_response_topic(reader: PacketReader, topic: str, at: int) -> None:
     try:
         validate_topic_name(topic, reader.settings.max_levels)
     except TopicError as error:
         raise reader.forbidden(f"response_topic: {error}", at) from None
 
 
-def _read_pair(reader: Reader, name: str) -> tuple[str, str]:
+def _read_pair(reader: PacketReader, name: str) -> tuple[str, str]:
     return reader.text("the name of a user property"), reader.text("the value of a user property")
 
 
-_READ_KIND: Final[dict[Kind, Callable[[Reader, str], Any]]] = {
-    Kind.FLAG: Reader.byte,
-    Kind.BYTE: Reader.byte,
-    Kind.TWO: Reader.two,
-    Kind.FOUR: Reader.four,
-    Kind.VARIABLE: Reader.variable,
-    Kind.TEXT: Reader.text,
-    Kind.BINARY: Reader.binary,
-    Kind.PAIR: _read_pair,
+_READ_KIND: Final[dict[ValueType, Callable[[PacketReader, str], Any]]] = {
+    ValueType.FLAG: PacketReader.byte,
+    ValueType.BYTE: PacketReader.byte,
+    ValueType.TWO: PacketReader.two,
+    ValueType.FOUR: PacketReader.four,
+    ValueType.VARIABLE: PacketReader.variable,
+    ValueType.TEXT: PacketReader.text,
+    ValueType.BINARY: PacketReader.binary,
+    ValueType.PAIR: _read_pair,
 }
 _READS: Final = {identifier: (line, _READ_KIND[line.kind]) for identifier, line in PROPERTIES.items()}
 
