@@ -39,7 +39,7 @@ __all__ = [
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "bench", "correct horse"
-RULES = ("deny all bench/secret/#", f"allow all bench/# user={USER}", "deny all #")
+RULES = ("deny all secret/#", f"allow all bench/# user={USER}", "deny all #")
 NAMES = ("surecast", "mosquitto", "nats", "amqtt")
 
 PROMISES = {

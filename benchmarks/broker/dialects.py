@@ -1,7 +1,7 @@
 """What clients say to a broker, encoded beforehand: MQTT 3.1.1, and the text protocol of NATS.
 
-All messages of one cell have the same length, so that a stream of deliveries is taken apart by slices with a step.
-The first byte of a payload is its publisher, the second counts its messages; the rest is filler.
+Where all messages of a cell have the same length, a stream of deliveries is taken apart by slices with a step; else
+`places` finds each. The first byte of a payload is its publisher, the second counts its messages; the rest is filler.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ class Dialect(Protocol):
 
     def publication(self, topic: str, payload: bytes, identifier: int) -> bytes:
         """The bytes that publish a message."""
+
+    def places(self, buffer: bytearray, have: int) -> tuple[list[int], list[int], int, int]:
+        """Finds deliveries of any length among the first bytes of a buffer.
+
+        Returns where the payload of each begins, where its packet identifier is, how many bytes are whole, and how
+        often the broker asked whether the client is there.
+        """
 
 
 def dial(address: tuple[str, int]) -> socket.socket:
@@ -113,6 +120,25 @@ class Mqtt:
         middle = identifier.to_bytes(2, "big") if self.qos else b""
         return _packet(0x30 | self.qos << 1, _text(topic) + middle + payload)
 
+    def places(self, buffer: bytearray, have: int) -> tuple[list[int], list[int], int, int]:
+        """Finds deliveries of any length.
+
+        >>> Mqtt(1, 1, 1).places(bytearray.fromhex("3206 0001 74 0007 78 3206 0001"), 12)
+        ([7], [5], 8, 0)
+        """
+        to_id, to_payload = self.id_at, self.payload_at
+        payloads, identifiers, at = [], [], 0
+        while at + 3 <= have:
+            length = buffer[at + 1]
+            more = length > 127
+            end = at + (3 + (length & 127 | buffer[at + 2] << 7) if more else 2 + length)
+            if end > have:
+                break
+            identifiers.append(at + to_id + more)
+            payloads.append(at + to_payload + more)
+            at = end
+        return payloads, identifiers, at, 0
+
 
 class Nats:
     """Core NATS: at most once, nothing is acknowledged."""
@@ -121,7 +147,7 @@ class Nats:
     first_byte = b"M"
 
     def __init__(self, topic_bytes: int, payload_bytes: int):
-        self._payload_bytes = payload_bytes
+        self._topic_bytes = topic_bytes
         self.id_at = 0
         self.payload_at = len("MSG  1 \r\n") + topic_bytes + len(str(payload_bytes))
         self.delivery_bytes = self.payload_at + payload_bytes + 2
@@ -146,11 +172,30 @@ class Nats:
         >>> Nats(1, 1).publication("t", b"x", 7)
         b'PUB t 1\\r\\nx\\r\\n'
         """
-        return f"PUB {_subject(topic)} {self._payload_bytes}\r\n".encode() + payload + b"\r\n"
+        return f"PUB {_subject(topic)} {len(payload)}\r\n".encode() + payload + b"\r\n"
+
+    def places(self, buffer: bytearray, have: int) -> tuple[list[int], list[int], int, int]:
+        """Finds deliveries of any length.
+
+        >>> Nats(1, 1).places(bytearray(b"MSG t 1 2\\r\\nab\\r\\nPING\\r\\nMSG"), 25)
+        ([11], [], 21, 1)
+        """
+        to_size = len("MSG ") + self._topic_bytes + len(" 1 ")
+        payloads, at, asked = [], 0, 0
+        while (line := buffer.find(b"\r\n", at, have)) >= 0:
+            if buffer[at] != 77:  # M
+                asked, at = asked + 1, line + 2
+                continue
+            end = line + 4 + int(buffer[at + to_size : line])
+            if end > have:
+                break
+            payloads.append(line + 2)
+            at = end
+        return payloads, [], at, asked
 
 
 def _subject(topic: str) -> str:
-    return topic.replace("/", ".")
+    return topic.replace("/", ".").replace("#", ">")
 
 
 def _text(text: str) -> bytes:

@@ -13,9 +13,10 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate, cycle
 
 from benchmarks.broker.dialects import RING, Dialect
-from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
+from benchmarks.broker.shapes import PAYLOAD_BYTES, SPREAD_BYTES, Cell
 
 __all__ = ["TOPIC_BYTES", "Outcome", "Publisher", "Subscriber", "run_cell"]
 
@@ -64,28 +65,28 @@ class Outcome:
 class Publisher:
     """A connection that sends its ring of messages again and again."""
 
-    def __init__(self, client: socket.socket, dialect: Dialect, number: int, topics: list[str]):
+    def __init__(self, client: socket.socket, dialect: Dialect, number: int, topics: list[str], cell: Cell):
         self.client = client
         self.sent = 0
         self.acknowledged_bytes = 0
         self._at = 0
         # The ring is a whole number of rounds through the topics and of rounds of the counter.
+        in_row = 1 if cell.takes_all else len(topics)
         each = [
             dialect.publication(
                 topics[i % len(topics)],
-                bytes((number, i // len(topics) % 256)) + b"x" * (PAYLOAD_BYTES - 2),
+                bytes((number, i // in_row % 256)).ljust(PAYLOAD_BYTES + cell.varying * (i * 73 % SPREAD_BYTES), b"x"),
                 i % RING + 1,
             )
             for i in range(RING * len(topics))
         ]
-        self._size = len(each[0])
         self._count = len(each)
-        ring = b"".join(each)
-        self._ring = memoryview(ring + ring[: RING * self._size])
+        each += each[:RING]
+        self._ends = [0, *accumulate(map(len, each))]
+        self._ring = memoryview(b"".join(each))
 
     def send(self, count: int) -> None:
-        begin = self._at * self._size
-        data = self._ring[begin : begin + count * self._size]
+        data = self._ring[self._ends[self._at] : self._ends[self._at + count]]
         self._at = (self._at + count) % self._count
         self.sent += count
         send_all(self.client, data)
@@ -94,8 +95,9 @@ class Publisher:
 class Subscriber:
     """A connection that counts, checks and acknowledges what it gets."""
 
-    def __init__(self, client: socket.socket, dialect: Dialect, publishers: int):
+    def __init__(self, client: socket.socket, dialect: Dialect, publishers: int, varying: bool = False):
         self.client = client
+        self._places = dialect.places if varying else None
         self.count = 0
         self.disordered = 0
         self._rest = b""
@@ -118,6 +120,8 @@ class Subscriber:
             return 0
         if have == held:
             raise ConnectionError("the broker has closed the connection of a subscriber")
+        if self._places is not None:
+            return self._receive_any(buffer, view, have)
         size = self._size
         if self._first_byte and buffer[0:have:size] != self._first_byte * -(-have // size):
             have = self._answer_ping(buffer, have)
@@ -130,6 +134,24 @@ class Subscriber:
                 self._acknowledge(buffer, end, count)
             self.count += count
         return count
+
+    def _receive_any(self, buffer: bytearray, view: memoryview, have: int) -> int:
+        """Takes deliveries of any length."""
+        assert self._places is not None
+        payloads, identifiers, end, asked = self._places(buffer, have)
+        self._rest = bytes(view[end:have])
+        if asked:
+            send_all(self.client, b"PONG\r\n" * asked)
+        following = self._next
+        for at in payloads:
+            publisher = buffer[at]
+            if buffer[at + 1] != following[publisher]:
+                self.disordered += 1
+            following[publisher] = (buffer[at + 1] + 1) & 255
+        if self._acknowledges and identifiers:
+            send_all(self.client, b"".join([b"\x40\x02" + view[at : at + 2] for at in identifiers]))
+        self.count += len(payloads)
+        return len(payloads)
 
     def _answer_ping(self, buffer: bytearray, have: int) -> int:
         """NATS asks now and then whether its clients are there; how many bytes are left without the question."""
@@ -194,13 +216,13 @@ class _Run:
         try:
             for i in range(cell.subscribers):
                 client = dialect.connect(address, f"sub-{i}")
-                self._subscribers[client.fileno()] = Subscriber(client, dialect, senders)
-                dialect.subscribe(client, topics[i % len(topics)])
+                self._subscribers[client.fileno()] = Subscriber(client, dialect, senders, cell.varying)
+                dialect.subscribe(client, "bench/#" if cell.takes_all else topics[i % len(topics)])
             for i in range(cell.publishers):
                 client = dialect.connect(address, f"pub-{i}")
                 own = topics if cell.publishers == 1 else [topics[i % len(topics)]]
                 number = i if senders > 1 else 0
-                self._publishers[client.fileno()] = Publisher(client, dialect, number, own)
+                self._publishers[client.fileno()] = Publisher(client, dialect, number, own, cell)
         except BaseException:
             self.close()
             raise
@@ -250,7 +272,7 @@ class _Run:
 
     def at_fixed_rate(self, until: float, latencies_s: list[float]) -> None:
         """Sends at fixed times; a delivery's latency counts from when its message was handed to the socket."""
-        publisher, now, period = self._order[0], time.perf_counter, 1.0 / self.cell.rate_per_s
+        order, now, period = cycle(self._order), time.perf_counter, 1.0 / self.cell.rate_per_s
         sent_at: list[float] = []
         known = self.delivered
         due = now()
@@ -259,7 +281,7 @@ class _Run:
                 # A pause of this machine must not become a burst.
                 due = max(due, moment - period) + period
                 sent_at.append(now())
-                publisher.send(1)
+                next(order).send(1)
             self.take(0.0)
             if self.delivered > known + len(latencies_s):
                 moment = now()

@@ -1,6 +1,6 @@
 """Surecast beside Mosquitto, NATS and amqtt, all in one run.
 
-    python -m benchmarks.broker                      the whole table: about 25 minutes
+    python -m benchmarks.broker                      the whole table: about an hour
     python -m benchmarks.broker --quick              short rounds
     python -m benchmarks.broker --shapes fan-in/q1   only the rows whose name contains this
 
@@ -27,7 +27,7 @@ if __package__ in (None, ""):
 
 from benchmarks.broker.contestants import HOST, NAMES, PROMISES, Contestant, UnavailableError, start
 from benchmarks.broker.load import Outcome, run_cell
-from benchmarks.broker.shapes import PAYLOAD_BYTES, RATE_PER_S, Cell, choose
+from benchmarks.broker.shapes import PAYLOAD_BYTES, RATE_PER_S, SPREAD_BYTES, Cell, choose
 
 Results = dict[tuple[str, str], list[Outcome | None]]
 """By row and broker, one outcome for each round; None where the broker failed."""
@@ -101,7 +101,10 @@ def report(results: Results, cells: Sequence[Cell], names: Sequence[str]) -> Non
     """Prints the figures."""
     others = [name for name in names if name != "surecast"]
     ratios = [f"/ {other}" for other in others] if "surecast" in names else []
-    print(f"Processor time of the broker for one delivery, us; payload {PAYLOAD_BYTES} bytes; ratios of Surecast\n")
+    print(
+        f"Processor time of the broker for one delivery, us; payload {PAYLOAD_BYTES} bytes, or up to "
+        f"{PAYLOAD_BYTES + SPREAD_BYTES - 1} in rows that vary; ratios of Surecast\n"
+    )
     rows = []
     for cell in cells:
         row = [cell.name, *(show(median_of(results.get((cell.name, name), []), "processor_us")) for name in names)]

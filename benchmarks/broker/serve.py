@@ -19,7 +19,7 @@ from surecast.broker.server import Server
 from surecast.broker.store import Operation, SegmentStore, Store
 from surecast.broker.tcp import TcpChannel
 
-RULES = ("deny all bench/secret/#", "allow all bench/# anonymous")
+RULES = ("deny all secret/#", "allow all bench/# anonymous")
 
 
 class EachAlone(SegmentStore):

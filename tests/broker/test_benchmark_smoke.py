@@ -25,6 +25,12 @@ CELLS = [
     Cell("fan-out", "single", 1, 1, 3, 1, 1, 8),
     Cell("cycle", "burst", 0, 1, 4, 4, 8, 16),
     Cell("one-to-one", "rate", 1, 1, 1, 1, 1, 8, rate_per_s=2_000.0),
+    Cell("fan-in", "rate", 1, 3, 1, 1, 1, 8, rate_per_s=2_000.0),
+    Cell("collect", "burst", 0, 1, 1, 4, 8, 16),
+    Cell("one-to-one", "burst", 0, 1, 1, 1, 32, 64, varying=True),
+    Cell("fan-in", "burst", 1, 5, 1, 1, 4, 20, varying=True),
+    Cell("cycle", "burst", 1, 1, 4, 4, 8, 16, varying=True),
+    Cell("collect", "single", 1, 1, 1, 4, 1, 16, varying=True),
 ]
 
 
@@ -67,14 +73,15 @@ def test_the_generator_and_the_broker_count_the_same(cell: Cell) -> None:
 
 @pytest.mark.parametrize(("order", "disordered"), [((0, 1, 2), 0), ((0, 2, 3), 1), ((1, 0, 2), 1), ((0, 0, 1), 1)])
 @pytest.mark.parametrize("publishers", [1, 2])
+@pytest.mark.parametrize("varying", [False, True])
 def test_lost_repeated_and_exchanged_messages_are_noticed(
-    order: tuple[int, ...], disordered: int, publishers: int
+    order: tuple[int, ...], disordered: int, publishers: int, varying: bool
 ) -> None:
     dialect = Mqtt(0, TOPIC_BYTES, PAYLOAD_BYTES)
     buffer = bytearray(1_000)
     broker, client = socket.socketpair()
     with broker, client:
-        subscriber = Subscriber(client, dialect, publishers)
+        subscriber = Subscriber(client, dialect, publishers, varying)
         for number in order:
             broker.sendall(dialect.publication("bench/00", bytes((0, number)) + bytes(PAYLOAD_BYTES - 2), 0))
         assert subscriber.receive(buffer, memoryview(buffer)) == 3
@@ -82,7 +89,8 @@ def test_lost_repeated_and_exchanged_messages_are_noticed(
 
 
 @pytest.mark.parametrize("cut", range(0, 200, 7))
-def test_a_question_of_nats_between_messages_is_answered_and_not_counted(cut: int) -> None:
+@pytest.mark.parametrize("varying", [False, True])
+def test_a_question_of_nats_between_messages_is_answered_and_not_counted(cut: int, varying: bool) -> None:
     dialect = Nats(TOPIC_BYTES, PAYLOAD_BYTES)
     one = [f"MSG bench.00 1 {PAYLOAD_BYTES}\r\n".encode() + bytes((0, i)) + b"x" * 62 + b"\r\n" for i in range(3)]
     assert len(one[0]) == dialect.delivery_bytes
@@ -91,7 +99,7 @@ def test_a_question_of_nats_between_messages_is_answered_and_not_counted(cut: in
     broker, client = socket.socketpair()
     with broker, client:
         client.setblocking(False)
-        subscriber = Subscriber(client, dialect, 1)
+        subscriber = Subscriber(client, dialect, 1, varying)
         for part in filter(None, (stream[:cut], stream[cut:])):
             broker.sendall(part)
             subscriber.receive(buffer, memoryview(buffer))
