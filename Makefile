@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard src tests tools benchmarks)
-REFERENCES := architecture api_reference broker_reference command_reference scenario_reference
+REFERENCES := architecture api_reference broker_reference command_reference log_reference scenario_reference
 WITH_JAVA := JAVA_HOME="$$(cat $(VENV)/java-home 2>/dev/null)"
 
 # The tour, in a few minutes: plan, predict, run, learn, check. Its report is out/demo/tour.html.

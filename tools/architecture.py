@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "surecast"
 PAGE = ROOT / "docs" / "background" / "architecture.md"
 PACKAGES_PICTURE = ROOT / "docs" / "images" / "packages.svg"
 WAY_PICTURE = ROOT / "docs" / "images" / "publication.svg"
-REGION = "<!-- {name}: written by tools/architecture.py -->\n"
+REGION = "<!-- {name}: written by tools/{tool}.py -->\n"
 END = "<!-- end of {name} -->\n"
 
 
@@ -49,11 +49,11 @@ def outputs() -> dict[Path, str]:
     return {PAGE: page, PACKAGES_PICTURE: packages_picture(boxes), WAY_PICTURE: way_picture()}
 
 
-def with_region(page: str, name: str, text: str) -> str:
+def with_region(page: str, name: str, text: str, tool: str = "architecture") -> str:
     """Returns the page with the text between the two comments that name a region replaced."""
-    start, end = REGION.format(name=name), END.format(name=name)
+    start, end = REGION.format(name=name, tool=tool), END.format(name=name)
     if start not in page or end not in page:
-        sys.exit(f"{PAGE}: the comments around {name!r} are missing; write {start.strip()} and {end.strip()}")
+        sys.exit(f"the comments around {name!r} are missing; write {start.strip()} and {end.strip()}")
     before, _, rest = page.partition(start)
     return f"{before}{start}\n{text}\n{end}{rest.partition(end)[2]}"
 

@@ -30,6 +30,8 @@ from surecast.broker.event_log import (
     read_from,
 )
 from surecast.errors import ConfigurationError
+from surecast.event_log_records import COLUMNS as TABLE
+from surecast.event_log_records import LINE_WRITERS, SPARK_SCHEMA
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "logs.md").read_text(encoding="utf-8")
 
@@ -41,7 +43,7 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-COLUMNS = {name.strip("`"): kind for name, kind, _ in rows_of("Columns")}
+COLUMNS = {name.strip("`"): kind for name, kind, *_ in rows_of("Columns")}
 FIELDS = {
     kind.strip("`"): (re.findall(r"`(\w+)`", always), re.findall(r"`(\w+)`", perhaps))
     for kind, always, perhaps, _ in rows_of("Record types")
@@ -75,6 +77,36 @@ def test_the_page_lists_the_record_types_and_their_fields() -> None:
             assert PYTHON[COLUMNS[name]] in (hints[name], *get_args(hints[name]))
 
 
+def test_the_columns_of_every_record_are_in_the_table_with_their_types() -> None:
+    for record_type in RECORD_TYPES.values():
+        hints = get_type_hints(record_type)
+        assert record_type._fields[0] == "time"
+        for name in record_type._fields:
+            kinds = {kind for kind in (*get_args(hints[name]), hints[name]) if kind in (int, float, str)}
+            assert kinds == {PYTHON[TABLE[name].type]}
+
+
+def test_lines_are_byte_for_byte_those_of_before() -> None:
+    """Each type with its required columns alone, and with all of them."""
+    lines: list[str] = []
+    for record_type in RECORD_TYPES.values():
+        values: dict[str, Any] = {
+            name: {"STRING": 'a"\\é\n', "DOUBLE": 1700000000.25}.get(TABLE[name].type, position)
+            for position, name in enumerate(record_type._fields)
+        }
+        required = {name: value for name, value in values.items() if name not in record_type._field_defaults}
+        for chosen in (required, values):
+            lines.append(LINE_WRITERS[record_type](record_type(**chosen), len(lines), "1700000000.250000"))
+    assert "".join(lines) == (Path(__file__).parent / "golden" / "event-log.jsonl").read_text(encoding="ascii")
+
+
+def test_the_schema_is_written_in_one_place() -> None:
+    source = Path(event_log.__file__).parent.parent
+    others = [path for path in source.rglob("*.py") if "queue_length BIGINT" in path.read_text(encoding="utf-8")]
+    assert "queue_length BIGINT" in SPARK_SCHEMA
+    assert others == [], "Spark's schema of the log is built from surecast.event_log_records.COLUMNS"
+
+
 def test_the_schema_for_spark_is_the_table() -> None:
     schema = re.search(r"```sql\n(.*?)```", PAGE, re.DOTALL)
     assert schema
@@ -101,7 +133,7 @@ def test_each_line_is_its_record_in_the_documented_columns(kind: str, data: st.D
         for name in record_type._fields
     }
     record = record_type(**values)
-    line = record.line(17, f"{record.time:.6f}")
+    line = LINE_WRITERS[record_type](record, 17, f"{record.time:.6f}")
     assert line.endswith("}\n")
     assert line.isascii()
     assert len(line.splitlines()) == 1
@@ -111,7 +143,7 @@ def test_each_line_is_its_record_in_the_documented_columns(kind: str, data: st.D
 
 
 def test_a_deadline_that_json_cannot_say_is_left_out() -> None:
-    line = Published(1.0, "c", "t", 1, 0, 5, 1, None, float("nan"), float("inf")).line(0, "1.0")
+    line = LINE_WRITERS[Published](Published(1.0, "c", "t", 1, 0, 5, 1, None, float("nan"), float("inf")), 0, "1.0")
     assert "publication_time" not in json.loads(line)
     assert "deadline_s" not in json.loads(line)
 
@@ -252,7 +284,7 @@ def test_reading_a_line_that_is_being_written_waits_for_its_end(tmp_path: Path) 
         log.flush()
         file = next(tmp_path.iterdir())
         with file.open("ab") as other:
-            other.write(alive(1).line(1, "1.0")[:20].encode())
+            other.write(LINE_WRITERS[Alive](alive(1), 1, "1.0")[:20].encode())
         assert len(read_from(tmp_path, 0)) == 1
         assert read_from(tmp_path, 1) == []
         with pytest.raises(OffsetAhead):

@@ -16,10 +16,10 @@ from tests.pipeline.network import TOKEN, LogServer
 from surecast.broker.event_log import EventLog, Stopped, read_from
 from surecast.client import SyncGroupClient
 from surecast.errors import ConfigurationError
+from surecast.event_log_records import SPARK_SCHEMA
 from surecast.pipeline.datasource import SurecastSource
 from surecast.pipeline.datasource_log import LogAccess, LogError, LogTruncated, RemoteLog, ranges
 from surecast.pipeline.datasource_publish import Publisher
-from surecast.pipeline.formats import LOG_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ def test_a_table_is_the_log_and_a_stream_goes_on_where_it_stopped(
     table = spark.read.format("surecast").options(**options).load()
     rows = read_from(log_server.folder, 0)
     expected = [{name: row.get(name) for name in table.columns} for row in rows]
-    assertDataFrameEqual(table, spark.createDataFrame(expected, LOG_SCHEMA))
+    assertDataFrameEqual(table, spark.createDataFrame(expected, SPARK_SCHEMA))
     part = spark.read.format("surecast").options(**options, startingOffset="5", endingOffset="9").load()
     assert sorted(row["offset"] for row in part.collect()) == [5, 6, 7, 8]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.pipeline.logs import rows_of, subscriber_qos
 
-from surecast.broker.event_log_records import PROBE_TOPICS
 from surecast.errors import ConfigurationError
+from surecast.event_log_records import PROBE_TOPICS
 from surecast.pipeline import find_java
 from surecast.scenario import load_system
 

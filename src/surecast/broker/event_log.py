@@ -25,7 +25,10 @@ from surecast.broker.event_log_reader import (
     segment_name,
     segments_of,
 )
-from surecast.broker.event_log_records import (
+from surecast.broker.private import make_private, open_file
+from surecast.errors import ConfigurationError
+from surecast.event_log_records import (
+    LINE_WRITERS,
     RECORD_TYPES,
     Alive,
     Connected,
@@ -41,8 +44,6 @@ from surecast.broker.event_log_records import (
     Subscribed,
     Unsubscribed,
 )
-from surecast.broker.private import make_private, open_file
-from surecast.errors import ConfigurationError
 
 __all__ = [
     "RECORD_TYPES",
@@ -153,9 +154,10 @@ class EventLog:
         if not lines:
             self._lines_time = time
             if self._lost:
-                lines.append(Lost(time, self._lost, self._lost_reason).line(self._next, self._time_text))
+                lost = Lost(time, self._lost, self._lost_reason)
+                lines.append(LINE_WRITERS[Lost](lost, self._next, self._time_text))
                 self._next += 1
-        lines.append(record.line(self._next, self._time_text))
+        lines.append(LINE_WRITERS[record.__class__](record, self._next, self._time_text))
         self._next += 1
         if len(lines) >= BUFFER_RECORDS:
             with suppress(EventLogError):  # counted as lost, and reported with the next record

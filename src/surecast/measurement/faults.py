@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.broker.event_log_records import PROBE_TOPICS
+from surecast.event_log_records import PROBE_TOPICS
 from surecast.measurement.load_clients import DirectLink
 from surecast.measurement.processes import Processes
 from surecast.protocol.mqtt import NO_PROPERTIES

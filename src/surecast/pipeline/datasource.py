@@ -29,15 +29,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from surecast.errors import ConfigurationError
+from surecast.event_log_records import COLUMNS, SPARK_SCHEMA
 from surecast.pipeline.datasource_log import LogAccess, LogError, RemoteLog, ranges
-from surecast.pipeline.formats import BROKER, LOG_SCHEMA
+from surecast.pipeline.formats import BROKER
 
 if TYPE_CHECKING:
     from surecast.pipeline.datasource_publish import Publisher
 
 __all__ = ["PARTITION_RECORDS", "RAW_SCHEMA", "SurecastSource", "raw_batch"]
 
-"""The columns of docs/logs.md."""
 RAW_SCHEMA: Final = "source STRING, log STRING, file STRING, position BIGINT, bytes BIGINT, text STRING, problem STRING"
 """The columns of raw_records, with option raw=true."""
 PARTITION_RECORDS: Final = 50_000
@@ -64,7 +64,7 @@ class SurecastSource(DataSource):
         return "surecast"
 
     def schema(self) -> str:
-        return RAW_SCHEMA if _flag(self.options, "raw", False) else LOG_SCHEMA
+        return RAW_SCHEMA if _flag(self.options, "raw", False) else SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _TableReader(self.options)
@@ -182,7 +182,7 @@ def _publisher(options: Mapping[str, str], schema: StructType) -> Publisher:
 
 def _columns(records: list[dict[str, Any]]) -> pa.RecordBatch:
     """Records under the columns of the log; what one does not have is NULL."""
-    fields = [(name, _TYPES[kind]) for name, kind in (part.split() for part in LOG_SCHEMA.split(", "))]
+    fields = [(column.name, _TYPES[column.type]) for column in COLUMNS.values()]
     return pa.RecordBatch.from_pylist(records, schema=pa.schema(fields))
 
 

@@ -12,15 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["BROKER", "FORMATS", "LOG_SCHEMA", "UNKNOWN", "ZAP", "Format", "recognise"]
+__all__ = ["BROKER", "FORMATS", "UNKNOWN", "ZAP", "Format", "recognise"]
 
-LOG_SCHEMA: Final = (
-    "offset BIGINT, time DOUBLE, type STRING, broker STRING, client STRING, user STRING, address STRING, "
-    "filter STRING, topic STRING, message BIGINT, qos INT, bytes BIGINT, receivers BIGINT, queue_length BIGINT, "
-    "publication_time DOUBLE, deadline_s DOUBLE, reason STRING, records BIGINT, group STRING, replica INT, "
-    "replicas INT"
-)
-"""The columns of a broker's event log (docs/logs.md)."""
 BROKER: Final = "broker"
 ZAP: Final = "zap"
 UNKNOWN: Final = "unknown"

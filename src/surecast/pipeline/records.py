@@ -13,12 +13,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from surecast.pipeline.formats import BROKER, LOG_SCHEMA, ZAP
+from surecast.event_log_records import COLUMNS, RECORD_TYPES, SPARK_SCHEMA, required_columns
+from surecast.pipeline.formats import BROKER, ZAP
 
 __all__ = [
     "EVENT_COLUMNS",
     "INTERVAL_SOURCES",
-    "REQUIRED",
     "ZAP_SOURCES",
     "broker_event",
     "intervals",
@@ -27,24 +27,7 @@ __all__ = [
     "zap_event",
 ]
 
-EVENT_COLUMNS: Final = tuple(part.split()[0] for part in LOG_SCHEMA.split(", "))
-_FATE: Final = ("client", "topic", "message", "qos", "bytes", "queue_length")
-REQUIRED: Final[dict[str, tuple[str, ...]]] = {
-    "started": ("broker",),
-    "stopped": ("broker",),
-    "alive": ("broker",),
-    "lost": ("records", "reason"),
-    "connected": ("client",),
-    "disconnected": ("client", "reason"),
-    "subscribed": ("client", "filter", "qos"),
-    "unsubscribed": ("client", "filter", "reason"),
-    "published": ("client", "topic", "message", "qos", "bytes", "receivers"),
-    "delivered": _FATE,
-    "dropped": (*_FATE, "reason"),
-    "expired": _FATE,
-}
-"""What a record of each type always has besides offset, time and type (docs/logs.md)."""
-_NEVER_NEGATIVE: Final = ("offset", "message", "bytes", "receivers", "queue_length", "records", "deadline_s")
+EVENT_COLUMNS: Final = tuple(COLUMNS)
 
 ZAP_SOURCES: Final = (ZAP, "stb")
 INTERVAL_SOURCES: Final = ("fta", "outages", "lanl", "activity", "bandwidth", "avt")
@@ -89,7 +72,7 @@ def judged(raw: DataFrame) -> DataFrame:
 def broker_event(text: Column) -> Column:
     """Returns the columns of docs/logs.md, and `_corrupt` where the line is no such object."""
     options = {"columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "false"}
-    return F.from_json(text, f"{LOG_SCHEMA}, {_CORRUPT} STRING", options)
+    return F.from_json(text, f"{SPARK_SCHEMA}, {_CORRUPT} STRING", options)
 
 
 def _broker_problem(event: Column) -> Column:
@@ -97,15 +80,20 @@ def _broker_problem(event: Column) -> Column:
     answer = F.when(event.isNull() | event[_CORRUPT].isNotNull(), F.lit("not a JSON object with the log's columns"))
     for name in ("offset", "time", "type"):
         answer = answer.when(event[name].isNull(), F.lit(f"no {name}"))
-    answer = answer.when(~named.isin(*REQUIRED), F.lit("unknown record type"))
+    answer = answer.when(~named.isin(*RECORD_TYPES), F.lit("unknown record type"))
     for name in EVENT_COLUMNS:
-        kinds = [kind for kind, names in REQUIRED.items() if name in names]
+        kinds = [kind for kind in RECORD_TYPES if name in required_columns(kind)]
         if kinds:
             problem = F.concat(named, F.lit(f" without {name}"))
             answer = answer.when(event[name].isNull() & named.isin(*kinds), problem)
-    for name in _NEVER_NEGATIVE:
-        answer = answer.when(event[name] < 0, F.lit(f"{name} below 0"))
-    return answer.when(~event["qos"].isin(0, 1, 2), F.lit("qos is not 0, 1 or 2"))
+    for name, column in COLUMNS.items():
+        if column.allowed:
+            *first, last = map(str, column.allowed)
+            problem = F.lit(f"{name} is not {', '.join(first)} or {last}")
+            answer = answer.when(~event[name].isin(*column.allowed), problem)
+        if column.minimum is not None:
+            answer = answer.when(event[name] < column.minimum, F.lit(f"{name} below {column.minimum}"))
+    return answer
 
 
 def zap_event(source: Column, text: Column) -> Column:

@@ -16,8 +16,8 @@ from tests.pipeline.logs import write_log
 
 from surecast.broker.event_log import Published, Record, Unsubscribed
 from surecast.errors import ConfigurationError, SurecastError
+from surecast.event_log_records import SPARK_SCHEMA
 from surecast.pipeline import run_tables
-from surecast.pipeline.formats import LOG_SCHEMA
 from surecast.pipeline.learn import Statistics, Times, learn_scenario
 from surecast.pipeline.learn.statistics import Client
 from surecast.scenario import Scenario, parse_text
@@ -182,7 +182,7 @@ def test_what_was_held_back_during_an_outage_was_published_then(spark: SparkSess
         log.sort(key=lambda row: row["time"])
         rows += [{"log": f"r{number}", "offset": offset, **row} for offset, row in enumerate(log)]
     tables = {
-        "broker_events": (f"log STRING, {LOG_SCHEMA}", rows),
+        "broker_events": (f"log STRING, {SPARK_SCHEMA}", rows),
         "broker_uptime": (
             "broker STRING, up_from_s DOUBLE, up_to_s DOUBLE, ended_by STRING, seen_start BOOLEAN",
             [(f"g-{n}", a, b - 1.0, "open" if a else "crash", True) for n in (1, 2, 3) for a, b in up],

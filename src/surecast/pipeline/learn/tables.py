@@ -9,8 +9,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from surecast.broker.event_log_records import PROBE_TOPICS
 from surecast.errors import ConfigurationError
+from surecast.event_log_records import PROBE_TOPICS
 from surecast.pipeline.learn.replicas import Membership, join_replicas
 from surecast.pipeline.learn.samples import Times
 from surecast.pipeline.learn.statistics import (
