@@ -76,11 +76,11 @@ def same(result: bytes, expected: bytes) -> str:
 def ours(style: str, task: str, n: int) -> Prepared | None:
     if style == "arrays":
         return our_arrays(task, n)
-    from surecast.protocol.coding import CodingSettings, Decoder, Encoder, Recoder, encode
+    from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, Recoder, encode
 
     settings = CodingSettings(packets=n, packet_bytes=PACKET_BYTES)
     data = event(n).tobytes()
-    encoder = Encoder(1, data, settings, seed=1)
+    encoder = EventEncoder(1, data, settings, seed=1)
     encoder.coded(1)
     spare = encoder.coded(n + 3)
     finish: Callable[[Any], Any] = (
@@ -97,7 +97,7 @@ def ours(style: str, task: str, n: int) -> Prepared | None:
     sent = [finish(packet) for packet in packets]
 
     def decode() -> bytes:
-        decoder = Decoder(settings)
+        decoder = EventDecoder(settings)
         take = decoder.receive if style == "wire" else decoder.add
         for each in sent:
             if take(each) and decoder.complete:
@@ -108,7 +108,7 @@ def ours(style: str, task: str, n: int) -> Prepared | None:
 
 
 def our_arrays(task: str, n: int) -> Prepared | None:
-    from surecast.protocol.coding.kernels import combine
+    from surecast.protocol.coding.field_kernels import combine
 
     rows = event(n).view(np.uint64)
     if task in ("encode", "recode"):

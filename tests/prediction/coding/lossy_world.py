@@ -10,16 +10,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from surecast.protocol.dissemination import (
+    DisseminationNode,
     DisseminationSettings,
     Effect,
+    EventComplete,
     Message,
-    Node,
     NotificationService,
-    Notify,
-    Publisher,
+    PublisherNode,
     Relay,
-    Send,
-    Subscriber,
+    SendTo,
+    SubscriberNode,
 )
 from surecast.protocol.paths import PathPlanner
 from surecast.scenario.paths import CapacityGraph
@@ -40,10 +40,10 @@ class LossyWorld:
         known = frozenset([*range(self.brokers), *self.homes, SERVICE])
         planner = PathPlanner(CapacityGraph.of_overlay(overlay))
         self.service = NotificationService(SERVICE, settings, planner, known, seed)
-        self.publisher = Publisher(0, settings, known, SERVICE, seed)
-        self.nodes: dict[int, Node] = {SERVICE: self.service, 0: self.publisher}
+        self.publisher = PublisherNode(0, settings, known, SERVICE, seed)
+        self.nodes: dict[int, DisseminationNode] = {SERVICE: self.service, 0: self.publisher}
         self.nodes |= {n: Relay(n, settings, known, SERVICE, seed) for n in range(1, self.brokers)}
-        self.nodes |= {n: Subscriber(n, home, settings, known, SERVICE, seed) for n, home in self.homes.items()}
+        self.nodes |= {n: SubscriberNode(n, home, settings, known, SERVICE, seed) for n, home in self.homes.items()}
         self.links = {ends: link for link in overlay.links for ends in ((link.a, link.b), (link.b, link.a))}
         self.peer = (peer_loss, peer_s)
         self.rng = np.random.default_rng(seed)
@@ -73,13 +73,13 @@ class LossyWorld:
 
     def _carry(self, node: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendTo):
                 loss, delay_s = self._between(node, effect.to)
                 if not (self.homes.get(effect.to) == node or self.homes.get(node) == effect.to):
                     self.sent[type(effect.message).__name__] += 1
                 if self.rng.random() >= loss:
                     self._push(self.now + effect.after_s + delay_s, node, effect.to, effect.message)
-            elif isinstance(effect, Notify):
+            elif isinstance(effect, EventComplete):
                 self.complete[effect.event_id].add(node)
         due_s = self.nodes[node].next_timer()
         if due_s < math.inf:

@@ -103,7 +103,7 @@ def test_gossip_after_coding_as_the_protocol_does_it() -> None:
     assert chances.mean() == pytest.approx(share, abs=0.02 + 2.5 * spread / math.sqrt(150))
     alone, _ = forecast(found, Alternative("coding"), channel)
     assert chances.mean() > alone.mean() + 0.1
-    assert messages["digest"] == pytest.approx(sent["Digest"], rel=0.15)
+    assert messages["digest"] == pytest.approx(sent["Announcement"], rel=0.15)
     assert messages["reply"] == pytest.approx(sent["Reply"], rel=0.35)
 
 
@@ -155,21 +155,21 @@ def test_losses_on_the_last_hop_count_as_one_hop_more() -> None:
 
 
 def test_bytes_are_those_of_the_wire() -> None:
-    from surecast.protocol.coding import Encoder, Kind, Packet
-    from surecast.protocol.dissemination import Ack, Data
+    from surecast.protocol.coding import EventEncoder, Packet, VectorKind
+    from surecast.protocol.dissemination import Data, HopAck
     from surecast.protocol.dissemination import message_bytes as wire_bytes
-    from surecast.protocol.gossip import Announced, Digest, Reply, Request, Wanted
+    from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Reply, Wanted
 
     settings = CodingSettings(packets=4, redundancy=0.5, packet_bytes=100)
     event = Event(4, 2, 8, 100.0)
-    encoder = Encoder(1, bytes(400), settings, seed=1)
+    encoder = EventEncoder(1, bytes(400), settings, seed=1)
     data = [wire_bytes(Data(0, i, 1.0, packet), settings) for i, packet in enumerate(encoder.packets())]
     assert message_bytes("data", event) == pytest.approx(float(np.mean(data)))
-    recoded = Packet(1, 400, 0, 4, Kind.RECODED, bytes(100), full_vector=np.ones(4, dtype=np.uint8))
+    recoded = Packet(1, 400, 0, 4, VectorKind.RECODED, bytes(100), full_vector=np.ones(4, dtype=np.uint8))
     assert message_bytes("reply", event) == wire_bytes(Reply(0, 1.0, recoded), settings)
-    assert message_bytes("digest", event) == wire_bytes(Digest((Announced(1, 0, 400, 1.0),)), settings)
-    assert message_bytes("request", event) == wire_bytes(Request(1, (Wanted(0, 2),)), settings)
-    assert message_bytes("acknowledgement", event) == wire_bytes(Ack(1, 0, 2, 1, 0b1111), settings)
+    assert message_bytes("digest", event) == wire_bytes(Announcement((Announced(1, 0, 400, 1.0),)), settings)
+    assert message_bytes("request", event) == wire_bytes(PacketRequest(1, (Wanted(0, 2),)), settings)
+    assert message_bytes("acknowledgement", event) == wire_bytes(HopAck(1, 0, 2, 1, 0b1111), settings)
 
 
 def test_the_report_has_every_alternative_and_says_what_it_leaves_out() -> None:

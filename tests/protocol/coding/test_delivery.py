@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.coding import CodingSettings, Decoder, Encoder, Kind, Packet, Recoder, encode
+from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, Packet, Recoder, VectorKind, encode
 from surecast.protocol.coding.generation import Generation
 
 SETTINGS = st.builds(
@@ -55,10 +55,10 @@ def test_what_arrives_is_decoded_exactly_as_far_as_its_rank_allows(
 ) -> None:
     generator = np.random.default_rng(seed)
     bits = settings.field_bits
-    sent = list(Encoder(5, data, settings, seed).packets())
+    sent = list(EventEncoder(5, data, settings, seed).packets())
     arrived = through_brokers(sent, hops, settings.packets + 2, loss, settings, generator)
     generator.shuffle(arrived)
-    decoder = Decoder(settings, 5)
+    decoder = EventDecoder(settings, 5)
     rows: dict[int, list[list[int]]] = {}
     for packet in arrived:
         mine = rows.setdefault(packet.generation, [])
@@ -81,7 +81,7 @@ def test_what_arrives_is_decoded_exactly_as_far_as_its_rank_allows(
             decoder.data()
 
 
-def slow_prefix(decoder: Decoder, rows: dict[int, list[list[int]]], bits: int) -> bytes:
+def slow_prefix(decoder: EventDecoder, rows: dict[int, list[list[int]]], bits: int) -> bytes:
     """The in-order part that the reduced matrices determine."""
     layout, found = decoder.layout, b""
     if layout is None:
@@ -107,9 +107,9 @@ def test_large_generations_survive_loss_and_three_recoding_brokers(bits: int, pa
     generator = np.random.default_rng(packets + bits)
     data = generator.bytes(2 * packets * length - 17)
     arrived = through_brokers(
-        list(Encoder(9, data, settings, 3).packets()), 3, int(1.6 * packets) + 12, 0.2, settings, generator
+        list(EventEncoder(9, data, settings, 3).packets()), 3, int(1.6 * packets) + 12, 0.2, settings, generator
     )
-    decoder = Decoder(settings)
+    decoder = EventDecoder(settings)
     for packet in arrived:
         decoder.add(packet)
     assert decoder.complete
@@ -118,8 +118,8 @@ def test_large_generations_survive_loss_and_three_recoding_brokers(bits: int, pa
 
 def test_plain_packets_are_usable_at_once_and_in_order() -> None:
     settings = CodingSettings(packets=4, packet_bytes=3)
-    encoder = Encoder(1, b"abcdefghijkl", settings, seed=1)
-    decoder = Decoder(settings)
+    encoder = EventEncoder(1, b"abcdefghijkl", settings, seed=1)
+    decoder = EventDecoder(settings)
     plain = encoder.plain()
     seen = []
     for packet in (plain[0], plain[2], plain[1]):
@@ -161,8 +161,8 @@ def test_generations_without_payload_count_ranks() -> None:
 @pytest.mark.parametrize("field_bits", [1, 4, 8])
 def test_a_recoded_packet_is_never_empty(field_bits: int) -> None:
     settings = CodingSettings(packets=1, packet_bytes=4, field_bits=field_bits)
-    for make in (Recoder(settings), Decoder(settings)):
-        make.add(Encoder(1, b"data", settings, seed=0).plain()[0])
+    for make in (Recoder(settings), EventDecoder(settings)):
+        make.add(EventEncoder(1, b"data", settings, seed=0).plain()[0])
         for seed in range(40):
             assert make.packet(seed).vector(field_bits).any()
 
@@ -170,8 +170,8 @@ def test_a_recoded_packet_is_never_empty(field_bits: int) -> None:
 def test_a_decoder_recodes_for_others_before_and_after_it_is_complete() -> None:
     settings = CodingSettings(packets=6, packet_bytes=4)
     data = b"four and twenty bytes, ."
-    encoder = Encoder(1, data, settings, seed=4)
-    first, second = Decoder(settings), Decoder(settings)
+    encoder = EventEncoder(1, data, settings, seed=4)
+    first, second = EventDecoder(settings), EventDecoder(settings)
     for packet in (*encoder.plain()[:2], *encoder.coded(2)):
         first.add(packet)
     for seed in range(6):
@@ -187,23 +187,23 @@ def test_a_decoder_recodes_for_others_before_and_after_it_is_complete() -> None:
 
 def test_coded_packets_are_fresh_each_time_and_repeat_with_the_seed() -> None:
     settings = CodingSettings(packets=8, packet_bytes=2)
-    one, other = (Encoder(1, bytes(16), settings, seed=11) for _ in range(2))
+    one, other = (EventEncoder(1, bytes(16), settings, seed=11) for _ in range(2))
     seeds = [packet.seed for packet in (*one.coded(50), *one.coded(50))]
     assert len(set(seeds)) == 100
     assert seeds == [packet.seed for packet in other.coded(100)]
-    assert all(packet.kind is Kind.SEEDED for packet in one.coded())
+    assert all(packet.kind is VectorKind.SEEDED for packet in one.coded())
 
 
 def test_there_is_nothing_to_recode_before_a_packet_came() -> None:
     with pytest.raises(ConfigurationError, match="no packet of generation 0 to recode"):
         Recoder(CodingSettings()).packet(seed=1)
     with pytest.raises(ConfigurationError, match="4 generations, and none numbered 4"):
-        Encoder(1, bytes(128_000), CodingSettings(), seed=1).coded(1, generation=4)
+        EventEncoder(1, bytes(128_000), CodingSettings(), seed=1).coded(1, generation=4)
 
 
 @given(size=st.integers(0, 4000), settings=SETTINGS)
 def test_an_event_is_cut_evenly(size: int, settings: CodingSettings) -> None:
-    encoder = Encoder(1, bytes(size), settings, seed=1)
+    encoder = EventEncoder(1, bytes(size), settings, seed=1)
     layout = encoder.layout
     counts = [layout.packets_in(number) for number in range(layout.generations)]
     assert sum(counts) == layout.packets == len(encoder.plain())

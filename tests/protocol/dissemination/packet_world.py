@@ -11,21 +11,21 @@ import numpy as np
 
 from surecast.protocol.dissemination import (
     Data,
+    DisseminationNode,
     DisseminationSettings,
-    Early,
     Effect,
+    EventComplete,
+    EventPrefix,
     Expire,
+    GrantedPublication,
     Message,
-    Node,
     NotificationService,
-    Notify,
-    Publication,
-    Publisher,
+    PublisherNode,
     Relay,
-    Send,
-    Subscriber,
+    SendTo,
+    SubscriberNode,
 )
-from surecast.protocol.gossip import Digest, Push, Reply, Request
+from surecast.protocol.gossip import Announcement, PacketRequest, Push, Reply
 from surecast.protocol.paths import PathPlanner
 from surecast.scenario.paths import CapacityGraph
 
@@ -50,17 +50,22 @@ class World:
         self.planner = PathPlanner(graph)
         known = frozenset([*range(brokers), *homes, SERVICE])
         self.service = NotificationService(SERVICE, settings, self.planner, known, seed)
-        self.publisher = Publisher(0, settings, known, SERVICE, seed)
+        self.publisher = PublisherNode(0, settings, known, SERVICE, seed)
         self.relays = {n: Relay(n, settings, known, SERVICE, seed) for n in range(1, brokers)}
-        self.subscribers = {n: Subscriber(n, home, settings, known, SERVICE, seed) for n, home in homes.items()}
-        self.nodes: dict[int, Node] = {SERVICE: self.service, 0: self.publisher, **self.relays, **self.subscribers}
+        self.subscribers = {n: SubscriberNode(n, home, settings, known, SERVICE, seed) for n, home in homes.items()}
+        self.nodes: dict[int, DisseminationNode] = {
+            SERVICE: self.service,
+            0: self.publisher,
+            **self.relays,
+            **self.subscribers,
+        }
         self.lose = lose
         self.wire = wire
         self.latency_s = latency_s
         self.now = 0.0
         self.sent: list[tuple[float, int, int, Message]] = []
-        self.notified: dict[int, dict[int, tuple[float, Notify]]] = {n: {} for n in homes}
-        self.early: list[tuple[int, Early]] = []
+        self.notified: dict[int, dict[int, tuple[float, EventComplete]]] = {n: {} for n in homes}
+        self.early: list[tuple[int, EventPrefix]] = []
         self.expired: list[tuple[int, Expire]] = []
         self._queue: list[tuple[float, int, int, int, Message]] = []
         self._serial = 0
@@ -69,7 +74,7 @@ class World:
         for n, subscriber in self.subscribers.items():
             self.service.subscribe(n, 1, subscriber.home, topic, "", self.now)
 
-    def publish(self, data: bytes, deadline_s: float, topic: str = "t") -> Publication:
+    def publish(self, data: bytes, deadline_s: float, topic: str = "t") -> GrantedPublication:
         """Publishes an event; the paths are set up before it is sent."""
         publication, effects = self.service.publish(0, topic, len(data), deadline_s, self.now)
         lose, self.lose = self.lose, lambda a, b, message: False
@@ -82,16 +87,16 @@ class World:
 
     def carry_out(self, node: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendTo):
                 self.sent.append((self.now, node, effect.to, effect.message))
                 if not self.lose(node, effect.to, effect.message):
                     self._serial += 1
                     due_s = self.now + effect.after_s + self.latency_s
                     heapq.heappush(self._queue, (due_s, self._serial, node, effect.to, effect.message))
-            elif isinstance(effect, Notify):
+            elif isinstance(effect, EventComplete):
                 assert effect.event_id not in self.notified[node], "an event is notified once"
                 self.notified[node][effect.event_id] = (self.now, effect)
-            elif isinstance(effect, Early):
+            elif isinstance(effect, EventPrefix):
                 self.early.append((node, effect))
             else:
                 self.expired.append((node, effect))
@@ -122,7 +127,9 @@ class World:
         return sum(isinstance(message, kind) for _, _, _, message in self.sent)
 
 
-def lossy(probability: float, seed: int, kinds: tuple[type, ...] = (Data, Digest, Request, Push, Reply)) -> Lose:
+def lossy(
+    probability: float, seed: int, kinds: tuple[type, ...] = (Data, Announcement, PacketRequest, Push, Reply)
+) -> Lose:
     """Every message of these kinds is lost with a probability; those between a broker and its subscribers too."""
     rng = np.random.default_rng(seed)
     return lambda a, b, message: isinstance(message, kinds) and bool(rng.random() < probability)

@@ -11,18 +11,18 @@ import pytest
 from packet_world import SERVICE, World, lossy, with_gossip
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.coding import CodingSettings, Kind, Packet
+from surecast.protocol.coding import CodingSettings, Packet, VectorKind
 from surecast.protocol.dissemination import (
     NO_NUMBER,
     SCHEMES,
-    Ack,
     Data,
     DisseminationSettings,
-    Send,
+    HopAck,
+    SendTo,
     encode,
     scheme_settings,
 )
-from surecast.protocol.gossip import Digest, GossipSettings, Reply, Request
+from surecast.protocol.gossip import Announcement, GossipSettings, PacketRequest, Reply
 from surecast.scenario.paths import CapacityGraph
 
 BUTTERFLY = [(0, 1), (0, 2), (1, 5), (2, 6), (1, 3), (2, 3), (3, 4), (4, 5), (4, 6)]
@@ -56,10 +56,10 @@ def test_without_losses_everybody_gets_the_event(scheme: str, size: int, wire: b
     for n in world.subscribers:
         assert world.notified[n][publication.event_id][1].data == event(size)
     assert not world.expired
-    assert not any(node.accounts.refused["malformed"] for node in world.nodes.values())
+    assert not any(node.counters.refused["malformed"] for node in world.nodes.values())
     for kind in ("messages", "bytes"):  # what was sent was received, as nothing was lost
         sent, received = (
-            sum((getattr(node.accounts, f"{way}_{kind}") for node in world.nodes.values()), Counter[str]())
+            sum((getattr(node.counters, f"{way}_{kind}") for node in world.nodes.values()), Counter[str]())
             for way in ("sent", "received")
         )
         assert sent == received
@@ -134,7 +134,7 @@ def test_gossip_brings_what_coding_leaves_missing(seed: int) -> None:
 
 def test_retransmission_makes_up_for_all_losses_and_its_messages_are_counted() -> None:
     settings = scheme_settings("tree-retransmission", CODING)
-    world = World(mesh(6, 1), 6, homes(6, 6), settings, lose=lossy(0.2, 3, (Data, Ack)))
+    world = World(mesh(6, 1), 6, homes(6, 6), settings, lose=lossy(0.2, 3, (Data, HopAck)))
     world.subscribe_all()
     publication = world.publish(event(128), 5.0)
     world.run()
@@ -199,18 +199,22 @@ def test_overhead_of_push_pull_on_three_subscribers_by_hand() -> None:
     world.run()
     assert all(world.notified[n] for n in (100, 101, 102))
     assert [world.notified[n][0][1].recovered for n in (100, 101, 102)] == [False, False, True]
-    assert (world.count(Digest), world.count(Request), world.count(Reply)) == (6, 1, 2)
+    assert (world.count(Announcement), world.count(PacketRequest), world.count(Reply)) == (6, 1, 2)
     totals: dict[str, tuple[int, int]] = {}
-    for kind in ("Digest", "Request", "Reply"):
-        messages = sum(s.accounts.sent_messages[kind] for s in world.subscribers.values())
-        totals[kind] = (messages, sum(s.accounts.sent_bytes[kind] for s in world.subscribers.values()))
+    for kind in ("Announcement", "PacketRequest", "Reply"):
+        messages = sum(s.counters.sent_messages[kind] for s in world.subscribers.values())
+        totals[kind] = (messages, sum(s.counters.sent_bytes[kind] for s in world.subscribers.values()))
     # 8 bytes of header, 4 of checksum; a reply: group and deadline (12), packet header and checksum (35),
     # a vector of 8 bytes and a payload of 16.
-    assert totals == {"Digest": (6, 6 * 36), "Request": (1, 12 + 8 + 8), "Reply": (2, 2 * (12 + 12 + 35 + 8 + 16))}
+    assert totals == {
+        "Announcement": (6, 6 * 36),
+        "PacketRequest": (1, 12 + 8 + 8),
+        "Reply": (2, 2 * (12 + 12 + 35 + 8 + 16)),
+    }
     for kind, (messages, size) in totals.items():
-        received = sum(s.accounts.received_messages[kind] for s in world.subscribers.values())
+        received = sum(s.counters.received_messages[kind] for s in world.subscribers.values())
         assert received == messages
-        assert sum(s.accounts.received_bytes[kind] for s in world.subscribers.values()) == size
+        assert sum(s.counters.received_bytes[kind] for s in world.subscribers.values()) == size
 
 
 def test_plain_packets_are_usable_before_the_event_is_complete() -> None:
@@ -233,7 +237,9 @@ def test_plain_packets_are_usable_before_the_event_is_complete() -> None:
 
 def test_after_the_deadline_nothing_is_sent_and_what_is_missing_is_said() -> None:
     settings = with_gossip(scheme_settings("coding-gossip", CODING, GOSSIP), rounds=100)
-    world = World(mesh(4, 1), 4, homes(6, 4), settings, lose=lambda a, b, m: b == 105 and not isinstance(m, Digest))
+    world = World(
+        mesh(4, 1), 4, homes(6, 4), settings, lose=lambda a, b, m: b == 105 and not isinstance(m, Announcement)
+    )
     world.subscribe_all()
     world.publish(event(128), 1.0)
     world.run()
@@ -253,7 +259,7 @@ def test_a_publisher_that_paces_sends_by_the_flow_of_each_branch() -> None:
     world.run(0.1)
     assert publication.rate_per_s == 40.0
     sends = world.publisher.publish(publication.event_id, publication.group, event(128), 2.0, 0.1, 40.0)
-    times = {to: [s.after_s for s in sends if isinstance(s, Send) and s.to == to] for to in (1, 2)}
+    times = {to: [s.after_s for s in sends if isinstance(s, SendTo) and s.to == to] for to in (1, 2)}
     assert times[1] == pytest.approx([i / 30 for i in range(6)])
     assert times[2] == pytest.approx([i / 10 for i in range(2)])
 
@@ -295,5 +301,5 @@ def test_the_longest_packet_fills_a_datagram_exactly(key: bytes | None) -> None:
     settings = DisseminationSettings(coding, mtu_bytes=longest, key=key)
     with pytest.raises(ConfigurationError, match="mtu_bytes"):
         replace(settings, mtu_bytes=longest - 1)
-    packet = Packet(1, 64_000, 0, 64, Kind.RECODED, bytes(1000), full_vector=np.ones(64, dtype=np.uint8))
+    packet = Packet(1, 64_000, 0, 64, VectorKind.RECODED, bytes(1000), full_vector=np.ones(64, dtype=np.uint8))
     assert len(encode(Data(0, NO_NUMBER, 1.0, packet), 1, coding, key, longest)) == longest

@@ -17,12 +17,12 @@ from surecast.protocol.dissemination import (
     Install,
     Known,
     NotificationService,
-    Publish,
+    PublishRequest,
+    Register,
     Registered,
     Relay,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    SendTo,
+    Unregister,
     View,
     scheme_settings,
 )
@@ -46,12 +46,12 @@ def square(scheme: str = "coding-gossip", **more: object) -> World:
 
 def test_subscriptions_come_over_the_wire_and_are_repeated_until_confirmed() -> None:
     refused = iter([True, False, True])
-    world = square(lose=lambda a, b, m: isinstance(m, Subscribe | Registered) and next(refused, False), wire=True)
+    world = square(lose=lambda a, b, m: isinstance(m, Register | Registered) and next(refused, False), wire=True)
     world.carry_out(100, world.subscribers[100].subscribe(1, "stock/+", "price > 35", 0.0))
     assert not world.subscribers[100].is_registered(1)
     world.run()
     assert world.subscribers[100].is_registered(1)
-    assert world.count(Subscribe) == 3  # the first is lost, and so is the answer to the second
+    assert world.count(Register) == 3  # the first is lost, and so is the answer to the second
     assert world.service.registry.interested(Event("stock/foo", {"price": 36})) == {100: 3}
     assert world.service.registry.interested(Event("stock/foo", {"price": 3})) == {}
 
@@ -61,7 +61,7 @@ def test_a_subscription_that_is_no_filter_is_refused() -> None:
     for number, (topic, content) in enumerate([("a/#/b", ""), ("a", "price >")]):
         world.carry_out(100, world.subscribers[100].subscribe(number, topic, content, 0.0))
     world.run()
-    assert world.subscribers[100].accounts.refused["subscription refused"] == 2
+    assert world.subscribers[100].counters.refused["subscription refused"] == 2
     assert len(world.service.registry) == 0
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_never_confirms_is_given_up() -> None:
     world.lose = lambda a, b, m: b == 2
     world.service._tell(2, Install(0, 5, 10, 0, ()), world.now)
     world.run()
-    assert world.service.accounts.refused["not confirmed"] == 1
+    assert world.service.counters.refused["not confirmed"] == 1
 
 
 def test_when_a_link_fails_events_take_other_paths() -> None:
@@ -144,7 +144,7 @@ def test_an_event_under_way_is_told_its_new_paths() -> None:
     world.publish(DATA, 5.0)
     world.planner.fail_link(1, 3)
     effects = world.service.replan(world.now)
-    assert {effect.message.version for effect in effects if isinstance(effect, Send)} == {1}  # type: ignore[union-attr]
+    assert {effect.message.version for effect in effects if isinstance(effect, SendTo)} == {1}  # type: ignore[union-attr]
     assert world.service.replan(world.now) == []
 
 
@@ -242,12 +242,14 @@ def test_with_another_subscription_that_matches_the_event_goes_on() -> None:
 @pytest.mark.parametrize("scheme", ["coding-gossip", "gossip"])
 def test_publishers_ask_by_message_and_are_answered_though_messages_are_lost(scheme: str) -> None:
     lost = iter([True, False, True])
-    world = square(scheme, lose=lambda a, b, m: isinstance(m, Publish | Granted) and next(lost, False), wire=True)
+    world = square(
+        scheme, lose=lambda a, b, m: isinstance(m, PublishRequest | Granted) and next(lost, False), wire=True
+    )
     world.subscribe_all("stock/#")
     body = Body("stock/foo", b"sold", (("price", 20.0),), published_s=0.5)
     world.carry_out(0, world.publisher.request(body, 5.0, 0.0))
     world.run()
-    assert world.count(Publish) == 3
+    assert world.count(PublishRequest) == 3
     for got in world.notified.values():
         ((_, note),) = got.values()  # once, though it was asked for twice
         assert Body.decode(note.data) == body
@@ -258,11 +260,11 @@ def test_a_publisher_gives_up_asking_at_the_deadline_and_hears_of_refusals() -> 
     world.subscribe_all()
     world.carry_out(0, world.publisher.request(Body("t"), 2.0, 0.0))
     world.run()
-    assert world.publisher.accounts.refused["not granted"] == 1
+    assert world.publisher.counters.refused["not granted"] == 1
     assert world.publisher.handle(Granted(7, accepted=True), SERVICE, 3.0) == []
     world.carry_out(0, world.publisher.request(Body("t"), 9.0, 3.0))
     world.publisher.handle(Granted(1, accepted=False), SERVICE, 3.0)
-    assert world.publisher.accounts.refused["event refused"] == 1
+    assert world.publisher.counters.refused["event refused"] == 1
 
 
 def test_the_application_is_called_with_what_it_is_notified_of() -> None:
@@ -300,7 +302,7 @@ def test_groups_and_subscriptions_are_bounded() -> None:
     for n in range(10):
         service.subscribe(n, 1, 1, f"t{n}", "", 0.0)
         service.publish(0, f"t{n}", 10, 2.0, 0.0)
-    assert service.accounts.refused["group evicted"] == 7
+    assert service.counters.refused["group evicted"] == 7
     with pytest.raises(OverloadError, match="10 subscriptions"):
         service.subscribe(11, 1, 1, "t", "", 0.0)
     service.subscribe(9, 1, 1, "other", "", 0.0)  # in place of what it had
@@ -316,8 +318,8 @@ def test_a_deadline_that_is_past_or_too_far_is_refused() -> None:
 
 def test_an_unsubscription_for_nothing_is_confirmed_and_does_nothing() -> None:
     world = square()
-    effects = world.service.handle(Unsubscribe(9), 100, 0.0)
-    assert effects == [Send(100, Registered(9, accepted=True))]
+    effects = world.service.handle(Unregister(9), 100, 0.0)
+    assert effects == [SendTo(100, Registered(9, accepted=True))]
 
 
 def test_the_registry_against_trying_every_subscription() -> None:

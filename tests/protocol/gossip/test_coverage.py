@@ -8,8 +8,18 @@ import math
 import numpy as np
 import pytest
 
-from surecast.protocol.coding import CodingSettings, Encoder
-from surecast.protocol.gossip import Announced, Digest, Draws, Gossiper, GossipSettings, Holding, Push, Reply, Request
+from surecast.protocol.coding import CodingSettings, EventEncoder
+from surecast.protocol.gossip import (
+    Announced,
+    Announcement,
+    Draws,
+    Gossiper,
+    GossipSettings,
+    Holding,
+    PacketRequest,
+    Push,
+    Reply,
+)
 
 CODING = CodingSettings(packets=1, redundancy=0.0, packet_bytes=1)
 EVENT = Announced(1, 0, 1, 1000.0)
@@ -39,7 +49,7 @@ def spread(nodes: int, settings: GossipSettings, seed: int, view: int | None = N
     for gossiper in gossipers:
         # A sample that may hold the node itself, which is left out, is one more than the view.
         gossiper.meet(0, list(everybody) if view is None else draws.sample(everybody, view))
-    (packet,) = Encoder(1, b"x", CODING, seed=1).plain()
+    (packet,) = EventEncoder(1, b"x", CODING, seed=1).plain()
     holdings[0].add(packet)
     got = [0.0]
     queue: list[tuple[float, int, int, int, object]] = []
@@ -50,7 +60,7 @@ def spread(nodes: int, settings: GossipSettings, seed: int, view: int | None = N
         nonlocal serial
         for to, message in out:
             serial += 1
-            if not (isinstance(message, Digest | Push) and rng.random() < loss):
+            if not (isinstance(message, Announcement | Push) and rng.random() < loss):
                 heapq.heappush(queue, (now + LATENCY_S, serial, sender, to, message))
         timer = gossipers[sender].next_timer()
         if timer != timers[sender] and timer < math.inf:
@@ -65,9 +75,9 @@ def spread(nodes: int, settings: GossipSettings, seed: int, view: int | None = N
         out = []
         if message is None:
             out = gossiper.handle_timer(now) if timers[to] <= now else []
-        elif isinstance(message, Digest):
+        elif isinstance(message, Announcement):
             out = gossiper.announced(EVENT, holding, sender, now)
-        elif isinstance(message, Request):
+        elif isinstance(message, PacketRequest):
             out = gossiper.asked(message, sender, now)
         elif isinstance(message, Push | Reply) and holding.add(message.packet):
             got.append(now)

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.coding import CodingSettings, Encoder, Kind
+from surecast.protocol.coding import CodingSettings, EventEncoder, VectorKind
 from surecast.protocol.gossip import (
     Announced,
-    Digest,
+    Announcement,
     Draws,
     Gossiper,
     GossipSettings,
     Holding,
+    PacketRequest,
     Push,
     Reply,
-    Request,
     Wanted,
 )
 
@@ -30,7 +30,7 @@ DATA = b"an event that has three generations"[:24]
 def holding(event_id: int = 1, have: int = 99, group: int = 0, deadline_s: float = 9.0, data: bytes = DATA) -> Holding:
     """An event with the first so many of its plain packets."""
     held = Holding(Announced(event_id, group, len(data), deadline_s), CODING)
-    for packet in Encoder(event_id, data, CODING, seed=1).plain()[:have]:
+    for packet in EventEncoder(event_id, data, CODING, seed=1).plain()[:have]:
         held.add(packet)
     return held
 
@@ -50,7 +50,7 @@ def test_push_pull_announces_at_once_and_then_every_interval_until_its_rounds_ar
         out += node.handle_timer(times[-1])
     assert times == pytest.approx([1.0, 1.1, 1.2])
     assert len(out) == 6
-    assert all(message == Digest((Announced(1, 0, 24, 9.0),)) for _, message in out)
+    assert all(message == Announcement((Announced(1, 0, 24, 9.0),)) for _, message in out)
     assert all(out[i][0] != out[i + 1][0] for i in (0, 2, 4))  # a round goes to different peers
 
 
@@ -74,7 +74,9 @@ def test_pull_announces_the_latest_events_together_and_periodically() -> None:
     first = node.next_timer()
     assert 1.0 <= first < 1.1
     out = node.handle_timer(first)
-    assert [[event.event_id for event in message.events] for _, message in out if isinstance(message, Digest)] == [
+    assert [
+        [event.event_id for event in message.events] for _, message in out if isinstance(message, Announcement)
+    ] == [
         [2, 3],
         [2, 3],
     ]
@@ -89,13 +91,13 @@ def test_who_misses_packets_asks_for_as_many_as_it_misses_and_any_complete_it() 
     mine = holding(have=7)
     ((to, request),) = taker.announced(mine.announced, mine, 0, 1.0)
     assert to == 0
-    assert request == Request(1, (Wanted(1, 1), Wanted(2, 4)))
+    assert request == PacketRequest(1, (Wanted(1, 1), Wanted(2, 4)))
     replies = giver.asked(request, 1, 1.1)
     assert len(replies) == 5
     for to, reply in replies:
         assert to == 1
         assert isinstance(reply, Reply)
-        assert reply.packet.kind is Kind.RECODED
+        assert reply.packet.kind is VectorKind.RECODED
         mine.add(reply.packet)
     assert mine.rank >= 11
     assert not mine.complete or mine.decoder.data() == DATA
@@ -107,7 +109,7 @@ def test_plain_packets_are_asked_for_by_number_where_nothing_is_coded() -> None:
     giver.offer(holding(), 1.0)
     mine = holding(have=7)
     ((_, request),) = taker.announced(mine.announced, mine, 0, 1.0)
-    assert request == Request(1, (Wanted(1, 1, (3,)), Wanted(2, 4, (0, 1, 2, 3))))
+    assert request == PacketRequest(1, (Wanted(1, 1, (3,)), Wanted(2, 4, (0, 1, 2, 3))))
     for _, reply in giver.asked(request, 1, 1.1):
         assert isinstance(reply, Reply)
         assert mine.add(reply.packet)
@@ -131,10 +133,10 @@ def test_with_patience_it_asks_only_for_what_has_not_come_meanwhile() -> None:
     node = gossiper(replace(SETTINGS, patience_s=0.05), node=1)
     mine = holding(have=3)
     assert node.announced(mine.announced, mine, 2, 1.0) == []
-    for packet in Encoder(1, DATA, CODING, seed=1).plain()[:10]:
+    for packet in EventEncoder(1, DATA, CODING, seed=1).plain()[:10]:
         mine.add(packet)
     assert node.next_timer() == 1.05
-    assert node.handle_timer(1.05) == [(2, Request(1, (Wanted(2, 2),)))]
+    assert node.handle_timer(1.05) == [(2, PacketRequest(1, (Wanted(2, 2),)))]
 
 
 def test_it_stops_asking_when_the_event_is_complete() -> None:
@@ -157,13 +159,13 @@ def test_nothing_is_said_after_the_deadline() -> None:
     assert node.announced(missing.announced, missing, 1, 1.0) == []
     assert node.counts["expired"] == 2
     node.offer(holding(4, deadline_s=1.2), 1.1)
-    assert node.asked(Request(4, (Wanted(0, 4),)), 1, 1.2) == []
+    assert node.asked(PacketRequest(4, (Wanted(0, 4),)), 1, 1.2) == []
 
 
 def test_repeated_requests_gain_no_more_than_twice_the_event() -> None:
     node = gossiper()
     node.offer(holding(), 1.0)
-    request = Request(1, (Wanted(0, 65535), Wanted(1, 4), Wanted(2, 4), Wanted(7, 4)))
+    request = PacketRequest(1, (Wanted(0, 65535), Wanted(1, 4), Wanted(2, 4), Wanted(7, 4)))
     assert [len(node.asked(request, 1, 1.0)) for _ in range(4)] == [12, 12, 0, 0]
     assert node.counts["answered enough"] == 2
     assert len(node.asked(request, 2, 1.0)) == 12
@@ -172,7 +174,7 @@ def test_repeated_requests_gain_no_more_than_twice_the_event() -> None:
 def test_peers_beyond_the_limit_are_not_answered() -> None:
     node = gossiper(replace(SETTINGS, peers_max=2))
     node.offer(holding(), 1.0)
-    assert [len(node.asked(Request(1, (Wanted(0, 1),)), peer, 1.0)) for peer in (1, 2, 3, 1)] == [1, 1, 0, 1]
+    assert [len(node.asked(PacketRequest(1, (Wanted(0, 1),)), peer, 1.0)) for peer in (1, 2, 3, 1)] == [1, 1, 0, 1]
 
 
 def test_the_buffer_holds_so_many_packets_and_the_oldest_events_make_room() -> None:
@@ -181,9 +183,9 @@ def test_the_buffer_holds_so_many_packets_and_the_oldest_events_make_room() -> N
         node.offer(holding(event_id), 1.0)
     assert node.kept_packets == 24
     assert node.counts["evicted"] == 1
-    assert node.asked(Request(1, (Wanted(0, 1),)), 1, 1.0) == []
+    assert node.asked(PacketRequest(1, (Wanted(0, 1),)), 1, 1.0) == []
     assert node.counts["not held"] == 1
-    assert len(node.asked(Request(3, (Wanted(0, 1),)), 1, 1.0)) == 1
+    assert len(node.asked(PacketRequest(3, (Wanted(0, 1),)), 1, 1.0)) == 1
     assert node.offer(holding(4, data=bytes(100)), 1.0) == []
     assert node.counts["too large"] == 1
 
@@ -201,7 +203,7 @@ def test_parts_of_an_event_are_shared_where_that_is_set() -> None:
     node = gossiper(replace(SETTINGS, partial=True))
     part = holding(have=6)
     assert len(node.offer(part, 1.0)) == 2
-    replies = node.asked(Request(1, (Wanted(0, 4), Wanted(1, 4), Wanted(2, 4))), 1, 1.0)
+    replies = node.asked(PacketRequest(1, (Wanted(0, 4), Wanted(1, 4), Wanted(2, 4))), 1, 1.0)
     assert [reply.packet.generation for _, reply in replies if isinstance(reply, Reply)] == [0] * 4 + [1] * 2
 
 

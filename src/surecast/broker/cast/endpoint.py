@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from surecast.broker.cast.relay import ADDRESS_BYTES, DATAGRAM_MAX, Address, stamped
-from surecast.protocol.dissemination import Early, Effect, Expire, Node, Notify, Send
+from surecast.protocol.dissemination import DisseminationNode, Effect, EventComplete, EventPrefix, Expire, SendTo
 
 __all__ = ["Endpoint"]
 
-Happened = Callable[[int, Notify | Early | Expire, float], None]
+Happened = Callable[[int, EventComplete | EventPrefix | Expire, float], None]
 
 
 class Endpoint(asyncio.DatagramProtocol):
@@ -24,7 +24,7 @@ class Endpoint(asyncio.DatagramProtocol):
     is told of everything that is not to be sent, with the node's number and the time.
     """
 
-    def __init__(self, node: Node, relay: Address, happened: Happened):
+    def __init__(self, node: DisseminationNode, relay: Address, happened: Happened):
         self.node = node
         self.relay = relay
         self.happened = happened
@@ -55,7 +55,7 @@ class Endpoint(asyncio.DatagramProtocol):
         """Sends what is to be sent, tells of the rest, and sets the timer anew."""
         now_s = self._loop.time()
         for effect in effects:
-            if not isinstance(effect, Send):
+            if not isinstance(effect, SendTo):
                 self.happened(self.node.node, effect, now_s)
             elif effect.after_s > 0.0:
                 self._loop.call_later(effect.after_s, self._send, effect)
@@ -70,7 +70,7 @@ class Endpoint(asyncio.DatagramProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _send(self, effect: Send) -> None:
+    def _send(self, effect: SendTo) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.sendto(stamped(effect.to, self.node.datagram(effect.message)), self.relay)
 

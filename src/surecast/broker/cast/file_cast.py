@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from surecast.broker.cast.endpoint import Endpoint
 from surecast.broker.cast.relay import Address, LossyRelay
 from surecast.errors import ConfigurationError, PeerError
-from surecast.protocol.coding import CodingSettings, Decoder, Encoder, Recoder
+from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, Recoder
 from surecast.protocol.dissemination import (
     Body,
+    DisseminationNode,
     DisseminationSettings,
-    Early,
+    EventComplete,
+    EventPrefix,
     Expire,
-    Node,
     NotificationService,
-    Notify,
-    Publisher,
+    PublisherNode,
     Relay,
-    Subscriber,
+    SubscriberNode,
     scheme_settings,
 )
 from surecast.protocol.gossip import GossipSettings
@@ -167,7 +167,7 @@ class _Cast:
         self.ends_s: dict[int, float] = {}
         self.over = asyncio.Event()
 
-    def nodes(self) -> dict[int, Node]:
+    def nodes(self) -> dict[int, DisseminationNode]:
         """Brokers in a ring with chords, so that there are several paths, and subscribers at each in turn."""
         options, settings = self.options, self.options.settings
         count = options.brokers
@@ -175,11 +175,11 @@ class _Cast:
         known = range(service + 1)
         links = {tuple(sorted((b, (b + step) % count))) for b in range(count) for step in (1, 2) if step < count}
         graph = CapacityGraph.both_ways([(a, b, options.pace_per_s) for a, b in sorted(links) if a != b])
-        nodes: dict[int, Node] = {0: Publisher(0, settings, known, service, options.seed)}
+        nodes: dict[int, DisseminationNode] = {0: PublisherNode(0, settings, known, service, options.seed)}
         nodes |= {b: Relay(b, settings, known, service, options.seed) for b in range(1, count)}
         for number in self.received:
             home = (number - count) % count
-            nodes[number] = Subscriber(number, home, settings, known, service, options.seed)
+            nodes[number] = SubscriberNode(number, home, settings, known, service, options.seed)
         nodes[service] = NotificationService(service, settings, PathPlanner(graph), known, options.seed)
         return nodes
 
@@ -200,7 +200,7 @@ class _Cast:
             transport.close()
         return self._result(seconds)
 
-    async def _open(self, number: int, node: Node, relay: Address) -> None:
+    async def _open(self, number: int, node: DisseminationNode, relay: Address) -> None:
         loop = asyncio.get_running_loop()
         transport, endpoint = await loop.create_datagram_endpoint(
             lambda: Endpoint(node, relay, self._happened), sock=_socket()
@@ -211,15 +211,15 @@ class _Cast:
     async def _register(self) -> None:
         """Everybody subscribes, again and again until the service has confirmed."""
         loop = asyncio.get_running_loop()
-        waiting: list[Subscriber] = []
+        waiting: list[SubscriberNode] = []
         for number in self.received:
             endpoint = self.endpoints[number]
-            assert isinstance(endpoint.node, Subscriber)
+            assert isinstance(endpoint.node, SubscriberNode)
             endpoint.perform(endpoint.node.subscribe(1, TOPIC, "", loop.time()))
             waiting.append(endpoint.node)
         until_s = loop.time() + _REGISTER_S
         while not all(subscriber.is_registered(1) for subscriber in waiting):
-            if loop.time() > until_s or any(subscriber.accounts.refused["not registered"] for subscriber in waiting):
+            if loop.time() > until_s or any(subscriber.counters.refused["not registered"] for subscriber in waiting):
                 raise PeerError(f"not all subscribers could register within {_REGISTER_S:g} s; lower the loss")
             await asyncio.sleep(0.01)
 
@@ -228,7 +228,7 @@ class _Cast:
         loop, options = asyncio.get_running_loop(), self.options
         endpoint = self.endpoints[0]
         publisher = endpoint.node
-        assert isinstance(publisher, Publisher)
+        assert isinstance(publisher, PublisherNode)
         gap_s = options.settings.packets / options.pace_per_s
         next_s = loop.time()
         for index, piece in enumerate(self.pieces):
@@ -252,11 +252,11 @@ class _Cast:
         everybody = len(self.received)
         return sum(self.arrived[part] < everybody and now_s < end_s for part, end_s in self.ends_s.items())
 
-    def _happened(self, number: int, effect: Notify | Early | Expire, now_s: float) -> None:
+    def _happened(self, number: int, effect: EventComplete | EventPrefix | Expire, now_s: float) -> None:
         mine = self.received[number]
         if isinstance(effect, Expire):
             mine.given_up += 1
-        elif isinstance(effect, Notify):
+        elif isinstance(effect, EventComplete):
             body = Body.decode(effect.data)
             part = int(float(dict(body.attributes)["part"]))
             if part not in mine.parts:
@@ -280,9 +280,9 @@ class _Cast:
         sent_bytes: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         for endpoint in self.endpoints.values():
-            sent += endpoint.node.accounts.sent_messages
-            sent_bytes += endpoint.node.accounts.sent_bytes
-            refused += endpoint.node.accounts.refused + endpoint.counts
+            sent += endpoint.node.counters.sent_messages
+            sent_bytes += endpoint.node.counters.sent_bytes
+            refused += endpoint.node.counters.refused + endpoint.counts
         pieces = len(self.pieces)
         return CastResult(
             self.options,
@@ -319,8 +319,8 @@ def run_cast(options: CastOptions, data: bytes, progress: Progress | None = None
 def _warm_up(options: CastOptions) -> None:
     """Loads the compiled kernels before anything is timed."""
     settings = CodingSettings(packets=2, redundancy=1.0, packet_bytes=8)
-    recoder, decoder = Recoder(settings), Decoder(settings)
-    for packet in Encoder(1, b"ready to go", settings, options.seed).packets():
+    recoder, decoder = Recoder(settings), EventDecoder(settings)
+    for packet in EventEncoder(1, b"ready to go", settings, options.seed).packets():
         recoder.add(packet)
     while not decoder.complete:
         decoder.add(recoder.packet(decoder.redundant + decoder.rank + 1))

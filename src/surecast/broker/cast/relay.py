@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.gossip.draws import mixed
+from surecast.protocol.gossip.splitmix import mixed
 
 __all__ = ["ADDRESS_BYTES", "DATAGRAM_MAX", "Address", "LossyRelay", "stamped"]
 

@@ -5,8 +5,8 @@ random combinations of a generation's plain ones. Whoever has as many independen
 plain ones can compute these. Brokers on the way make fresh combinations of what they have, without decoding.
 
 - `CodingSettings`: what all agree on.
-- `Encoder(event_id, data, settings, seed)`: `plain()`, `coded(count)`, `packets()`.
-- `Decoder(settings, event_id=None)`: `add(packet)` or `receive(bytes)` says whether it was innovative;
+- `EventEncoder(event_id, data, settings, seed)`: `plain()`, `coded(count)`, `packets()`.
+- `EventDecoder(settings, event_id=None)`: `add(packet)` or `receive(bytes)` says whether it was innovative;
   `rank`, `missing`, `complete`, `prefix()`, `data()`; `packet(generation, seed)` makes a fresh combination.
 - `Recoder(settings, event_id=None)`: `add`, `receive`, `packet(seed, generation=0)`; it never decodes.
 - `encode(packet, settings)` and `parse(bytes, settings)`: the wire.
@@ -16,34 +16,42 @@ plain ones can compute these. Brokers on the way make fresh combinations of what
 Nothing here reads a clock or a random source: combinations are drawn from seeds.
 
 >>> settings = CodingSettings(packets=4, redundancy=0.5, packet_bytes=5)
->>> encoder = Encoder(1, b"reliable and in time", settings, seed=7)
->>> decoder = Decoder(settings)
+>>> encoder = EventEncoder(1, b"reliable and in time", settings, seed=7)
+>>> decoder = EventDecoder(settings)
 >>> for packet in [*encoder.plain()[1:], *encoder.coded()]:
 ...     innovative = decoder.add(packet)
 >>> innovative, decoder.complete, decoder.data()
 (False, True, b'reliable and in time')
 """
 
+from surecast.protocol.coding.coded_packets import (
+    CodedPacketError,
+    Packet,
+    PacketRejection,
+    VectorKind,
+    draw_vector,
+    encode,
+    parse,
+)
 from surecast.protocol.coding.coding_settings import CodingSettings, Layout
-from surecast.protocol.coding.decoder import Decoder
-from surecast.protocol.coding.encoder import Encoder
+from surecast.protocol.coding.decoder import EventDecoder
+from surecast.protocol.coding.encoder import EventEncoder
 from surecast.protocol.coding.fields import POLYNOMIALS, Field, field_of
-from surecast.protocol.coding.packets import Kind, Packet, PacketError, Reason, draw_vector, encode, parse
 from surecast.protocol.coding.recoder import Recoder
 from surecast.protocol.coding.spaces import VectorSpaces
 
 __all__ = [
     "POLYNOMIALS",
+    "CodedPacketError",
     "CodingSettings",
-    "Decoder",
-    "Encoder",
+    "EventDecoder",
+    "EventEncoder",
     "Field",
-    "Kind",
     "Layout",
     "Packet",
-    "PacketError",
-    "Reason",
+    "PacketRejection",
     "Recoder",
+    "VectorKind",
     "VectorSpaces",
     "draw_vector",
     "encode",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.coding.coded_packets import Packet
 from surecast.protocol.coding.holder import Holder
-from surecast.protocol.coding.packets import Packet
 
-__all__ = ["Decoder"]
+__all__ = ["EventDecoder"]
 
 
-class Decoder(Holder):
+class EventDecoder(Holder):
     """Takes packets of an event in any order until it has the event.
 
-    >>> from surecast.protocol.coding import CodingSettings, Encoder
+    >>> from surecast.protocol.coding import CodingSettings, EventEncoder
     >>> settings = CodingSettings(packets=4, packet_bytes=2)
-    >>> encoder = Encoder(1, b"an event", settings, seed=7)
-    >>> decoder = Decoder(settings)
+    >>> encoder = EventEncoder(1, b"an event", settings, seed=7)
+    >>> decoder = EventDecoder(settings)
     >>> [decoder.add(packet) for packet in encoder.plain()[:3]], decoder.prefix(), decoder.missing
     ([True, True, True], b'an eve', 1)
     >>> [decoder.add(packet) for packet in encoder.coded(2)], decoder.data()

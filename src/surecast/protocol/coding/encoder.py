@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.coding.coded_packets import Packet, VectorKind, draw_vector
 from surecast.protocol.coding.coding_settings import CodingSettings, Layout
+from surecast.protocol.coding.field_kernels import combine
 from surecast.protocol.coding.fields import Bytes, Words
-from surecast.protocol.coding.kernels import combine
-from surecast.protocol.coding.packets import Kind, Packet, draw_vector
 
-__all__ = ["Encoder"]
+__all__ = ["EventEncoder"]
 
 _MASK = (1 << 64) - 1
 
 
-class Encoder:
+class EventEncoder:
     """Cuts an event into plain packets and makes coded ones of them, as many as are asked for.
 
-    >>> encoder = Encoder(1, b"an event", CodingSettings(packets=4, packet_bytes=2), seed=7)
+    >>> encoder = EventEncoder(1, b"an event", CodingSettings(packets=4, packet_bytes=2), seed=7)
     >>> [packet.payload for packet in encoder.plain()]
     [b'an', b' e', b've', b'nt']
     >>> len(encoder.coded(3)), len(list(encoder.packets()))
@@ -57,7 +57,9 @@ class Encoder:
         start = self.layout.first_of(generation) * length
         fragments = [self._data[at : at + length] for at in range(start, start + packets * length, length)]
         return [
-            Packet(self.event_id, self.layout.size, generation, packets, Kind.PLAIN, part.ljust(length, b"\0"), index)
+            Packet(
+                self.event_id, self.layout.size, generation, packets, VectorKind.PLAIN, part.ljust(length, b"\0"), index
+            )
             for index, part in enumerate(fragments)
         ]
 
@@ -71,7 +73,7 @@ class Encoder:
         out = np.empty((wanted, rows.shape[1]), dtype=np.uint64)
         combine(vectors.reshape(wanted, packets), rows, bits, out)
         payloads = out.view(np.uint8)[:, : self.layout.payload_bytes]
-        size, kind = self.layout.size, Kind.SEEDED
+        size, kind = self.layout.size, VectorKind.SEEDED
         return [
             Packet(self.event_id, size, generation, packets, kind, payload.tobytes(), seed=seed)
             for seed, payload in zip(seeds, payloads, strict=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.protocol.coding.field_kernels import insert, learn, recode, solve
 from surecast.protocol.coding.fields import Bytes, Words, field_of
-from surecast.protocol.coding.kernels import insert, learn, recode, solve
 
 __all__ = ["Generation"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.coding.coded_packets import CodedPacketError, Packet, PacketRejection, VectorKind, parse
 from surecast.protocol.coding.coding_settings import CodingSettings, Layout
 from surecast.protocol.coding.fields import Bytes
 from surecast.protocol.coding.generation import Generation
-from surecast.protocol.coding.packets import Kind, Packet, PacketError, Reason, parse
 
 __all__ = ["Holder"]
 
@@ -24,7 +24,7 @@ class Holder:
         """Packets that raised a rank."""
         self.redundant = 0
         """Good packets that told nothing new."""
-        self.rejected: Counter[Reason] = Counter()
+        self.rejected: Counter[PacketRejection] = Counter()
         """Packets refused, by reason. Received = innovative + redundant + rejected."""
         self._generations: dict[int, Generation] = {}
 
@@ -37,7 +37,7 @@ class Holder:
         """Takes a packet as it came from the wire; whether it was innovative. A bad one is counted and ignored."""
         try:
             packet = parse(data, self.settings)
-        except PacketError as error:
+        except CodedPacketError as error:
             self.rejected[error.reason] += 1
             return False
         return self.add(packet)
@@ -49,7 +49,7 @@ class Holder:
             self.rejected[reason] += 1
             return False
         generation = self._generations[packet.generation]
-        if packet.kind is Kind.PLAIN:
+        if packet.kind is VectorKind.PLAIN:
             innovative = generation.add_plain(packet.position, packet.payload)
         elif generation.complete:
             innovative = False
@@ -69,36 +69,36 @@ class Holder:
             raise ConfigurationError(f"there is no packet of generation {generation} to recode; ask after add()")
         vector, payload = held.recode(seed)
         size, packets = self.layout.size, held.packets
-        return Packet(self.event_id, size, generation, packets, Kind.RECODED, payload, full_vector=vector)
+        return Packet(self.event_id, size, generation, packets, VectorKind.RECODED, payload, full_vector=vector)
 
-    def _refusal(self, packet: Packet) -> Reason | None:
+    def _refusal(self, packet: Packet) -> PacketRejection | None:
         """Why a packet cannot be taken: it is of another event, or was not made with these settings.
 
         A generation is made when its first good packet comes: what never comes takes no room.
         """
         if self.event_id is not None and packet.event_id != self.event_id:
-            return Reason.EVENT
+            return PacketRejection.EVENT
         if self.layout is not None and packet.size != self.layout.size:
-            return Reason.EVENT
+            return PacketRejection.EVENT
         held = self._generations.get(packet.generation)
         if held is None:
             try:
                 layout = self.layout or Layout.of(packet.size, self.settings)
             except ConfigurationError:
-                return Reason.SIZE
+                return PacketRejection.SIZE
             if not 0 <= packet.generation < layout.generations:
-                return Reason.GENERATION
+                return PacketRejection.GENERATION
             packets, payload_bytes = layout.packets_in(packet.generation), layout.payload_bytes
         else:
             packets, payload_bytes = held.packets, held.payload_bytes
         if packet.packets != packets:
-            return Reason.SETTINGS
+            return PacketRejection.SETTINGS
         if len(packet.payload) != payload_bytes:
-            return Reason.LENGTH
+            return PacketRejection.LENGTH
         if not 0 <= packet.position < packets:
-            return Reason.INDEX
+            return PacketRejection.INDEX
         if packet.full_vector is not None and not self._possible(packet.full_vector, packets):
-            return Reason.VECTOR
+            return PacketRejection.VECTOR
         if held is None:
             self.layout, self.event_id = layout, packet.event_id
             self._generations[packet.generation] = Generation(packets, payload_bytes, self.settings.field_bits)

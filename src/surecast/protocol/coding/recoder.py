@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from surecast.protocol.coding.coded_packets import Packet
 from surecast.protocol.coding.holder import Holder
-from surecast.protocol.coding.packets import Packet
 
 __all__ = ["Recoder"]
 
@@ -11,10 +11,10 @@ __all__ = ["Recoder"]
 class Recoder(Holder):
     """Keeps the innovative packets of an event and sends fresh combinations of them. It never decodes.
 
-    >>> from surecast.protocol.coding import CodingSettings, Encoder
+    >>> from surecast.protocol.coding import CodingSettings, EventEncoder
     >>> settings = CodingSettings(packets=4, packet_bytes=2)
     >>> recoder = Recoder(settings)
-    >>> [recoder.add(packet) for packet in Encoder(1, b"an event", settings, seed=7).coded(3)]
+    >>> [recoder.add(packet) for packet in EventEncoder(1, b"an event", settings, seed=7).coded(3)]
     [True, True, True]
     >>> len(recoder.packet(seed=1).vector(8))
     4

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding.coding_settings import PACKETS_MAX
+from surecast.protocol.coding.field_kernels import draw, insert_many, recode_many
 from surecast.protocol.coding.fields import Bytes, Words, field_of
-from surecast.protocol.coding.kernels import draw, insert_many, recode_many
 
 __all__ = ["VectorSpaces"]
 

@@ -1,32 +1,33 @@
 """Dissemination of events as packets: publishers, relays, subscribers, and the event notification service.
 
 Every node is a plain object with the same four methods: `handle(message, sender, now)` or `receive(datagram, sender,
-now)`, `next_timer()` and `handle_timer(now)`. They return effects: `Send` a message to a node (as an object, or as the
-bytes of `datagram(message)`), `Notify` and `Early` for the subscriber's application, `Expire` for the accounts. Nothing
-here reads a clock, a random source or a socket.
+now)`, `next_timer()` and `handle_timer(now)`. They return effects: `SendTo` a message to a node (as an object, or as
+the bytes of `datagram(message)`), `EventComplete` and `EventPrefix` for the subscriber's application, `Expire` for the
+counters. Nothing here reads a clock, a random source or a socket.
 """
 
-from surecast.protocol.dissemination.accounts import Accounts
 from surecast.protocol.dissemination.body import Body
+from surecast.protocol.dissemination.datagrams import DatagramError, DatagramRejection, decode, encode, message_bytes
 from surecast.protocol.dissemination.dissemination_messages import (
     NO_NUMBER,
-    Ack,
     Data,
-    Early,
     Effect,
+    EventComplete,
+    EventPrefix,
     Expire,
     Granted,
+    HopAck,
     Install,
     Known,
     Message,
-    Notify,
-    Publish,
+    PublishRequest,
+    Register,
     Registered,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    SendTo,
+    Unregister,
     View,
 )
+from surecast.protocol.dissemination.dissemination_node import DisseminationNode
 from surecast.protocol.dissemination.dissemination_settings import (
     SCHEMES,
     DisseminationSettings,
@@ -34,42 +35,41 @@ from surecast.protocol.dissemination.dissemination_settings import (
     settings_of_scenario,
     timed,
 )
-from surecast.protocol.dissemination.node import Node
-from surecast.protocol.dissemination.publisher import Publisher
+from surecast.protocol.dissemination.message_counters import MessageCounters
+from surecast.protocol.dissemination.publisher import PublisherNode
 from surecast.protocol.dissemination.relay import Relay
-from surecast.protocol.dissemination.service import NotificationService, Publication
-from surecast.protocol.dissemination.subscriber import Subscriber
-from surecast.protocol.dissemination.wire import DatagramError, Reason, decode, encode, message_bytes
+from surecast.protocol.dissemination.service import GrantedPublication, NotificationService
+from surecast.protocol.dissemination.subscriber import SubscriberNode
 
 __all__ = [
     "NO_NUMBER",
     "SCHEMES",
-    "Accounts",
-    "Ack",
     "Body",
     "Data",
     "DatagramError",
+    "DatagramRejection",
+    "DisseminationNode",
     "DisseminationSettings",
-    "Early",
     "Effect",
+    "EventComplete",
+    "EventPrefix",
     "Expire",
     "Granted",
+    "GrantedPublication",
+    "HopAck",
     "Install",
     "Known",
     "Message",
-    "Node",
+    "MessageCounters",
     "NotificationService",
-    "Notify",
-    "Publication",
-    "Publish",
-    "Publisher",
-    "Reason",
+    "PublishRequest",
+    "PublisherNode",
+    "Register",
     "Registered",
     "Relay",
-    "Send",
-    "Subscribe",
-    "Subscriber",
-    "Unsubscribe",
+    "SendTo",
+    "SubscriberNode",
+    "Unregister",
     "View",
     "decode",
     "encode",

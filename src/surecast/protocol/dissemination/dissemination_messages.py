@@ -7,26 +7,26 @@ from typing import Final, TypeAlias
 
 from surecast.protocol.coding import Packet
 from surecast.protocol.dissemination.body import Body
-from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request
+from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Push, Reply
 from surecast.scenario.paths import Branch
 
 __all__ = [
     "NO_NUMBER",
-    "Ack",
     "Data",
-    "Early",
     "Effect",
+    "EventComplete",
+    "EventPrefix",
     "Expire",
     "Granted",
+    "HopAck",
     "Install",
     "Known",
     "Message",
-    "Notify",
-    "Publish",
+    "PublishRequest",
+    "Register",
     "Registered",
-    "Send",
-    "Subscribe",
-    "Unsubscribe",
+    "SendTo",
+    "Unregister",
     "View",
 ]
 
@@ -50,7 +50,7 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class HopAck:
     """A packet has come over one hop, in this transmission of it.
 
     `received` has a bit for each number of its generation that has come.
@@ -104,7 +104,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
+class Register:
     """A subscriber wants what matches a topic filter and, if there is one, a content filter. `number` is its own."""
 
     number: int
@@ -114,7 +114,7 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unregister:
     """A subscriber no longer wants what it asked for under this number."""
 
     number: int
@@ -129,7 +129,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class PublishRequest:
     """A publisher asks the notification service who gets an event of so many bytes; `number` is its own.
 
     `body` has the topic and the attributes; the payload stays with the publisher.
@@ -154,24 +154,24 @@ class Granted:
 
 Message: TypeAlias = (
     Data
-    | Ack
+    | HopAck
     | Install
     | View
     | Known
-    | Subscribe
-    | Unsubscribe
+    | Register
+    | Unregister
     | Registered
-    | Publish
+    | PublishRequest
     | Granted
-    | Digest
-    | Request
+    | Announcement
+    | PacketRequest
     | Push
     | Reply
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendTo:
     """Send a message to a node; `after_s` from now, where a publisher paces its packets."""
 
     to: int
@@ -180,7 +180,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Notify:
+class EventComplete:
     """An event is complete at a subscriber. `recovered` says that gossip brought the packet that completed it."""
 
     event_id: int
@@ -190,7 +190,7 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True)
-class Early:
+class EventPrefix:
     """The bytes of an event from `start` on that can be used before the event is complete."""
 
     event_id: int
@@ -210,4 +210,4 @@ class Expire:
     reason: str
 
 
-Effect: TypeAlias = Send | Notify | Early | Expire
+Effect: TypeAlias = SendTo | EventComplete | EventPrefix | Expire

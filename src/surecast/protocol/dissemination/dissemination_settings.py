@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.protocol.coding import CodingSettings
-from surecast.protocol.dissemination.wire import DATA_BYTES, ack_bytes, digest_bytes, request_bytes, view_bytes
+from surecast.protocol.dissemination.datagrams import DATA_BYTES, ack_bytes, digest_bytes, request_bytes, view_bytes
 from surecast.protocol.gossip import GossipSettings
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding

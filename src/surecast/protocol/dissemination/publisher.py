@@ -7,8 +7,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from surecast.errors import ConfigurationError, OverloadError
-from surecast.protocol.coding import Encoder, Packet
-from surecast.protocol.dissemination.alarms import Alarms
+from surecast.protocol.coding import EventEncoder, Packet
 from surecast.protocol.dissemination.body import Body
 from surecast.protocol.dissemination.dissemination_messages import (
     NO_NUMBER,
@@ -18,22 +17,23 @@ from surecast.protocol.dissemination.dissemination_messages import (
     Install,
     Known,
     Message,
-    Publish,
-    Send,
+    PublishRequest,
+    SendTo,
     View,
 )
 from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
 from surecast.protocol.dissemination.relay import Relay
-from surecast.protocol.gossip import Announced, Gossiper, Holding, Request
+from surecast.protocol.dissemination.timer_queue import TimerQueue
+from surecast.protocol.gossip import Announced, Gossiper, Holding, PacketRequest
 from surecast.scenario.paths import Branch, Forwarding
 
-__all__ = ["Publisher"]
+__all__ = ["PublisherNode"]
 
 _ANSWER_S = 0.5
 """Time given to the notification service to answer, before it is asked again."""
 
 
-class Publisher(Relay):
+class PublisherNode(Relay):
     """The home broker of publishers: a relay that also starts events.
 
     Without paths it gossips its own events instead: it announces or pushes them to a few subscribers.
@@ -52,9 +52,9 @@ class Publisher(Relay):
         alone = settings.gossip if settings.paths == "none" else None
         self.gossiper = None if alone is None else Gossiper(node, alone, seed)
         self._views: dict[int, int] = {}
-        self._asked: dict[int, tuple[Publish, bytes]] = {}
-        self._asks: Alarms[int] = Alarms()
-        self._waiting: list[tuple[Granted, Publish, bytes]] = []
+        self._asked: dict[int, tuple[PublishRequest, bytes]] = {}
+        self._asks: TimerQueue[int] = TimerQueue()
+        self._waiting: list[tuple[Granted, PublishRequest, bytes]] = []
         self._next_number = 0
 
     def request(self, body: Body, deadline_s: float, now: float) -> list[Effect]:
@@ -70,10 +70,10 @@ class Publisher(Relay):
             raise OverloadError(f"{self.settings.events_max} events wait for the notification service already")
         data = body.encode()
         number, self._next_number = self._next_number, self._next_number + 1
-        message = Publish(number, len(data), deadline_s, replace(body, payload=b""))
+        message = PublishRequest(number, len(data), deadline_s, replace(body, payload=b""))
         self._asked[number] = (message, data)
         self._asks.set(number, now + _ANSWER_S)
-        return self._counted([Send(self.service, message)])
+        return self._counted([SendTo(self.service, message)])
 
     def publish(
         self, event_id: int, group: int, data: bytes, deadline_s: float, now: float, rate_per_s: float = math.inf
@@ -89,7 +89,7 @@ class Publisher(Relay):
             raise ConfigurationError(
                 f"event {event_id}: its deadline at {deadline_s} s is refused at {now} s: {reason}"
             )
-        encoder = Encoder(event_id, data, self.settings.coding, self._draws.word())
+        encoder = EventEncoder(event_id, data, self.settings.coding, self._draws.word())
         if self.gossiper is not None:
             return self._gossip(encoder, group, deadline_s, now)
         if group not in self._groups:
@@ -119,20 +119,20 @@ class Publisher(Relay):
             message, _ = self._asked[number]
             if now >= message.deadline_s:
                 del self._asked[number]
-                self.accounts.refused["not granted"] += 1
+                self.counters.refused["not granted"] += 1
                 continue
             self._asks.set(number, now + _ANSWER_S)
-            out.append(Send(self.service, message))
+            out.append(SendTo(self.service, message))
         if self.gossiper is not None:
-            out += [Send(to, message) for to, message in self.gossiper.handle_timer(now)]
+            out += [SendTo(to, message) for to, message in self.gossiper.handle_timer(now)]
         return out
 
     def _take(self, message: Message, sender: int, now: float) -> list[Effect]:
-        if self.gossiper is not None and isinstance(message, Request):
-            return [Send(to, reply) for to, reply in self.gossiper.asked(message, sender, now)]
+        if self.gossiper is not None and isinstance(message, PacketRequest):
+            return [SendTo(to, reply) for to, reply in self.gossiper.asked(message, sender, now)]
         if self.gossiper is not None and isinstance(message, View) and sender == self.service:
             self._meet(message)
-            return [Send(sender, Known(message.group, message.version)), *self._ready(now)]
+            return [SendTo(sender, Known(message.group, message.version)), *self._ready(now)]
         if isinstance(message, Granted) and sender == self.service:
             return self._grant(message, now)
         return super()._take(message, sender, now)
@@ -157,7 +157,7 @@ class Publisher(Relay):
         waiting, self._waiting = self._waiting, []
         for granted, asked, data in waiting:
             if now >= asked.deadline_s:
-                self.accounts.refused["expired"] += 1
+                self.counters.refused["expired"] += 1
             elif granted.group in groups:
                 out += self._publish(granted.event_id, granted.group, data, asked.deadline_s, now, granted.rate_per_s)
             else:
@@ -176,7 +176,7 @@ class Publisher(Relay):
             self.gossiper.leave(oldest)
 
     def _generation(
-        self, encoder: Encoder, generation: int, forwarding: Forwarding
+        self, encoder: EventEncoder, generation: int, forwarding: Forwarding
     ) -> list[tuple[Branch, int, Packet]]:
         """The packets of a generation, each with its branch and number, in the order in which they are sent."""
         packets = [*encoder.plain(generation), *encoder.coded(generation=generation)]
@@ -192,10 +192,10 @@ class Publisher(Relay):
         plan.sort(key=lambda entry: entry[:2])  # every branch has its first packet before any has its second
         return [(branch, number, packet) for _, _, branch, number, packet in plan]
 
-    def _gossip(self, encoder: Encoder, group: int, deadline_s: float, now: float) -> list[Effect]:
+    def _gossip(self, encoder: EventEncoder, group: int, deadline_s: float, now: float) -> list[Effect]:
         assert self.gossiper is not None
         event = Announced(encoder.event_id, group, encoder.layout.size, deadline_s)
         holding = Holding(event, self.settings.coding)
         for packet in encoder.plain():
             holding.add(packet)
-        return [Send(to, message) for to, message in self.gossiper.offer(holding, now)]
+        return [SendTo(to, message) for to, message in self.gossiper.offer(holding, now)]

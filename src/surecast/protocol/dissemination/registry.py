@@ -9,11 +9,11 @@ from surecast.protocol.filters import Event, Filter, parse
 from surecast.protocol.mqtt.topics import match
 from surecast.protocol.mqtt.tree import TopicTree
 
-__all__ = ["Registry", "Subscription"]
+__all__ = ["RegisteredSubscription", "Registry"]
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class RegisteredSubscription:
     """What a subscriber asked for under one of its numbers."""
 
     subscriber: int
@@ -38,14 +38,14 @@ class Registry:
 
     def __init__(self, subscriptions_max: int):
         self.subscriptions_max = subscriptions_max
-        self._tree: TopicTree[tuple[int, int], Subscription] = TopicTree()
-        self._by_number: dict[tuple[int, int], Subscription] = {}
+        self._tree: TopicTree[tuple[int, int], RegisteredSubscription] = TopicTree()
+        self._by_number: dict[tuple[int, int], RegisteredSubscription] = {}
         self._numbers: dict[int, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def add(self, subscriber: int, number: int, home: int, topic: str, content: str = "") -> Subscription:
+    def add(self, subscriber: int, number: int, home: int, topic: str, content: str = "") -> RegisteredSubscription:
         """Files a subscription, in place of what the subscriber had under this number.
 
         A text that is no filter raises ConfigurationError, and one subscription too many OverloadError.
@@ -53,7 +53,7 @@ class Registry:
         key = (subscriber, number)
         if key not in self._by_number and len(self._by_number) >= self.subscriptions_max:
             raise OverloadError(f"there are {self.subscriptions_max} subscriptions already; no more are taken")
-        wanted = Subscription(subscriber, number, home, topic, parse(content) if content else None)
+        wanted = RegisteredSubscription(subscriber, number, home, topic, parse(content) if content else None)
         before = self._by_number.get(key)
         if before is not None and before.topic != topic:
             self._tree.unsubscribe(before.topic, key)

@@ -6,20 +6,20 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from surecast.protocol.coding import Packet, Recoder
-from surecast.protocol.dissemination.alarms import Alarms
 from surecast.protocol.dissemination.dissemination_messages import (
     NO_NUMBER,
-    Ack,
     Data,
     Effect,
+    HopAck,
     Install,
     Known,
     Message,
-    Send,
+    SendTo,
 )
+from surecast.protocol.dissemination.dissemination_node import DisseminationNode
 from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
-from surecast.protocol.dissemination.node import Node
-from surecast.protocol.dissemination.retransmission import Retransmission
+from surecast.protocol.dissemination.retransmission import PendingAcks
+from surecast.protocol.dissemination.timer_queue import TimerQueue
 from surecast.scenario.paths import Branch, Forwarding
 
 __all__ = ["Relay"]
@@ -60,7 +60,7 @@ class _Passing:
     generations: dict[int, _Generation] = field(default_factory=dict)
 
 
-class Relay(Node):
+class Relay(DisseminationNode):
     """A relay of packets.
 
     A branch over which all subscribers behind it want the same packets gets these as they are. Where they want
@@ -79,13 +79,13 @@ class Relay(Node):
         payload_bytes: int | None = None,
     ):
         super().__init__(node, settings, known, service, seed, payload_bytes)
-        self.retransmission = Retransmission(settings.retransmit_s, settings.tries_max, settings.unacknowledged_max)
+        self.retransmission = PendingAcks(settings.retransmit_s, settings.tries_max, settings.unacknowledged_max)
         self._groups: dict[int, tuple[int, Forwarding]] = {}
         self._parts: dict[tuple[int, int], dict[int, Install]] = {}
         self._passing: dict[int, _Passing] = {}
         self._early: list[tuple[Data, int]] = []
-        self._flushes: Alarms[tuple[int, int]] = Alarms()
-        self._ends: Alarms[int] = Alarms()
+        self._flushes: TimerQueue[tuple[int, int]] = TimerQueue()
+        self._ends: TimerQueue[int] = TimerQueue()
 
     def install(self, group: int, version: int, forwarding: Forwarding) -> None:
         """Says how the packets of a group are treated; an older version than the one there is ignored."""
@@ -95,7 +95,7 @@ class Relay(Node):
         self._groups[group] = (version, forwarding)
         if len(self._groups) > self.settings.groups_max:
             del self._groups[next(iter(self._groups))]
-            self.accounts.refused["group evicted"] += 1
+            self.counters.refused["group evicted"] += 1
 
     def next_timer(self) -> float:
         return min(self._flushes.next(), self._ends.next(), self.retransmission.next_timer())
@@ -111,7 +111,7 @@ class Relay(Node):
     def _take(self, message: Message, sender: int, now: float) -> list[Effect]:
         if isinstance(message, Data):
             return self._data(message, sender, now)
-        if isinstance(message, Ack):
+        if isinstance(message, HopAck):
             again = self.retransmission.acknowledged(sender, message, now)
             return [*again] if again is not None else self._refuse("not waited for")
         if isinstance(message, Install) and sender == self.service:
@@ -119,7 +119,7 @@ class Relay(Node):
         return self._refuse("not for a relay")
 
     def _install(self, part: Install, now: float) -> list[Effect]:
-        out: list[Effect] = [Send(self.service, Known(part.group, part.version, part.part))]
+        out: list[Effect] = [SendTo(self.service, Known(part.group, part.version, part.part))]
         if part.group in self._groups and self._groups[part.group][0] >= part.version:
             return out
         key = (part.group, part.version)
@@ -146,7 +146,7 @@ class Relay(Node):
             self._early.append((data, sender))
             if len(self._early) > _EARLY_MAX:
                 del self._early[0]
-                self.accounts.refused["unknown group"] += 1
+                self.counters.refused["unknown group"] += 1
             return []
         packet = data.packet
         if data.number != NO_NUMBER and data.number >= self.settings.sent_of(packet.packets):
@@ -160,10 +160,10 @@ class Relay(Node):
         out: list[Effect] = []
         if data.turn:
             come = generation.seen if data.number == NO_NUMBER else generation.seen | 1 << data.number
-            out.append(Send(sender, Ack(packet.event_id, packet.generation, data.number, data.turn, come)))
+            out.append(SendTo(sender, HopAck(packet.event_id, packet.generation, data.number, data.turn, come)))
         if data.number != NO_NUMBER:
             if generation.seen >> data.number & 1:
-                self.accounts.refused["duplicate"] += 1
+                self.counters.refused["duplicate"] += 1
                 return out
             generation.seen |= 1 << data.number
         innovative = passing.recoder.add(packet) if self.settings.recode else True
@@ -176,7 +176,7 @@ class Relay(Node):
         """Makes room for an event; the oldest one goes if there are too many."""
         if len(self._passing) >= self.settings.events_max:
             self._end(next(iter(self._passing)))
-            self.accounts.refused["event evicted"] += 1
+            self.counters.refused["event evicted"] += 1
         recoder = Recoder(self.settings.coding, event_id)
         passing = self._passing[event_id] = _Passing(data.group, data.deadline_s, recoder)
         self._ends.set(event_id, data.deadline_s)
@@ -203,7 +203,7 @@ class Relay(Node):
             most = 2 * share if innovative else share
             if not self.settings.recode or (data.number != NO_NUMBER and not branch.is_contended):
                 if data.number == NO_NUMBER:
-                    self.accounts.refused["recoded, and this relay does not"] += 1
+                    self.counters.refused["recoded, and this relay does not"] += 1
                 elif owed.sent < most and branch.wants(data.number * forwarding.packets // sent):
                     owed.sent += 1
                     out.append(self._send(branch.neighbour, data, now))
@@ -243,11 +243,11 @@ class Relay(Node):
         """A branch's packets of a generation of which the publisher sends so many."""
         return -(-branch.count * sent // forwarding.packets)
 
-    def _fresh(self, to: int, passing: _Passing, generation: int, now: float) -> Send:
+    def _fresh(self, to: int, passing: _Passing, generation: int, now: float) -> SendTo:
         packet: Packet = passing.recoder.packet(self._draws.word(), generation)
         return self._send(to, Data(passing.group, NO_NUMBER, passing.deadline_s, packet), now)
 
-    def _send(self, to: int, data: Data, now: float, after_s: float = 0.0) -> Send:
+    def _send(self, to: int, data: Data, now: float, after_s: float = 0.0) -> SendTo:
         if data.turn:
             data = self.retransmission.sent(to, data, now + after_s)
-        return Send(to, data, after_s)
+        return SendTo(to, data, after_s)

@@ -15,10 +15,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from surecast.protocol.dissemination.alarms import Alarms
-from surecast.protocol.dissemination.dissemination_messages import Ack, Data, Send
+from surecast.protocol.dissemination.dissemination_messages import Data, HopAck, SendTo
+from surecast.protocol.dissemination.timer_queue import TimerQueue
 
-__all__ = ["Retransmission"]
+__all__ = ["PendingAcks"]
 
 _Key: TypeAlias = tuple[int, int, int]
 """Neighbour, event and generation."""
@@ -45,16 +45,16 @@ class _Batch:
     silences: int = 0
 
 
-class Retransmission:
+class PendingAcks:
     """What waits for an acknowledgement. `counts` says how often it sent `again`, `gave up`, or had no room (`full`).
 
-    >>> from surecast.protocol.coding import Kind, Packet
-    >>> waiting = Retransmission(first_s=0.1, tries_max=3, size_max=10)
+    >>> from surecast.protocol.coding import VectorKind, Packet
+    >>> waiting = PendingAcks(first_s=0.1, tries_max=3, size_max=10)
     >>> for number in range(3):
-    ...     sent = waiting.sent(5, Data(0, number, 9.0, Packet(1, 3, 0, 3, Kind.PLAIN, b"x"), turn=1), now=0.0)
-    >>> [send.message.number for send in waiting.acknowledged(5, Ack(1, 0, 1, 1, 0b010), now=0.02)]
+    ...     sent = waiting.sent(5, Data(0, number, 9.0, Packet(1, 3, 0, 3, VectorKind.PLAIN, b"x"), turn=1), now=0.0)
+    >>> [send.message.number for send in waiting.acknowledged(5, HopAck(1, 0, 1, 1, 0b010), now=0.02)]
     [0]
-    >>> waiting.acknowledged(5, Ack(1, 0, 0, 2, 0b111), now=0.04), waiting.next_timer()
+    >>> waiting.acknowledged(5, HopAck(1, 0, 0, 2, 0b111), now=0.04), waiting.next_timer()
     ([], inf)
     """
 
@@ -67,7 +67,7 @@ class Retransmission:
         self._size = 0
         self._order = 0
         self._trips: dict[int, tuple[float, float]] = {}
-        self._alarms: Alarms[_Key] = Alarms()
+        self._alarms: TimerQueue[_Key] = TimerQueue()
 
     def __len__(self) -> int:
         return self._size
@@ -86,7 +86,7 @@ class Retransmission:
         self._wait(key, batch, now)
         return data
 
-    def acknowledged(self, sender: int, ack: Ack, now: float) -> list[Send] | None:
+    def acknowledged(self, sender: int, ack: HopAck, now: float) -> list[SendTo] | None:
         """Takes an acknowledgement; what is known to be lost by it and sent again. None: nothing waits for it."""
         key = (sender, ack.event_id, ack.generation)
         batch = self._batches.get(key)
@@ -116,9 +116,9 @@ class Retransmission:
     def next_timer(self) -> float:
         return self._alarms.next()
 
-    def handle_timer(self, now: float) -> list[Send]:
+    def handle_timer(self, now: float) -> list[SendTo]:
         """Sends the oldest packet again where a neighbour is silent; the second time in a row after twice the time."""
-        out: list[Send] = []
+        out: list[SendTo] = []
         for key in self._alarms.due(now):
             batch = self._batches[key]
             batch.silences += 1
@@ -129,7 +129,7 @@ class Retransmission:
             self._wait(key, batch, now)
         return out
 
-    def _again(self, key: _Key, batch: _Batch, number: int, now: float) -> list[Send]:
+    def _again(self, key: _Key, batch: _Batch, number: int, now: float) -> list[SendTo]:
         data = batch.packets[number].data
         if data.turn >= self.tries_max or now >= data.deadline_s:
             self._forget(batch, number)
@@ -139,7 +139,7 @@ class Retransmission:
         data = replace(data, turn=data.turn + 1)
         batch.packets[number] = _Waiting(data, now, self._order, len(batch.packets) == 1)
         self.counts["again"] += 1
-        return [Send(key[0], data)]
+        return [SendTo(key[0], data)]
 
     def _wait(self, key: _Key, batch: _Batch, now: float) -> None:
         if batch.packets:

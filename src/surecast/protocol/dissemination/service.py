@@ -8,29 +8,29 @@ from dataclasses import dataclass, field
 
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.coding import Layout
-from surecast.protocol.dissemination.alarms import Alarms
 from surecast.protocol.dissemination.dissemination_messages import (
     Effect,
     Granted,
     Install,
     Known,
     Message,
-    Publish,
+    PublishRequest,
+    Register,
     Registered,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    SendTo,
+    Unregister,
     View,
 )
+from surecast.protocol.dissemination.dissemination_node import DisseminationNode
 from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
-from surecast.protocol.dissemination.node import Node
 from surecast.protocol.dissemination.registry import Registry
+from surecast.protocol.dissemination.timer_queue import TimerQueue
 from surecast.protocol.filters import Event
 from surecast.protocol.gossip import Announced
 from surecast.protocol.paths import PathPlanner
 from surecast.scenario.paths import Branch, Schedule
 
-__all__ = ["NotificationService", "Publication"]
+__all__ = ["GrantedPublication", "NotificationService"]
 
 _CONFIRM_S = 0.5
 """Time given to a node to confirm what the service told it, before it is told again."""
@@ -39,7 +39,7 @@ _INSTALL_ROOM = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class GrantedPublication:
     """Where an event goes: its number, its group, the active subscribers, and the rate that the paths carry.
 
     `unreachable` are active subscribers whose home broker cannot be reached now.
@@ -75,7 +75,7 @@ class _Group:
     relays: set[int] = field(default_factory=set)
 
 
-class NotificationService(Node):
+class NotificationService(DisseminationNode):
     """The service, one for all nodes; what it tells them, it repeats until they confirm.
 
     Publishers and subscribers reach it by messages; where it is at hand, its methods do the same. Events and groups
@@ -111,16 +111,16 @@ class NotificationService(Node):
         self._groups: dict[int, _Group] = {}
         self._by_members: dict[tuple[int, frozenset[tuple[int, int]]], int] = {}
         self._next_group = epoch
-        self._granted: dict[tuple[int, int], tuple[Publish, Granted]] = {}
+        self._granted: dict[tuple[int, int], tuple[PublishRequest, Granted]] = {}
         self._counts: dict[int, int] = {}
         self._live: dict[int, _Live] = {}
-        self._ends: Alarms[int] = Alarms()
+        self._ends: TimerQueue[int] = TimerQueue()
         self._unconfirmed: dict[tuple[int, int, int, int], tuple[Install | View, int]] = {}
-        self._confirms: Alarms[tuple[int, int, int, int]] = Alarms()
+        self._confirms: TimerQueue[tuple[int, int, int, int]] = TimerQueue()
 
     def subscribe(self, subscriber: int, number: int, home: int, topic: str, content: str, now: float) -> list[Effect]:
         """Registers a subscription. Events of the moment that it matches may still be had from their subscribers."""
-        return self._counted(self._subscribe(subscriber, Subscribe(number, home, topic, content), now))
+        return self._counted(self._subscribe(subscriber, Register(number, home, topic, content), now))
 
     def unsubscribe(self, subscriber: int, number: int, now: float) -> list[Effect]:
         """Ends a subscription. Events under way that nothing else makes it want go on without the subscriber."""
@@ -135,7 +135,7 @@ class NotificationService(Node):
         now: float,
         attributes: Mapping[str, float | str] | None = None,
         event_id: int | None = None,
-    ) -> tuple[Publication, list[Effect]]:
+    ) -> tuple[GrantedPublication, list[Effect]]:
         """Finds the active subscribers of an event of `size` bytes, and the paths to them.
 
         The effects tell relays and subscribers of the group where they do not know it yet; `Publisher.publish` then
@@ -155,7 +155,7 @@ class NotificationService(Node):
         attributes: Mapping[str, float | str] | None,
         event_id: int | None,
         out: list[Effect],
-    ) -> Publication:
+    ) -> GrantedPublication:
         """As `publish`; what has to be told is appended to `out`."""
         Layout.of(size, self.settings.coding)
         reason = self._too_far(deadline_s, now)
@@ -175,8 +175,8 @@ class NotificationService(Node):
         if len(self._live) > self.settings.done_max:
             self._ends.clear(next(iter(self._live)))
             del self._live[next(iter(self._live))]
-            self.accounts.refused["event evicted"] += 1
-        return Publication(event_id, group.number, tuple(sorted(members)), group.rate_per_s, group.unreachable)
+            self.counters.refused["event evicted"] += 1
+        return GrantedPublication(event_id, group.number, tuple(sorted(members)), group.rate_per_s, group.unreachable)
 
     def active(self, event_id: int) -> tuple[int, ...]:
         """The active subscribers of an event before its deadline; none for one that is over."""
@@ -205,11 +205,11 @@ class NotificationService(Node):
             message, tries = self._unconfirmed[key]
             if tries >= self.settings.tries_max:
                 del self._unconfirmed[key]
-                self.accounts.refused["not confirmed"] += 1
+                self.counters.refused["not confirmed"] += 1
                 continue
             self._unconfirmed[key] = (message, tries + 1)
             self._confirms.set(key, now + _CONFIRM_S * 2.0**tries)
-            out.append(Send(key[0], message))
+            out.append(SendTo(key[0], message))
         return out
 
     def _take(self, message: Message, sender: int, now: float) -> list[Effect]:
@@ -218,26 +218,26 @@ class NotificationService(Node):
             self._confirms.clear(key)
             self._unconfirmed.pop(key, None)
             return []
-        if isinstance(message, Subscribe):
+        if isinstance(message, Register):
             try:
                 out = self._subscribe(sender, message, now)
             except (ConfigurationError, OverloadError):
-                self.accounts.refused["bad subscription"] += 1
-                return [Send(sender, Registered(message.number, accepted=False))]
-            return [Send(sender, Registered(message.number, accepted=True)), *out]
-        if isinstance(message, Unsubscribe):
+                self.counters.refused["bad subscription"] += 1
+                return [SendTo(sender, Registered(message.number, accepted=False))]
+            return [SendTo(sender, Registered(message.number, accepted=True)), *out]
+        if isinstance(message, Unregister):
             out = self._unsubscribe(sender, message.number, now)
-            return [Send(sender, Registered(message.number, accepted=True)), *out]
-        if isinstance(message, Publish):
+            return [SendTo(sender, Registered(message.number, accepted=True)), *out]
+        if isinstance(message, PublishRequest):
             return self._publish(message, sender, now)
         return self._refuse("not for the service")
 
-    def _publish(self, wanted: Publish, home: int, now: float) -> list[Effect]:
+    def _publish(self, wanted: PublishRequest, home: int, now: float) -> list[Effect]:
         """Answers a publisher; the same again where it asks again, as its question or the answer was lost."""
         key = (home, wanted.number)
         asked, answer = self._granted.get(key, (None, None))
         if asked == wanted and answer is not None:
-            return [Send(home, answer)]
+            return [SendTo(home, answer)]
         out: list[Effect] = []
         try:
             attributes = dict(wanted.body.attributes)
@@ -245,15 +245,15 @@ class NotificationService(Node):
                 home, wanted.body.topic, wanted.size, wanted.deadline_s, now, attributes, None, out
             )
         except ConfigurationError:
-            self.accounts.refused["bad event"] += 1
-            return [Send(home, Granted(wanted.number, accepted=False))]
+            self.counters.refused["bad event"] += 1
+            return [SendTo(home, Granted(wanted.number, accepted=False))]
         answer = Granted(wanted.number, True, publication.event_id, publication.group, publication.rate_per_s)
         self._granted[key] = (wanted, answer)
         if len(self._granted) > self.settings.done_max:
             del self._granted[next(iter(self._granted))]
-        return [*out, Send(home, answer)]
+        return [*out, SendTo(home, answer)]
 
-    def _subscribe(self, subscriber: int, wanted: Subscribe, now: float) -> list[Effect]:
+    def _subscribe(self, subscriber: int, wanted: Register, now: float) -> list[Effect]:
         self.registry.add(subscriber, wanted.number, wanted.home, wanted.topic, wanted.content)
         missed: dict[int, list[Announced]] = {}
         for live in self._live.values() if self.settings.gossip is not None else ():
@@ -304,7 +304,7 @@ class NotificationService(Node):
         if len(self._groups) > self.settings.groups_max:
             oldest = self._groups.pop(next(iter(self._groups)))
             self._by_members.pop(_key(oldest), None)
-            self.accounts.refused["group evicted"] += 1
+            self.counters.refused["group evicted"] += 1
         return group
 
     def _set_up(self, group: _Group, now: float) -> list[Effect]:
@@ -384,7 +384,7 @@ class NotificationService(Node):
         key = (to, message.group, message.version, part)
         self._unconfirmed[key] = (message, 1)
         self._confirms.set(key, now + _CONFIRM_S)
-        return [Send(to, message)]
+        return [SendTo(to, message)]
 
 
 def _key(group: _Group) -> tuple[int, frozenset[tuple[int, int]]]:

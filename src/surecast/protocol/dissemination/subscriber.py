@@ -7,36 +7,37 @@ from collections.abc import Callable, Container
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding import Packet
-from surecast.protocol.dissemination.alarms import Alarms
 from surecast.protocol.dissemination.dissemination_messages import (
-    Ack,
     Data,
-    Early,
     Effect,
+    EventComplete,
+    EventPrefix,
     Expire,
+    HopAck,
     Known,
     Message,
-    Notify,
+    Register,
     Registered,
-    Send,
-    Subscribe,
-    Unsubscribe,
+    SendTo,
+    Unregister,
     View,
 )
+from surecast.protocol.dissemination.dissemination_node import DisseminationNode
 from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
-from surecast.protocol.dissemination.node import Node
-from surecast.protocol.gossip import Announced, Digest, Gossiper, Holding, Outgoing, Push, Reply, Request
+from surecast.protocol.dissemination.timer_queue import TimerQueue
+from surecast.protocol.gossip import Announced, Announcement, Gossiper, Holding, Outgoing, PacketRequest, Push, Reply
 
-__all__ = ["Subscriber"]
+__all__ = ["SubscriberNode"]
 
 _REGISTER_S = 0.5
 """Time given to the notification service to confirm, before it is asked again."""
 
 
-class Subscriber(Node):
+class SubscriberNode(DisseminationNode):
     """A subscriber. It takes packets from its home broker, and gossip from peers in the groups it belongs to.
 
-    `notify`, where given, is called with every `Notify` and `Early` besides their being returned as effects.
+    `notify`, where given, is called with every `EventComplete` and `EventPrefix` besides their being returned as
+    effects.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Subscriber(Node):
         service: int,
         seed: int = 0,
         payload_bytes: int | None = None,
-        notify: Callable[[Notify | Early], None] | None = None,
+        notify: Callable[[EventComplete | EventPrefix], None] | None = None,
     ):
         super().__init__(node, settings, known, service, seed, payload_bytes)
         self.home = home
@@ -60,9 +61,9 @@ class Subscriber(Node):
         self._done: dict[int, None] = {}
         self._views: dict[int, int] = {}
         self._left: dict[int, int] = {}
-        self._asked: dict[int, tuple[Subscribe | Unsubscribe, int]] = {}
-        self._ends: Alarms[int] = Alarms()
-        self._asks: Alarms[int] = Alarms()
+        self._asked: dict[int, tuple[Register | Unregister, int]] = {}
+        self._ends: TimerQueue[int] = TimerQueue()
+        self._asks: TimerQueue[int] = TimerQueue()
 
     @property
     def incomplete(self) -> dict[int, int]:
@@ -71,11 +72,11 @@ class Subscriber(Node):
 
     def subscribe(self, number: int, topic: str, content: str, now: float) -> list[Effect]:
         """Asks the notification service for events, again and again until it confirms."""
-        return self._ask(Subscribe(number, self.home, topic, content), now)
+        return self._ask(Register(number, self.home, topic, content), now)
 
     def unsubscribe(self, number: int, now: float) -> list[Effect]:
         """Tells the notification service that it no longer wants these events."""
-        return self._ask(Unsubscribe(number), now)
+        return self._ask(Unregister(number), now)
 
     def is_registered(self, number: int) -> bool:
         """Whether the notification service has confirmed the latest about this number."""
@@ -91,7 +92,7 @@ class Subscriber(Node):
             self.gossiper.meet(group, peers)
         if len(self._views) <= self.settings.groups_max:
             return []
-        self.accounts.refused["group evicted"] += 1
+        self.counters.refused["group evicted"] += 1
         return self._forget_group(next(iter(self._views)))
 
     def next_timer(self) -> float:
@@ -108,11 +109,11 @@ class Subscriber(Node):
             message, tries = self._asked[number]
             if tries >= self.settings.tries_max:
                 del self._asked[number]
-                self.accounts.refused["not registered"] += 1
+                self.counters.refused["not registered"] += 1
                 continue
             self._asked[number] = (message, tries + 1)
             self._asks.set(number, now + _REGISTER_S)
-            out.append(Send(self.service, message))
+            out.append(SendTo(self.service, message))
         if self.gossiper is not None:
             out += _sends(self.gossiper.handle_timer(now))
         return out
@@ -122,7 +123,7 @@ class Subscriber(Node):
             if message.group in self._left:
                 return self._refuse("group left")
             out = self._packet(message.group, message.deadline_s, message.packet, False, now)
-            return [Send(sender, self._ack(message)), *out] if message.turn else out
+            return [SendTo(sender, self._ack(message)), *out] if message.turn else out
         if isinstance(message, View) and sender == self.service:
             return self._view(message, now)
         if isinstance(message, Registered) and sender == self.service:
@@ -133,13 +134,13 @@ class Subscriber(Node):
             if message.group not in self._views:
                 return self._refuse("unknown group")
             return self._packet(message.group, message.deadline_s, message.packet, True, now)
-        if isinstance(message, Digest):
+        if isinstance(message, Announcement):
             return [effect for event in message.events for effect in self._announced(event, sender, now)]
-        if isinstance(message, Request):
+        if isinstance(message, PacketRequest):
             return [*_sends(self.gossiper.asked(message, sender, now))]
         return self._refuse("not for this subscriber")
 
-    def _ack(self, message: Data) -> Ack:
+    def _ack(self, message: Data) -> HopAck:
         """Says what has come of a packet's generation; all, if the event is complete or given up."""
         packet = message.packet
         sent = self.settings.sent_of(packet.packets)
@@ -150,7 +151,7 @@ class Subscriber(Node):
             generations = self._come.setdefault(packet.event_id, {})
             come |= generations.get(packet.generation, 0)
             generations[packet.generation] = come
-        return Ack(packet.event_id, packet.generation, message.number, message.turn, come)
+        return HopAck(packet.event_id, packet.generation, message.number, message.turn, come)
 
     def _packet(self, group: int, deadline_s: float, packet: Packet, recovered: bool, now: float) -> list[Effect]:
         out: list[Effect] = []
@@ -159,7 +160,7 @@ class Subscriber(Node):
         if holding is None:
             return out
         if not holding.add(packet):
-            self.accounts.refused["not innovative"] += 1
+            self.counters.refused["not innovative"] += 1
             return out
         if holding.complete:
             return out + self._complete(holding, recovered, now)
@@ -168,7 +169,7 @@ class Subscriber(Node):
             data = holding.decoder.prefix(start)
             if data:
                 self._early[packet.event_id] = start + len(data)
-                out.append(self._told(Early(packet.event_id, start, data)))
+                out.append(self._told(EventPrefix(packet.event_id, start, data)))
         if self.gossiper is not None and self.gossiper.settings.partial:
             out += _sends(self.gossiper.offer(holding, now))
         return out
@@ -179,7 +180,7 @@ class Subscriber(Node):
         self._ends.clear(event.event_id)
         self._early.pop(event.event_id, None)
         self._remember(event.event_id)
-        out: list[Effect] = [self._told(Notify(event.event_id, event.group, holding.decoder.data(), recovered))]
+        out: list[Effect] = [self._told(EventComplete(event.event_id, event.group, holding.decoder.data(), recovered))]
         if self.gossiper is not None:
             out += _sends(self.gossiper.offer(holding, now))
         return out
@@ -193,14 +194,14 @@ class Subscriber(Node):
         if reason is None and known is not None and known.announced[1:3] != event[1:3]:
             reason = "contradicts"
         if reason is not None:
-            self.accounts.refused[reason] += 1
+            self.counters.refused[reason] += 1
             return None
         if known is not None:
             return known
         try:
             holding = Holding(event, self.settings.coding)
         except ConfigurationError:
-            self.accounts.refused["event too large"] += 1
+            self.counters.refused["event too large"] += 1
             return None
         if len(self._holdings) >= self.settings.events_max:
             # Events of which only the name is known go first, so that announcing nonsense displaces little.
@@ -223,7 +224,7 @@ class Subscriber(Node):
         return out + _sends(self.gossiper.announced(event, holding, sender, now))
 
     def _view(self, view: View, now: float) -> list[Effect]:
-        out: list[Effect] = [Send(self.service, Known(view.group, view.version))]
+        out: list[Effect] = [SendTo(self.service, Known(view.group, view.version))]
         if not view.member:
             if view.version > self._views.get(view.group, -1):
                 out += self._forget_group(view.group)
@@ -245,10 +246,10 @@ class Subscriber(Node):
             return self._refuse("subscription refused")
         return []
 
-    def _ask(self, message: Subscribe | Unsubscribe, now: float) -> list[Effect]:
+    def _ask(self, message: Register | Unregister, now: float) -> list[Effect]:
         self._asked[message.number] = (message, 1)
         self._asks.set(message.number, now + _REGISTER_S)
-        return self._counted([Send(self.service, message)])
+        return self._counted([SendTo(self.service, message)])
 
     def _forget_group(self, group: int) -> list[Effect]:
         self._views.pop(group, None)
@@ -276,11 +277,11 @@ class Subscriber(Node):
         if len(self._done) > self.settings.done_max:
             del self._done[next(iter(self._done))]
 
-    def _told(self, effect: Notify | Early) -> Notify | Early:
+    def _told(self, effect: EventComplete | EventPrefix) -> EventComplete | EventPrefix:
         if self.notify is not None:
             self.notify(effect)
         return effect
 
 
 def _sends(outgoing: list[Outgoing]) -> list[Effect]:
-    return [Send(to, message) for to, message in outgoing]
+    return [SendTo(to, message) for to, message in outgoing]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from surecast.protocol.coding import Packet
 
-__all__ = ["Announced", "Digest", "Push", "Reply", "Request", "Wanted"]
+__all__ = ["Announced", "Announcement", "PacketRequest", "Push", "Reply", "Wanted"]
 
 
 class Announced(NamedTuple):
@@ -29,14 +29,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class Announcement:
     """The sender has these events."""
 
     events: tuple[Announced, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PacketRequest:
     """The sender misses packets of an event."""
 
     event_id: int

@@ -14,14 +14,14 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from surecast.protocol.coding import Packet
-from surecast.protocol.gossip.draws import Draws
-from surecast.protocol.gossip.gossip_messages import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.gossip.gossip_messages import Announced, Announcement, PacketRequest, Push, Reply, Wanted
 from surecast.protocol.gossip.gossip_settings import GossipSettings
 from surecast.protocol.gossip.holding import Holding
+from surecast.protocol.gossip.splitmix import Draws
 
 __all__ = ["GossipMessage", "Gossiper", "Outgoing"]
 
-GossipMessage: TypeAlias = Digest | Request | Push | Reply
+GossipMessage: TypeAlias = Announcement | PacketRequest | Push | Reply
 Outgoing: TypeAlias = tuple[int, GossipMessage]
 """To which peer, and what."""
 
@@ -54,17 +54,17 @@ class Gossiper:
 
     `counts` says what was refused and why: `expired`, `not held`, `answered enough`, `evicted`, `too large`.
 
-    >>> from surecast.protocol.coding import CodingSettings, Encoder
+    >>> from surecast.protocol.coding import CodingSettings, EventEncoder
     >>> coding = CodingSettings(packets=2, packet_bytes=1)
     >>> giver, taker = (Gossiper(node, GossipSettings(fan_out=1), seed=1) for node in (1, 2))
     >>> giver.meet(0, [2])
     >>> whole, nothing = (Holding(Announced(9, 0, 2, deadline_s=5.0), coding) for _ in range(2))
-    >>> for packet in Encoder(9, b"ab", coding, seed=1).plain():
+    >>> for packet in EventEncoder(9, b"ab", coding, seed=1).plain():
     ...     _ = whole.add(packet)
     >>> [(peer, digest)] = giver.offer(whole, now=1.0)
     >>> [(peer, request)] = taker.announced(digest.events[0], nothing, sender=1, now=1.1)
     >>> request
-    Request(event_id=9, wanted=(Wanted(generation=0, count=2, numbers=()),))
+    PacketRequest(event_id=9, wanted=(Wanted(generation=0, count=2, numbers=()),))
     >>> len(giver.asked(request, sender=2, now=1.2))
     2
     """
@@ -148,7 +148,7 @@ class Gossiper:
         chase = self._chases[event.event_id] = _Chase(holding, list(sources), tries, now + after_s)
         return [] if after_s else self._ask(chase, now)
 
-    def asked(self, request: Request, sender: int, now: float) -> list[Outgoing]:
+    def asked(self, request: PacketRequest, sender: int, now: float) -> list[Outgoing]:
         """A peer misses packets: as many as it wants, as far as they are here and it has not had enough already."""
         offer = self._offers.get(request.event_id)
         if offer is None:
@@ -206,7 +206,7 @@ class Gossiper:
         event = offer.holding.announced
         peers = self._draws.sample(self._views.get(event.group, ()), self.settings.fan_out)
         if self.settings.mode == "push-pull":
-            return [(peer, Digest((event,))) for peer in peers]
+            return [(peer, Announcement((event,))) for peer in peers]
         return [(peer, Push(event.group, event.deadline_s, packet)) for peer in peers for packet in self._pushed(offer)]
 
     def _pull_round(self, now: float) -> list[Outgoing]:
@@ -221,7 +221,7 @@ class Gossiper:
         out: list[Outgoing] = []
         for group, events in latest.items():
             peers = self._draws.sample(self._views.get(group, ()), self.settings.fan_out)
-            out += [(peer, Digest(tuple(events[-self.settings.digest_events :]))) for peer in peers]
+            out += [(peer, Announcement(tuple(events[-self.settings.digest_events :]))) for peer in peers]
         return out
 
     def _pushed(self, offer: _Offer) -> list[Packet]:
@@ -259,7 +259,7 @@ class Gossiper:
         source = chase.sources[-1] if len(chase.sources) == 1 else self._draws.sample(chase.sources, 1)[0]
         settings = self.settings
         wanted = chase.holding.missing(settings.coded, settings.request_generations, settings.request_numbers)
-        return [(source, Request(event.event_id, wanted))]
+        return [(source, PacketRequest(event.event_id, wanted))]
 
     def _make_room(self, packets: int) -> bool:
         """Lets the oldest events go until so many packets fit; whether they do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surecast.protocol.coding import CodingSettings, Decoder, Encoder, Kind, Layout, Packet
+from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, Layout, Packet, VectorKind
 from surecast.protocol.gossip.gossip_messages import Announced, Wanted
 
 __all__ = ["Holding"]
@@ -13,7 +13,7 @@ class Holding:
 
     >>> settings = CodingSettings(packets=4, packet_bytes=2)
     >>> holding = Holding(Announced(1, 0, size=8, deadline_s=5.0), settings)
-    >>> [holding.add(packet) for packet in Encoder(1, b"an event", settings, seed=7).plain()[:3]]
+    >>> [holding.add(packet) for packet in EventEncoder(1, b"an event", settings, seed=7).plain()[:3]]
     [True, True, True]
     >>> holding.missing(coded=True), holding.missing(coded=False)
     ((Wanted(generation=0, count=1, numbers=()),), (Wanted(generation=0, count=1, numbers=(3,)),))
@@ -25,9 +25,9 @@ class Holding:
         self.announced = announced
         self.coding = coding
         self.layout = Layout.of(announced.size, coding)
-        self.decoder = Decoder(coding, announced.event_id)
+        self.decoder = EventDecoder(coding, announced.event_id)
         self._have: dict[int, int] = {}
-        self._encoder: Encoder | None = None
+        self._encoder: EventEncoder | None = None
 
     @property
     def complete(self) -> bool:
@@ -42,7 +42,7 @@ class Holding:
         if packet.size != self.announced.size:
             return False
         innovative = self.decoder.add(packet)
-        if innovative and packet.kind is Kind.PLAIN:
+        if innovative and packet.kind is VectorKind.PLAIN:
             self._have[packet.generation] = self._have.get(packet.generation, 0) | 1 << packet.position
         return innovative
 
@@ -73,5 +73,5 @@ class Holding:
     def plain(self, generation: int) -> list[Packet]:
         """The plain packets of a generation; the event must be complete."""
         if self._encoder is None:
-            self._encoder = Encoder(self.announced.event_id, self.decoder.data(), self.coding, seed=0)
+            self._encoder = EventEncoder(self.announced.event_id, self.decoder.data(), self.coding, seed=0)
         return self._encoder.plain(generation)

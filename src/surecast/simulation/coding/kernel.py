@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from surecast.kernels import njit
-from surecast.protocol.coding.kernels import draw
+from surecast.protocol.coding.field_kernels import draw
 from surecast.simulation.coding.kernel_nodes import (
     AGAIN,
     CHASE,

@@ -256,7 +256,7 @@ class State(NamedTuple):
 
 def new_state(net: Net, rules: Rules, scheme: Scheme, seed: int, capacity: int, nodes: int) -> State:
     """Returns a state in which nothing has happened, with room for `capacity` messages and timers."""
-    from surecast.protocol.gossip.draws import Draws
+    from surecast.protocol.gossip.splitmix import Draws
 
     branches, links = len(scheme.neighbour), len(net.loss)
     numbered = (branches, rules.sent) if rules.retransmit else (branches, 1)

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.protocol.coding import CodingSettings, Kind, Packet
-from surecast.protocol.dissemination import Ack, Data, Message, message_bytes
-from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.coding import CodingSettings, Packet, VectorKind
+from surecast.protocol.dissemination import Data, HopAck, Message, message_bytes
+from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Push, Reply, Wanted
 from surecast.simulation.coding.kernel_state import (
     ACK,
     ACK_LOCAL,
@@ -35,7 +35,7 @@ KINDS: Final[dict[str, tuple[int, ...]]] = {
     "reply": (REPLY, REPLY + 1, REPLY + 2),
 }
 """Kinds of messages as reports name them, and where they are counted."""
-_FORMS: Final = {Kind.PLAIN: 0, Kind.SEEDED: 1, Kind.RECODED: 2}
+_FORMS: Final = {VectorKind.PLAIN: 0, VectorKind.SEEDED: 1, VectorKind.RECODED: 2}
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def place_of(message: Message, is_local: bool) -> int | None:
     """Where a message is counted; None where it is not one of an event."""
     if isinstance(message, Data):
         return (DATA_LOCAL if is_local else DATA) + _FORMS[message.packet.kind]
-    if isinstance(message, Ack):
+    if isinstance(message, HopAck):
         return ACK_LOCAL if is_local else ACK
     if isinstance(message, Push | Reply):
         return (PUSH if isinstance(message, Push) else REPLY) + _FORMS[message.packet.kind]
-    return {Digest: DIGEST, Request: REQUEST}.get(type(message))
+    return {Announcement: DIGEST, PacketRequest: REQUEST}.get(type(message))
 
 
 def _sizes(coding: CodingSettings, payload_bytes: int) -> NDArray[np.float64]:
@@ -96,13 +96,15 @@ def _sizes(coding: CodingSettings, payload_bytes: int) -> NDArray[np.float64]:
 
     vector = np.ones(coding.packets, dtype=np.uint8)
     for kind, form in _FORMS.items():
-        full = vector if kind is Kind.RECODED else None
+        full = vector if kind is VectorKind.RECODED else None
         packet = Packet(1, coding.packets, 0, coding.packets, kind, b"\0", full_vector=full)
         sizes[DATA + form] = sizes[DATA_LOCAL + form] = size(Data(0, 0, 1.0, packet))
         sizes[PUSH + form] = size(Push(0, 1.0, packet))
         sizes[REPLY + form] = size(Reply(0, 1.0, packet))
-    sizes[ACK] = sizes[ACK_LOCAL] = size(Ack(1, 0, 0, 1, (1 << coding.packets) - 1))
-    sizes[DIGEST] = size(Digest((Announced(1, 0, coding.packets, 1.0),)))
-    sizes[REQUEST] = size(Request(1, (Wanted(0, 1),)))
-    sizes[REQUEST_NUMBERS] = size(Request(1, (Wanted(0, 2, (0, 1)),))) - size(Request(1, (Wanted(0, 1, (0,)),)))
+    sizes[ACK] = sizes[ACK_LOCAL] = size(HopAck(1, 0, 0, 1, (1 << coding.packets) - 1))
+    sizes[DIGEST] = size(Announcement((Announced(1, 0, coding.packets, 1.0),)))
+    sizes[REQUEST] = size(PacketRequest(1, (Wanted(0, 1),)))
+    sizes[REQUEST_NUMBERS] = size(PacketRequest(1, (Wanted(0, 2, (0, 1)),))) - size(
+        PacketRequest(1, (Wanted(0, 1, (0,)),))
+    )
     return sizes

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.protocol.dissemination import Ack, Data, Effect, Expire, Message, Notify, Send
-from surecast.protocol.gossip import Digest, Request
+from surecast.protocol.dissemination import Data, Effect, EventComplete, Expire, HopAck, Message, SendTo
+from surecast.protocol.gossip import Announcement, PacketRequest
 from surecast.simulation.coding.kernel_parts import crosses, travels
 from surecast.simulation.coding.kernel_state import COUNTS, REQUEST_NUMBERS, Net
 from surecast.simulation.coding.outcomes import Outcomes, place_of
@@ -97,9 +97,9 @@ class ObjectWorld:
 
     def _carry_out(self, node: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendTo):
                 self._send(node, effect)
-            elif isinstance(effect, Notify):
+            elif isinstance(effect, EventComplete):
                 event = self._events[effect.event_id]
                 event.done_s[node - self._brokers] = self.now - event.published_s
                 event.recovered[node - self._brokers] = effect.recovered
@@ -109,15 +109,15 @@ class ObjectWorld:
         if next_s < math.inf:
             heapq.heappush(self._timers, (next_s, node))
 
-    def _send(self, sender: int, effect: Send) -> None:
+    def _send(self, sender: int, effect: SendTo) -> None:
         message, to, net = effect.message, effect.to, self.net
         event = self._events[_event_of(message)]
-        is_hop = isinstance(message, Data | Ack)
+        is_hop = isinstance(message, Data | HopAck)
         link = self._links.get((sender, to), -1) if is_hop else -1
         place = place_of(message, is_hop and link >= net.overlay_links)
         assert place is not None
         event.counts[place] += 1
-        if isinstance(message, Request):
+        if isinstance(message, PacketRequest):
             event.counts[REQUEST_NUMBERS] += sum(len(wanted.numbers) for wanted in message.wanted)
         start_s = self.now + effect.after_s
         if is_hop:
@@ -135,8 +135,8 @@ class ObjectWorld:
 
 
 def _event_of(message: Message) -> int:
-    if isinstance(message, Digest):
+    if isinstance(message, Announcement):
         return message.events[0].event_id
-    if isinstance(message, Ack | Request):
+    if isinstance(message, HopAck | PacketRequest):
         return message.event_id
     return message.packet.event_id  # type: ignore[union-attr]

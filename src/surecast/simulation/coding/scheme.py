@@ -10,15 +10,15 @@ import numpy as np
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.protocol.coding.fields import field_of
 from surecast.protocol.dissemination import (
+    DisseminationNode,
     DisseminationSettings,
     Effect,
     Install,
-    Node,
     NotificationService,
-    Publisher,
+    PublisherNode,
     Relay,
-    Send,
-    Subscriber,
+    SendTo,
+    SubscriberNode,
     View,
 )
 from surecast.protocol.paths import PathPlanner
@@ -41,8 +41,8 @@ class Casting:
     source: int
     homes: tuple[int, ...]
     service: NotificationService
-    publisher: Publisher
-    nodes: dict[int, Node]
+    publisher: PublisherNode
+    nodes: dict[int, DisseminationNode]
     forwardings: dict[int, Forwarding]
     views: dict[int, tuple[int, ...]]
 
@@ -62,13 +62,13 @@ class Casting:
         known = range(number + 1)
         planner = PathPlanner(CapacityGraph.of_overlay(overlay))
         service = NotificationService(number, settings, planner, known, seed)
-        publisher = Publisher(source, settings, known, number, seed, payload_bytes)
-        nodes: dict[int, Node] = {
+        publisher = PublisherNode(source, settings, known, number, seed, payload_bytes)
+        nodes: dict[int, DisseminationNode] = {
             b: publisher if b == source else Relay(b, settings, known, number, seed, payload_bytes)
             for b in range(brokers)
         }
         for i, home in enumerate(homes, brokers):
-            nodes[i] = Subscriber(i, home, settings, known, number, seed, payload_bytes)
+            nodes[i] = SubscriberNode(i, home, settings, known, number, seed, payload_bytes)
             service.subscribe(i, 1, home, TOPIC, "", 0.0)
         publication, effects = service.publish(source, TOPIC, settings.coding.packets, 1.0, 0.0)
         if publication.unreachable:
@@ -83,13 +83,13 @@ class Casting:
     def _set_up(self, effects: Iterable[Effect]) -> None:
         branches: dict[int, list[Install]] = {}
         for effect in effects:
-            assert isinstance(effect, Send)
+            assert isinstance(effect, SendTo)
             if isinstance(effect.message, Install):
                 branches.setdefault(effect.to, []).append(effect.message)
             elif isinstance(effect.message, View):
                 self.views[effect.to] = effect.message.peers
             for answer in self.nodes[effect.to].handle(effect.message, self.service.node, 0.0):
-                assert isinstance(answer, Send)
+                assert isinstance(answer, SendTo)
                 self.service.handle(answer.message, effect.to, 0.0)
         for node, parts in branches.items():
             joined = tuple(branch for part in sorted(parts, key=lambda part: part.part) for branch in part.branches)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 
-from surecast.protocol.dissemination.accounts import Accounts
-from surecast.protocol.dissemination.dissemination_messages import Effect, Message, Send
+from surecast.protocol.dissemination.datagrams import DatagramError, decode, encode, message_bytes
+from surecast.protocol.dissemination.dissemination_messages import Effect, Message, SendTo
 from surecast.protocol.dissemination.dissemination_settings import DisseminationSettings
-from surecast.protocol.dissemination.wire import DatagramError, decode, encode, message_bytes
+from surecast.protocol.dissemination.message_counters import MessageCounters
 from surecast.protocol.gossip import Draws
 
-__all__ = ["Node"]
+__all__ = ["DisseminationNode"]
 
 
-class Node(ABC):
+class DisseminationNode(ABC):
     """A node: messages or datagrams and a time go in, effects come out; whoever runs it carries them out.
 
     `known` are the nodes that may speak to it. `payload_bytes` counts payloads as so long, for simulations that carry
@@ -34,7 +34,7 @@ class Node(ABC):
         self.settings = settings
         self.known = known
         self.service = service
-        self.accounts = Accounts()
+        self.counters = MessageCounters()
         self._draws = Draws(seed, node + 1)
         self._seed = seed
         self._payload_bytes = payload_bytes
@@ -45,10 +45,10 @@ class Node(ABC):
         try:
             named, message = decode(datagram, settings.coding, settings.key, settings.mtu_bytes)
         except DatagramError as error:
-            self.accounts.refused[str(error.reason)] += 1
+            self.counters.refused[str(error.reason)] += 1
             return []
         if named != sender:
-            self.accounts.refused["another sender"] += 1
+            self.counters.refused["another sender"] += 1
             return []
         return self.handle(message, sender, now)
 
@@ -59,9 +59,9 @@ class Node(ABC):
     def handle(self, message: Message, sender: int, now: float) -> list[Effect]:
         """Takes a message from another node."""
         if sender not in self.known:
-            self.accounts.refused["unknown sender"] += 1
+            self.counters.refused["unknown sender"] += 1
             return []
-        self.accounts.received(type(message).__name__, self._bytes(message))
+        self.counters.received(type(message).__name__, self._bytes(message))
         return self._counted(self._take(message, sender, now))
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Node(ABC):
         """What is due leads to."""
 
     def _refuse(self, reason: str) -> list[Effect]:
-        self.accounts.refused[reason] += 1
+        self.counters.refused[reason] += 1
         return []
 
     def _too_far(self, deadline_s: float, now: float) -> str | None:
@@ -93,8 +93,8 @@ class Node(ABC):
     def _counted(self, effects: Iterable[Effect]) -> list[Effect]:
         effects = list(effects)
         for effect in effects:
-            if isinstance(effect, Send):
-                self.accounts.sent(type(effect.message).__name__, self._bytes(effect.message))
+            if isinstance(effect, SendTo):
+                self.counters.sent(type(effect.message).__name__, self._bytes(effect.message))
         return effects
 
     def _bytes(self, message: Message) -> int:

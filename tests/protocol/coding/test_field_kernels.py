@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from surecast.protocol.coding.checksum import crc32c
+from surecast.protocol.coding.field_kernels import back_substitute, combine, draw, insert
 from surecast.protocol.coding.fields import field_of
-from surecast.protocol.coding.kernels import back_substitute, combine, draw, insert
 from surecast.protocol.coding.spaces import VectorSpaces
 
 BITS = st.sampled_from([1, 4, 8])

@@ -30,10 +30,20 @@ import numpy as np
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, checksum_fits
 from surecast.protocol.coding.coding_settings import CodingSettings, Layout
+from surecast.protocol.coding.field_kernels import draw
 from surecast.protocol.coding.fields import Bytes
-from surecast.protocol.coding.kernels import draw
 
-__all__ = ["Kind", "Packet", "PacketError", "Reason", "draw_vector", "encode", "pack_vector", "parse", "unpack_vector"]
+__all__ = [
+    "CodedPacketError",
+    "Packet",
+    "PacketRejection",
+    "VectorKind",
+    "draw_vector",
+    "encode",
+    "pack_vector",
+    "parse",
+    "unpack_vector",
+]
 
 MAGIC = b"SC"
 VERSION = 1
@@ -43,7 +53,7 @@ _INDEX = struct.Struct(">H")
 _SEED = struct.Struct(">Q")
 
 
-class Kind(IntEnum):
+class VectorKind(IntEnum):
     """What a packet's vector is."""
 
     PLAIN = 0
@@ -51,7 +61,7 @@ class Kind(IntEnum):
     RECODED = 2
 
 
-class Reason(StrEnum):
+class PacketRejection(StrEnum):
     """Why a packet is rejected."""
 
     SHORT = "too short"
@@ -68,10 +78,10 @@ class Reason(StrEnum):
     EVENT = "another event"
 
 
-class PacketError(PeerError):
+class CodedPacketError(PeerError):
     """Bytes that are no packet of ours; `reason` is what rejections are counted by."""
 
-    def __init__(self, reason: Reason, message: str):
+    def __init__(self, reason: PacketRejection, message: str):
         self.reason = reason
         super().__init__(f"coded packet rejected ({reason}): {message}")
 
@@ -85,7 +95,7 @@ class Packet(NamedTuple):
     generation: int
     packets: int
     """Plain packets of this generation, and coefficients of the vector."""
-    kind: Kind
+    kind: VectorKind
     payload: bytes
     position: int = 0
     """Which plain packet of the generation it is; of a plain packet only."""
@@ -97,12 +107,12 @@ class Packet(NamedTuple):
     def vector(self, field_bits: int) -> Bytes:
         """The encoding vector, one coefficient a byte: the payload is the combination of plain packets it says.
 
-        >>> Packet(7, 10, 0, 3, Kind.PLAIN, b"0123", position=2).vector(8).tolist()
+        >>> Packet(7, 10, 0, 3, VectorKind.PLAIN, b"0123", position=2).vector(8).tolist()
         [0, 0, 1]
         """
         if self.full_vector is not None:
             return self.full_vector
-        if self.kind is Kind.SEEDED:
+        if self.kind is VectorKind.SEEDED:
             return draw_vector(self.seed, self.packets, field_bits)
         vector = np.zeros(self.packets, dtype=np.uint8)
         vector[self.position] = 1
@@ -148,7 +158,7 @@ def unpack_vector(data: bytes, packets: int, field_bits: int) -> Bytes:
     elif field_bits == 4:
         raw = np.stack([raw & np.uint8(15), raw >> np.uint8(4)], axis=1).reshape(-1)
     if raw[packets:].any() or not raw[:packets].any():
-        raise PacketError(Reason.VECTOR, "its encoding vector is 0, or its padding is not")
+        raise CodedPacketError(PacketRejection.VECTOR, "its encoding vector is 0, or its padding is not")
     return raw[:packets]
 
 
@@ -161,14 +171,14 @@ def encode(packet: Packet, settings: CodingSettings) -> bytes:
     """A packet as bytes.
 
     >>> settings = CodingSettings()
-    >>> parse(encode(Packet(7, 4, 0, 1, Kind.PLAIN, b"0123"), settings), settings).payload
+    >>> parse(encode(Packet(7, 4, 0, 1, VectorKind.PLAIN, b"0123"), settings), settings).payload
     b'0123'
     """
     if not 0 <= packet.event_id < 1 << 64:
         raise ConfigurationError(f"the event number {packet.event_id} cannot be sent; it must be below 2^64")
-    if packet.kind is Kind.PLAIN:
+    if packet.kind is VectorKind.PLAIN:
         vector = _INDEX.pack(packet.position)
-    elif packet.kind is Kind.SEEDED:
+    elif packet.kind is VectorKind.SEEDED:
         vector = _SEED.pack(packet.seed)
     else:
         vector = pack_vector(packet.vector(settings.field_bits), settings.field_bits)
@@ -188,55 +198,56 @@ def encode(packet: Packet, settings: CodingSettings) -> bytes:
 
 
 def parse(data: bytes, settings: CodingSettings) -> Packet:
-    """The packet in some bytes; raises `PacketError` unless every byte is as `encode` writes it with these settings.
+    """The packet in some bytes; raises `CodedPacketError` unless every byte is as `encode` writes it with these
+    settings.
 
     >>> parse(b"hello", CodingSettings())
     Traceback (most recent call last):
     ...
-    surecast.protocol.coding.packets.PacketError: coded packet rejected (too short): it has 5 bytes
+    surecast.protocol.coding.coded_packets.CodedPacketError: coded packet rejected (too short): it has 5 bytes
     """
     tail = CRC_BYTES if settings.key is None else KEYED_BYTES
     if len(data) < _HEADER.size + tail:
-        raise PacketError(Reason.SHORT, f"it has {len(data)} bytes")
+        raise CodedPacketError(PacketRejection.SHORT, f"it has {len(data)} bytes")
     magic, version, kind_byte, bits, packets, packet_bytes, event_id, size, generation = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise PacketError(Reason.MAGIC, f"it begins with {magic!r}, not {MAGIC!r}")
+        raise CodedPacketError(PacketRejection.MAGIC, f"it begins with {magic!r}, not {MAGIC!r}")
     if version != VERSION:
-        raise PacketError(Reason.VERSION, f"version {version}; this is version {VERSION}")
+        raise CodedPacketError(PacketRejection.VERSION, f"version {version}; this is version {VERSION}")
     if not checksum_fits(data[:-tail], data[-tail:], settings.key):
-        raise PacketError(Reason.CHECKSUM, "it was damaged, or made with another key")
+        raise CodedPacketError(PacketRejection.CHECKSUM, "it was damaged, or made with another key")
     keyed = _KEYED if settings.key is not None else 0
-    if kind_byte & ~_KEYED > Kind.RECODED or kind_byte & _KEYED != keyed:
-        raise PacketError(Reason.KIND, f"kind {kind_byte}")
+    if kind_byte & ~_KEYED > VectorKind.RECODED or kind_byte & _KEYED != keyed:
+        raise CodedPacketError(PacketRejection.KIND, f"kind {kind_byte}")
     if (bits, packets, packet_bytes) != (settings.field_bits, settings.packets, settings.packet_bytes):
-        raise PacketError(
-            Reason.SETTINGS,
+        raise CodedPacketError(
+            PacketRejection.SETTINGS,
             f"{packets} packets of {packet_bytes} bytes, {bits} bits a symbol; "
             f"here {settings.packets} of {settings.packet_bytes}, {settings.field_bits} bits",
         )
     try:
         layout = Layout.of(size, settings)
     except ConfigurationError as error:
-        raise PacketError(Reason.SIZE, str(error)) from None
+        raise CodedPacketError(PacketRejection.SIZE, str(error)) from None
     if generation >= layout.generations:
-        raise PacketError(Reason.GENERATION, f"generation {generation} of {layout.generations}")
-    return _parse_body(data[_HEADER.size : -tail], Kind(kind_byte & ~_KEYED), event_id, generation, layout, bits)
+        raise CodedPacketError(PacketRejection.GENERATION, f"generation {generation} of {layout.generations}")
+    return _parse_body(data[_HEADER.size : -tail], VectorKind(kind_byte & ~_KEYED), event_id, generation, layout, bits)
 
 
-def _parse_body(data: bytes, kind: Kind, event_id: int, generation: int, layout: Layout, bits: int) -> Packet:
+def _parse_body(data: bytes, kind: VectorKind, event_id: int, generation: int, layout: Layout, bits: int) -> Packet:
     packets = layout.packets_in(generation)
     long = (_INDEX.size, _SEED.size, vector_bytes(packets, bits))[kind]
     if len(data) != long + layout.payload_bytes:
-        raise PacketError(
-            Reason.LENGTH, f"{len(data)} bytes of vector and payload, not {long} + {layout.payload_bytes}"
+        raise CodedPacketError(
+            PacketRejection.LENGTH, f"{len(data)} bytes of vector and payload, not {long} + {layout.payload_bytes}"
         )
     payload = data[long:]
-    if kind is Kind.PLAIN:
+    if kind is VectorKind.PLAIN:
         (position,) = _INDEX.unpack_from(data)
         if position >= packets:
-            raise PacketError(Reason.INDEX, f"plain packet {position} of {packets}")
+            raise CodedPacketError(PacketRejection.INDEX, f"plain packet {position} of {packets}")
         return Packet(event_id, layout.size, generation, packets, kind, payload, position=position)
-    if kind is Kind.SEEDED:
+    if kind is VectorKind.SEEDED:
         (seed,) = _SEED.unpack_from(data)
         return Packet(event_id, layout.size, generation, packets, kind, payload, seed=seed)
     vector = unpack_vector(data[:long], packets, bits)

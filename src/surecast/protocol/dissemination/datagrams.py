@@ -20,10 +20,10 @@ from enum import StrEnum
 from typing import Final
 
 from surecast.errors import ConfigurationError, PeerError
-from surecast.protocol.coding import CodingSettings, Kind, Packet, PacketError
+from surecast.protocol.coding import CodedPacketError, CodingSettings, Packet, VectorKind
 from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, checksum_fits
 from surecast.protocol.dissemination import dissemination_messages as m
-from surecast.protocol.dissemination.wire_bodies import (
+from surecast.protocol.dissemination.datagram_bodies import (
     ACK,
     DATA,
     EVENT,
@@ -36,12 +36,12 @@ from surecast.protocol.dissemination.wire_bodies import (
     read_body,
     write_body,
 )
-from surecast.protocol.gossip import Digest, Push, Reply, Request
+from surecast.protocol.gossip import Announcement, PacketRequest, Push, Reply
 
 __all__ = [
     "DATA_BYTES",
     "DatagramError",
-    "Reason",
+    "DatagramRejection",
     "ack_bytes",
     "decode",
     "digest_bytes",
@@ -60,7 +60,7 @@ DATA_BYTES: Final = _HEADER.size + DATA.size + PACKET
 """What a datagram of data takes besides the encoding vector, the payload and its own checksum."""
 
 
-class Reason(StrEnum):
+class DatagramRejection(StrEnum):
     """Why a datagram is rejected."""
 
     LONG = "too long"
@@ -76,7 +76,7 @@ class Reason(StrEnum):
 class DatagramError(PeerError):
     """Bytes that are no datagram of ours."""
 
-    def __init__(self, reason: Reason, message: str):
+    def __init__(self, reason: DatagramRejection, message: str):
         self.reason = reason
         super().__init__(f"datagram rejected ({reason}): {message}")
 
@@ -85,16 +85,16 @@ _KINDS: Final[tuple[type[m.Message], ...]] = (
     m.Data,
     Push,
     Reply,
-    Digest,
-    Request,
-    m.Ack,
+    Announcement,
+    PacketRequest,
+    m.HopAck,
     m.Install,
     m.View,
     m.Known,
-    m.Subscribe,
-    m.Unsubscribe,
+    m.Register,
+    m.Unregister,
     m.Registered,
-    m.Publish,
+    m.PublishRequest,
     m.Granted,
 )
 _NUMBER_OF: Final = {kind: number for number, kind in enumerate(_KINDS)}
@@ -105,9 +105,9 @@ def encode(
 ) -> bytes:
     """A message as a datagram.
 
-    >>> datagram = encode(m.Ack(7, 0, 3, 1, 0b1000), 1, CodingSettings())
+    >>> datagram = encode(m.HopAck(7, 0, 3, 1, 0b1000), 1, CodingSettings())
     >>> len(datagram), decode(datagram, CodingSettings())
-    (28, (1, Ack(event_id=7, generation=0, number=3, turn=1, received=8)))
+    (28, (1, HopAck(event_id=7, generation=0, number=3, turn=1, received=8)))
     """
     kind = _NUMBER_OF[type(message)] | (_KEYED if key is not None else 0)
     try:
@@ -130,29 +130,29 @@ def decode(
     >>> decode(b"hello", CodingSettings())
     Traceback (most recent call last):
     ...
-    surecast.protocol.dissemination.wire.DatagramError: datagram rejected (too short): it has 5 bytes
+    surecast.protocol.dissemination.datagrams.DatagramError: datagram rejected (too short): it has 5 bytes
     """
     tail = CRC_BYTES if key is None else KEYED_BYTES
     if len(datagram) > mtu_bytes:
-        raise DatagramError(Reason.LONG, f"it has {len(datagram)} bytes; {mtu_bytes} are allowed")
+        raise DatagramError(DatagramRejection.LONG, f"it has {len(datagram)} bytes; {mtu_bytes} are allowed")
     if len(datagram) < _HEADER.size + tail:
-        raise DatagramError(Reason.SHORT, f"it has {len(datagram)} bytes")
+        raise DatagramError(DatagramRejection.SHORT, f"it has {len(datagram)} bytes")
     magic, version, kind, sender = _HEADER.unpack_from(datagram)
     if magic != MAGIC:
-        raise DatagramError(Reason.MAGIC, f"it begins with {magic!r}, not {MAGIC!r}")
+        raise DatagramError(DatagramRejection.MAGIC, f"it begins with {magic!r}, not {MAGIC!r}")
     if version != VERSION:
-        raise DatagramError(Reason.VERSION, f"version {version}; this is version {VERSION}")
+        raise DatagramError(DatagramRejection.VERSION, f"version {version}; this is version {VERSION}")
     number = kind & ~_KEYED
     if number >= len(_KINDS) or bool(kind & _KEYED) != (key is not None):
-        raise DatagramError(Reason.KIND, f"kind {kind}")
+        raise DatagramError(DatagramRejection.KIND, f"kind {kind}")
     if not checksum_fits(datagram[:-tail], datagram[-tail:], key):
-        raise DatagramError(Reason.CHECKSUM, "it was damaged, or made with another key")
+        raise DatagramError(DatagramRejection.CHECKSUM, "it was damaged, or made with another key")
     try:
         return sender, read_body(_KINDS[number], datagram[_HEADER.size : -tail], coding)
-    except PacketError as error:
-        raise DatagramError(Reason.PACKET, str(error)) from None
+    except CodedPacketError as error:
+        raise DatagramError(DatagramRejection.PACKET, str(error)) from None
     except (struct.error, ValueError, PeerError) as error:
-        raise DatagramError(Reason.FORM, f"a {_KINDS[number].__name__}: {error}") from None
+        raise DatagramError(DatagramRejection.FORM, f"a {_KINDS[number].__name__}: {error}") from None
 
 
 def ack_bytes(numbers: int) -> int:
@@ -181,7 +181,7 @@ def message_bytes(
     """How long the datagram of a message is, without making it. `payload_bytes` counts each payload as so long, for
     simulations that carry shorter ones.
 
-    >>> message_bytes(m.Ack(7, 0, 3), CodingSettings())
+    >>> message_bytes(m.HopAck(7, 0, 3), CodingSettings())
     27
     """
     tail = CRC_BYTES if key is None else KEYED_BYTES
@@ -189,9 +189,9 @@ def message_bytes(
         body = DATA.size + _packet_bytes(message.packet, coding, payload_bytes)
     elif isinstance(message, Push | Reply):
         body = PUSH.size + _packet_bytes(message.packet, coding, payload_bytes)
-    elif isinstance(message, Digest):
+    elif isinstance(message, Announcement):
         body = EVENT.size * len(message.events)
-    elif isinstance(message, m.Ack):
+    elif isinstance(message, m.HopAck):
         body = ACK.size + bitmap_bytes(message.received.bit_length())
     else:
         body = len(write_body(message, coding))
@@ -199,9 +199,9 @@ def message_bytes(
 
 
 def _packet_bytes(packet: Packet, coding: CodingSettings, payload_bytes: int | None) -> int:
-    if packet.kind is Kind.PLAIN:
+    if packet.kind is VectorKind.PLAIN:
         vector = 2
-    elif packet.kind is Kind.SEEDED:
+    elif packet.kind is VectorKind.SEEDED:
         vector = 8
     else:
         vector = (packet.packets * coding.field_bits + 7) // 8

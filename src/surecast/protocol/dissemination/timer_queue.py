@@ -7,15 +7,15 @@ import math
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Alarms"]
+__all__ = ["TimerQueue"]
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Alarms(Generic[K]):
+class TimerQueue(Generic[K]):
     """When to do what. Those that are due come out in the order of their times.
 
-    >>> alarms: Alarms[str] = Alarms()
+    >>> alarms: TimerQueue[str] = TimerQueue()
     >>> alarms.set("b", 2.0), alarms.set("a", 1.0), alarms.set("b", 0.5)
     (None, None, None)
     >>> alarms.next(), alarms.due(1.5), alarms.next()

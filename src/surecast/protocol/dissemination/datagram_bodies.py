@@ -11,7 +11,7 @@ from surecast.protocol.coding import parse as parse_packet
 from surecast.protocol.coding.checksum import CRC_BYTES
 from surecast.protocol.dissemination import dissemination_messages as m
 from surecast.protocol.dissemination.body import Body
-from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Push, Reply, Wanted
 from surecast.scenario.paths import Branch
 
 __all__ = [
@@ -57,15 +57,15 @@ def write_body(message: m.Message, coding: CodingSettings) -> bytes:
     if isinstance(message, Push | Reply):
         head = PUSH.pack(message.group, _microseconds(message.deadline_s))
         return head + encode_packet(message.packet, coding)
-    if isinstance(message, Digest):
+    if isinstance(message, Announcement):
         return _events(message.events)
-    if isinstance(message, Request):
+    if isinstance(message, PacketRequest):
         parts = [REQUEST.pack(message.event_id)]
         for wanted in message.wanted:
             parts.append(WANTED.pack(wanted.generation, wanted.count, len(wanted.numbers)))
             parts.append(struct.pack(f">{len(wanted.numbers)}H", *wanted.numbers))
         return b"".join(parts)
-    if isinstance(message, m.Ack):
+    if isinstance(message, m.HopAck):
         head = ACK.pack(message.event_id, message.generation, message.number, message.turn)
         return head + message.received.to_bytes(bitmap_bytes(message.received.bit_length()), "big")
     if isinstance(message, m.Install):
@@ -84,19 +84,19 @@ def _install(message: m.Install) -> bytes:
 
 
 def _service_body(
-    message: m.View | m.Known | m.Subscribe | m.Unsubscribe | m.Registered | m.Publish | m.Granted,
+    message: m.View | m.Known | m.Register | m.Unregister | m.Registered | m.PublishRequest | m.Granted,
 ) -> bytes:
     if isinstance(message, m.View):
         head = VIEW.pack(message.group, message.version, message.member, len(message.peers), len(message.events))
         return head + struct.pack(f">{len(message.peers)}I", *message.peers) + _events(message.events)
     if isinstance(message, m.Known):
         return KNOWN.pack(message.group, message.version, message.part)
-    if isinstance(message, m.Subscribe):
+    if isinstance(message, m.Register):
         topic, content = message.topic.encode(), message.content.encode()
         return SUBSCRIBE.pack(message.number, message.home, len(topic), len(content)) + topic + content
-    if isinstance(message, m.Unsubscribe):
+    if isinstance(message, m.Unregister):
         return NUMBER.pack(message.number)
-    if isinstance(message, m.Publish):
+    if isinstance(message, m.PublishRequest):
         head = PUBLISH.pack(message.number, message.size, _microseconds(message.deadline_s))
         return head + message.body.encode()
     if isinstance(message, m.Granted):
@@ -188,13 +188,13 @@ def read_body(kind: type[m.Message], data: bytes, coding: CodingSettings) -> m.M
         deadline_s = _seconds(time)
         packet = parse_packet(reader.rest(), coding)
         message = Push(group, deadline_s, packet) if kind is Push else Reply(group, deadline_s, packet)
-    elif kind is Digest:
-        message = Digest(reader.events())
-    elif kind is Request:
+    elif kind is Announcement:
+        message = Announcement(reader.events())
+    elif kind is PacketRequest:
         message = _read_request(reader)
-    elif kind is m.Ack:
+    elif kind is m.HopAck:
         event_id, generation, number, turn = reader.take(ACK)
-        message = m.Ack(event_id, generation, number, turn, _bitmap(reader.rest()))
+        message = m.HopAck(event_id, generation, number, turn, _bitmap(reader.rest()))
     elif kind is m.Install:
         message = _read_install(reader)
     else:
@@ -204,7 +204,7 @@ def read_body(kind: type[m.Message], data: bytes, coding: CodingSettings) -> m.M
     return message
 
 
-def _read_request(reader: _Reader) -> Request:
+def _read_request(reader: _Reader) -> PacketRequest:
     (event_id,) = reader.take(REQUEST)
     wanted: list[Wanted] = []
     while reader.more:
@@ -212,7 +212,7 @@ def _read_request(reader: _Reader) -> Request:
         if wanted and generation <= wanted[-1].generation:
             raise ValueError("its generations are not in order")  # so that none is asked for twice
         wanted.append(Wanted(generation, count, reader.words("H", numbers)))
-    return Request(event_id, tuple(wanted))
+    return PacketRequest(event_id, tuple(wanted))
 
 
 def _read_install(reader: _Reader) -> m.Install:
@@ -241,14 +241,14 @@ def _read_service(kind: type[m.Message], reader: _Reader) -> m.Message:
         return m.View(group, version, names, reader.events(events), _flag(member))
     if kind is m.Known:
         return m.Known(*reader.take(KNOWN))
-    if kind is m.Subscribe:
+    if kind is m.Register:
         number, home, topic, content = reader.take(SUBSCRIBE)
-        return m.Subscribe(number, home, reader.text(topic), reader.text(content))
-    if kind is m.Unsubscribe:
-        return m.Unsubscribe(*reader.take(NUMBER))
-    if kind is m.Publish:
+        return m.Register(number, home, reader.text(topic), reader.text(content))
+    if kind is m.Unregister:
+        return m.Unregister(*reader.take(NUMBER))
+    if kind is m.PublishRequest:
         number, size, time = reader.take(PUBLISH)
-        return m.Publish(number, size, _seconds(time), Body.decode(reader.rest()))
+        return m.PublishRequest(number, size, _seconds(time), Body.decode(reader.rest()))
     if kind is m.Granted:
         number, accepted, event_id, group, rate_per_s = reader.take(GRANTED)
         if not rate_per_s >= 0.0:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["Accounts"]
+__all__ = ["MessageCounters"]
 
 
-class Accounts:
+class MessageCounters:
     """Messages and bytes by the kind of message, and refusals by their reason.
 
-    >>> accounts = Accounts()
-    >>> accounts.sent("Digest", 44), accounts.sent("Data", 1000)
+    >>> counters = MessageCounters()
+    >>> counters.sent("Announcement", 44), counters.sent("Data", 1000)
     (None, None)
-    >>> accounts.sent_bytes["Digest"], accounts.overhead()
+    >>> counters.sent_bytes["Announcement"], counters.overhead()
     (44, (1, 44))
     """
 

@@ -8,28 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surecast.errors import ConfigurationError, PeerError
-from surecast.protocol.coding import CodingSettings, Kind, Packet
+from surecast.protocol.coding import CodingSettings, Packet, VectorKind
 from surecast.protocol.coding.checksum import checksum
 from surecast.protocol.dissemination import (
-    Ack,
     Body,
     Data,
     DatagramError,
+    DatagramRejection,
     Granted,
+    HopAck,
     Install,
     Known,
     Message,
-    Publish,
-    Reason,
+    PublishRequest,
+    Register,
     Registered,
-    Subscribe,
-    Unsubscribe,
+    Unregister,
     View,
     decode,
     encode,
     message_bytes,
 )
-from surecast.protocol.gossip import Announced, Digest, Push, Reply, Request, Wanted
+from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Push, Reply, Wanted
 from surecast.scenario.paths import Branch
 
 CODING = CodingSettings(packets=6, packet_bytes=10)
@@ -48,12 +48,12 @@ def packets(draw: st.DrawFn) -> Packet:
     size = draw(st.integers(1, 60))
     count = -(-size // 10)
     payload = draw(st.binary(min_size=-(-size // count), max_size=-(-size // count)))
-    kind = draw(st.sampled_from(Kind))
+    kind = draw(st.sampled_from(VectorKind))
     vector = None
-    if kind is Kind.RECODED:
+    if kind is VectorKind.RECODED:
         vector = np.array(draw(st.lists(st.integers(1, 255), min_size=count, max_size=count)), dtype=np.uint8)
-    position = draw(st.integers(0, count - 1)) if kind is Kind.PLAIN else 0
-    seed = draw(u64) if kind is Kind.SEEDED else 0
+    position = draw(st.integers(0, count - 1)) if kind is VectorKind.PLAIN else 0
+    seed = draw(u64) if kind is VectorKind.SEEDED else 0
     return Packet(draw(u64), size, 0, count, kind, payload, position, seed, vector)
 
 
@@ -78,15 +78,15 @@ messages = st.one_of(
     st.builds(Data, u32, u16, times, packets(), u8),
     st.builds(Push, u32, times, packets()),
     st.builds(Reply, u32, times, packets()),
-    st.builds(Digest, st.lists(events, max_size=9).map(tuple)),
+    st.builds(Announcement, st.lists(events, max_size=9).map(tuple)),
     st.builds(
-        Request,
+        PacketRequest,
         u64,
         st.lists(wanted, max_size=9, unique_by=lambda w: w.generation).map(
             lambda found: tuple(sorted(found, key=lambda w: w.generation))
         ),
     ),
-    st.builds(Ack, u64, u32, u16, u8, st.integers(0, 1 << 64)),
+    st.builds(HopAck, u64, u32, u16, u8, st.integers(0, 1 << 64)),
     st.builds(
         Install, u32, u32, st.just(1000), u32, st.lists(branches(), max_size=4).map(tuple), st.just(1), st.just(3)
     ),
@@ -94,10 +94,10 @@ messages = st.one_of(
         View, u32, u32, st.lists(u32, max_size=9).map(tuple), st.lists(events, max_size=5).map(tuple), st.booleans()
     ),
     st.builds(Known, u32, u32, u16),
-    st.builds(Subscribe, u32, u32, names, names),
-    st.builds(Unsubscribe, u32),
+    st.builds(Register, u32, u32, names, names),
+    st.builds(Unregister, u32),
     st.builds(Registered, u32, st.booleans()),
-    st.builds(Publish, u32, u32, times, bodies),
+    st.builds(PublishRequest, u32, u32, times, bodies),
     st.builds(Granted, u32, st.booleans(), u64, u32, st.floats(0.0, allow_nan=False)),
 )
 
@@ -137,7 +137,7 @@ def test_bytes_of_any_kind_either_decode_to_what_encodes_the_same_or_are_rejecte
     try:
         sender, found = decode(forged, CODING)
     except DatagramError as error:
-        assert error.reason in (Reason.FORM, Reason.PACKET, Reason.KIND)
+        assert error.reason in (DatagramRejection.FORM, DatagramRejection.PACKET, DatagramRejection.KIND)
     else:
         assert encode(found, sender, CODING) == forged
 
@@ -156,26 +156,26 @@ def forged(body: bytes, kind: int) -> bytes:
 @pytest.mark.parametrize(
     ("datagram", "reason"),
     [
-        (bytes(1401), Reason.LONG),
-        (b"SD\x01", Reason.SHORT),
-        (b"XX" + forged(bytes(14), 5)[2:], Reason.MAGIC),
-        (b"SD\x02" + forged(bytes(14), 5)[3:], Reason.VERSION),
-        (forged(b"", 14), Reason.KIND),
-        (forged(bytes(14), 5 + 128), Reason.KIND),
-        (forged(bytes(14), 5)[:-1] + b"!", Reason.CHECKSUM),
-        (forged(bytes(14), 5), Reason.FORM),
+        (bytes(1401), DatagramRejection.LONG),
+        (b"SD\x01", DatagramRejection.SHORT),
+        (b"XX" + forged(bytes(14), 5)[2:], DatagramRejection.MAGIC),
+        (b"SD\x02" + forged(bytes(14), 5)[3:], DatagramRejection.VERSION),
+        (forged(b"", 14), DatagramRejection.KIND),
+        (forged(bytes(14), 5 + 128), DatagramRejection.KIND),
+        (forged(bytes(14), 5)[:-1] + b"!", DatagramRejection.CHECKSUM),
+        (forged(bytes(14), 5), DatagramRejection.FORM),
         (forged(bytes(15), 5), None),
-        (forged(bytes(16), 5), Reason.FORM),
+        (forged(bytes(16), 5), DatagramRejection.FORM),
         (forged(bytes(23) + b"\x20" * 1, 3), None),
-        (forged(bytes(16) + b"\xff" * 8, 3), Reason.FORM),
-        (forged(bytes(8) + bytes(8) + bytes(8), 4), Reason.FORM),
-        (forged(bytes(4) + b"\x02", 11), Reason.FORM),
-        (forged(bytes(10) + b"\xff\xff", 9), Reason.FORM),
-        (forged(bytes(8) + b"\0\x02\0\0\xff\xfe", 9), Reason.FORM),
-        (forged(bytes(15) + bytes(50), 0), Reason.PACKET),
+        (forged(bytes(16) + b"\xff" * 8, 3), DatagramRejection.FORM),
+        (forged(bytes(8) + bytes(8) + bytes(8), 4), DatagramRejection.FORM),
+        (forged(bytes(4) + b"\x02", 11), DatagramRejection.FORM),
+        (forged(bytes(10) + b"\xff\xff", 9), DatagramRejection.FORM),
+        (forged(bytes(8) + b"\0\x02\0\0\xff\xfe", 9), DatagramRejection.FORM),
+        (forged(bytes(15) + bytes(50), 0), DatagramRejection.PACKET),
     ],
 )
-def test_each_fault_has_its_reason(datagram: bytes, reason: Reason | None) -> None:
+def test_each_fault_has_its_reason(datagram: bytes, reason: DatagramRejection | None) -> None:
     if reason is None:
         decode(datagram, CODING)
         return
@@ -185,7 +185,7 @@ def test_each_fault_has_its_reason(datagram: bytes, reason: Reason | None) -> No
 
 
 def test_another_key_or_none_is_rejected() -> None:
-    datagram = encode(Ack(1, 2, 3), 7, CODING, KEY)
+    datagram = encode(HopAck(1, 2, 3), 7, CODING, KEY)
     for key in (None, KEY + b"!"):
         with pytest.raises(DatagramError):
             decode(datagram, CODING, key)
@@ -193,11 +193,11 @@ def test_another_key_or_none_is_rejected() -> None:
 
 def test_what_does_not_fit_is_not_sent() -> None:
     with pytest.raises(ConfigurationError, match="1400"):
-        encode(Digest((Announced(1, 2, 3, 4.0),) * 100), 7, CODING)
+        encode(Announcement((Announced(1, 2, 3, 4.0),) * 100), 7, CODING)
     with pytest.raises(ConfigurationError, match="cannot be sent"):
-        encode(Ack(1, 2, 70000), 7, CODING)
+        encode(HopAck(1, 2, 70000), 7, CODING)
     with pytest.raises(ConfigurationError, match="cannot be sent"):
-        encode(Digest((Announced(1, 2, 3, float("inf")),)), 7, CODING)
+        encode(Announcement((Announced(1, 2, 3, float("inf")),)), 7, CODING)
 
 
 @given(bodies)
