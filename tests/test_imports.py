@@ -64,6 +64,23 @@ def test_a_broker_loads_metrics_websockets_and_yaml_when_it_is_told_to_use_them(
     assert not modules & {"prometheus_client", "websockets", "yaml"}
 
 
+def test_a_broker_that_starts_loads_nothing_that_colours_text(tmp_path: Path) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text("name: shop\n")
+    code = """
+arguments = sys.argv[1:]
+sys.argv = ["surecast", "broker", "--check-config", *arguments]
+from surecast.cli import main
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code
+"""
+    modules = loaded(code, str(file))
+    assert "surecast.broker.config" in modules
+    assert not modules & {"rich", "surecast.cli.output", "surecast.report"}
+
+
 def test_a_command_loads_no_other_command() -> None:
     code = """
 sys.argv = ["surecast", "broker", "--check-config", "absent.yaml"]

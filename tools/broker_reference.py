@@ -3,14 +3,18 @@ cannot drift from the code."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from surecast.broker import config_models as models
 from surecast.broker import group_config as group
 from surecast.broker.replica.group_file import PaxosSpec
+from surecast.documents.models import Spec
 
 Sections = list[tuple[str, Any]]
 
@@ -150,13 +154,26 @@ def _section(title: str, model: Any, sections: Sections) -> str:
         "|---|---|---|---|",
     ]
     schema = model.model_json_schema()["properties"]
-    for name, field in model.model_fields.items():
+    sentences = _sentences(model)
+    for name in model.model_fields:
         if name in LEFT_OUT:
             continue
-        meaning = " ".join((field.description or "").split())
+        meaning = " ".join(sentences[name].split())
         value = _value(model, name, schema[name], sections)
         lines.append(f"| `{name}` | {value} | {_default(model, name)} | {meaning} |")
     return "\n".join(lines) + "\n"
+
+
+def _sentences(model: Any) -> dict[str, str]:
+    """The text under each field of a model and of those that it derives from."""
+    sentences: dict[str, str] = {}
+    for part in reversed(model.__mro__[: model.__mro__.index(Spec)]):
+        (definition,) = ast.parse(inspect.getsource(part)).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, text in pairwise(definition.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                sentences[ast.unparse(field.target)] = ast.literal_eval(text.value)
+    return sentences
 
 
 def _annotation(model: Any, name: str) -> str:

@@ -38,7 +38,6 @@ def _run() -> None:
     # Pydantic would look for plugins among all installed packages, at every start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from surecast.cli.app import app
-    from surecast.cli.output import print_error
     from surecast.errors import SaturationError, SurecastError
     from surecast.extras import missing_extra
 
@@ -49,6 +48,8 @@ def _run() -> None:
     try:
         app()
     except SurecastError as error:
+        from surecast.cli.output import print_error  # a broker that starts needs no coloured text
+
         print_error(error)
         sys.exit(NOTHING_FITS if isinstance(error, SaturationError) else 1)
     except ModuleNotFoundError as error:

@@ -17,4 +17,4 @@ Name = Annotated[
 class Spec(BaseModel):
     """A part of a file: unknown fields are errors, and nothing changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)

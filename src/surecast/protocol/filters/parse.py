@@ -40,7 +40,7 @@ from surecast.protocol.filters.filter import KEYWORDS, NAME, NOTHING, Filter
 
 __all__ = ["FilterSyntaxError", "parse"]
 
-_TOKEN: Final = re.compile(
+_TOKEN: Final = (  # compiled for the first filter: most brokers never see one
     r"(?P<space>[ \t\r\n\f\v]+)"
     r"|(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<infinite>[+-]?inf(?![A-Za-z0-9_.\-\u0080-\U0010ffff]))"
@@ -92,9 +92,10 @@ def parse(text: str) -> Filter:
 
 def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
+    pattern = re.compile(_TOKEN)  # kept by `re`
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
+        found = pattern.match(text, position)
         if found is None:
             quote = text[position]
             expected = f"a closing {quote}" if quote in '"`' else "a name, a number, a text or an operator"

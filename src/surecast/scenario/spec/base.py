@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from surecast.documents.models import Spec
 from surecast.documents.units import (
     DURATION_HINT,
     RATE_HINT,
@@ -29,12 +30,19 @@ __all__ = [
     "PositiveDurationRange",
     "Probability",
     "RateRange",
+    "ScenarioPart",
     "Share",
     "ShareRange",
 ]
 
 MAX_COUNT = 1_000_000
 Range = tuple[float, float]
+
+
+class ScenarioPart(Spec):
+    """A part of a scenario file; the sentences under its fields are in the schema for editors."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def _ranged(parse: Callable[[Any], float]) -> Callable[[Any], Range]:

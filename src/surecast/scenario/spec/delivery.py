@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Spec
+from surecast.documents.models import Int
 from surecast.documents.units import Duration, PositiveDuration, Size
-from surecast.scenario.spec.base import Probability
+from surecast.scenario.spec.base import Probability, ScenarioPart
 
 __all__ = [
     "SCHEMES",
@@ -28,7 +28,7 @@ SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffe
 """The schemes of fault tolerance, as files and reports name them."""
 
 
-class Routing(Spec):
+class Routing(ScenarioPart):
     """Content-based routing in an acyclic overlay."""
 
     scheme: Literal["peer-to-peer", "hierarchical"] = "peer-to-peer"
@@ -43,7 +43,7 @@ class Routing(Spec):
         return self
 
 
-class FaultTolerance(Spec):
+class FaultTolerance(ScenarioPart):
     """The scheme of the overlay against failures."""
 
     scheme: Literal["none", "periodic-subscription", "buffering", "bypass", "bypass-buffering"] = (
@@ -64,7 +64,7 @@ class FaultTolerance(Spec):
         return self
 
 
-class Replication(Spec):
+class Replication(ScenarioPart):
     """A broker as a group of replicas kept identical by Paxos."""
 
     replicas: Int = Field(default=1, ge=1, le=15)
@@ -107,7 +107,7 @@ class Replication(Spec):
         return self
 
 
-class Dropping(Spec):
+class Dropping(ScenarioPart):
     """The policy that drops events for a subscriber that is disconnected."""
 
     policy: Literal["none", "probabilistic", "expiry", "finite-buffer", "optimal"] = "none"
@@ -137,7 +137,7 @@ class Dropping(Spec):
         return self
 
 
-class Gossip(Spec):
+class Gossip(ScenarioPart):
     """Recovery of missing packets among the subscribers of an event."""
 
     mode: Literal["push", "pull", "push-pull"] = "push-pull"
@@ -156,7 +156,7 @@ class Gossip(Spec):
     """Packets that a push sends to a peer; left out, as many as the event has."""
 
 
-class Retransmission(Spec):
+class Retransmission(ScenarioPart):
     """Retransmission of packets over one hop, under the scheme tree-retransmission."""
 
     wait: PositiveDuration = 0.1
@@ -165,7 +165,7 @@ class Retransmission(Spec):
     """Transmissions of a packet over one hop."""
 
 
-class Coding(Spec):
+class Coding(ScenarioPart):
     """Random linear network coding of each event."""
 
     field_bits: Literal[1, 4, 8] = 8
@@ -198,7 +198,7 @@ class Coding(Spec):
         return self
 
 
-class Delivery(Spec):
+class Delivery(ScenarioPart):
     """The delivery of events from publishers to subscribers."""
 
     routing: Routing | None = None

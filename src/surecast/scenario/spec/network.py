@@ -7,17 +7,17 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Name, Spec
+from surecast.documents.models import Int, Name
 from surecast.documents.units import Duration, PositiveDuration
 from surecast.scenario.distributions import DistributionSpec, Exponential
-from surecast.scenario.spec.base import DurationRange, EndsAlone, NameAlone, RateRange
+from surecast.scenario.spec.base import DurationRange, EndsAlone, NameAlone, RateRange, ScenarioPart
 
 __all__ = ["FileNetwork", "GivenNetwork", "NetworkSpec", "RandomNetwork", "TransitStubNetwork", "TreeNetwork"]
 
 MAX_ROUTERS = 100_000
 
 
-class _Network(Spec):
+class _Network(ScenarioPart):
     """The fields of routers and links that every kind of network may have."""
 
     link_capacity: RateRange | None = None
@@ -111,7 +111,7 @@ class FileNetwork(_Partitioned):
         return self
 
 
-class RouterSpec(Spec):
+class RouterSpec(ScenarioPart):
     """One router of a network that is written out."""
 
     name: Name
@@ -140,7 +140,7 @@ class RouterSpec(Spec):
         return self
 
 
-class PhysicalLinkSpec(Spec):
+class PhysicalLinkSpec(ScenarioPart):
     """One link of a network that is written out."""
 
     between: tuple[Name, Name]

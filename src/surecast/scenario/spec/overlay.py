@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Name, Spec
+from surecast.documents.models import Int, Name
 from surecast.documents.units import AlsoAs, Duration
 from surecast.scenario.distributions import DistributionSpec, Exponential
 from surecast.scenario.spec.base import (
@@ -16,6 +16,7 @@ from surecast.scenario.spec.base import (
     PositiveDurationRange,
     Probability,
     RateRange,
+    ScenarioPart,
     ShareRange,
 )
 
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 
-class MatchingSpec(Spec):
+class MatchingSpec(ScenarioPart):
     """The matching of notifications with routing entries in a broker, and the time of each step.
 
     A time left out is that of this software, as `benchmarks/matching_costs.py` measures it. The algorithm alone may
@@ -59,7 +60,7 @@ def _algorithm(value: Any) -> Any:
     return {"algorithm": value} if isinstance(value, str) else value
 
 
-class BrokerSpec(Spec):
+class BrokerSpec(ScenarioPart):
     """One broker, or `count` brokers alike, named name-1, name-2 and so on."""
 
     name: Name
@@ -92,7 +93,7 @@ def _check_burst(loss: float, burst: float | None) -> None:
         )
 
 
-class LinkSpec(Spec):
+class LinkSpec(ScenarioPart):
     """One overlay link."""
 
     between: tuple[Name, Name]
@@ -113,7 +114,7 @@ class LinkSpec(Spec):
         return self
 
 
-class BuiltLinks(Spec):
+class BuiltLinks(ScenarioPart):
     """Overlay links that are built."""
 
     build: Literal["spanning-tree", "random-tree", "random-graph", "star", "chain", "ring", "complete"]
@@ -148,7 +149,7 @@ class BuiltLinks(Spec):
         return self
 
 
-class CandidatesSpec(Spec):
+class CandidatesSpec(ScenarioPart):
     """Positions drawn for placement."""
 
     per_domain: Int | None = Field(default=None, ge=1, le=10_000)
@@ -163,7 +164,7 @@ class CandidatesSpec(Spec):
         return self
 
 
-class TopicTreesSpec(Spec):
+class TopicTreesSpec(ScenarioPart):
     """The broker tree of each topic in an overlay that has cycles."""
 
     root: str = "random"
@@ -179,7 +180,7 @@ def _list_or_mapping(value: Any) -> str:
     return "list" if isinstance(value, list) else "mapping"
 
 
-class OverlaySpec(Spec):
+class OverlaySpec(ScenarioPart):
     """Brokers and the links between them."""
 
     brokers: list[BrokerSpec] = Field(min_length=1)
@@ -202,7 +203,7 @@ class OverlaySpec(Spec):
     """The broker tree of each topic, where the overlay itself is not a tree."""
 
 
-class ComponentAvailability(Spec):
+class ComponentAvailability(ScenarioPart):
     """Failures and repairs of components: (mtbf, mttr) or (availability, period)."""
 
     mtbf: PositiveDurationRange | None = None
@@ -239,7 +240,7 @@ class ComponentAvailability(Spec):
         return self
 
 
-class AvailabilitySpec(Spec):
+class AvailabilitySpec(ScenarioPart):
     """Availability of every broker and overlay link; what is left out never fails."""
 
     brokers: ComponentAvailability | None = None

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Name, Spec
-from surecast.scenario.spec.base import Share
+from surecast.documents.models import Name
+from surecast.scenario.spec.base import ScenarioPart, Share
 
 __all__ = ["ClassPeriodSpec", "PeriodSpec", "Periods"]
 
@@ -17,7 +17,7 @@ Factor = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SHARES_OFF_MAX = 0.001
 
 
-class ClassPeriodSpec(Spec):
+class ClassPeriodSpec(ScenarioPart):
     """The use of a class, or a group of classes, in a period."""
 
     name: Name
@@ -28,7 +28,7 @@ class ClassPeriodSpec(Spec):
     """Factor on its new subscriptions, in place of the period's."""
 
 
-class PeriodSpec(Spec):
+class PeriodSpec(ScenarioPart):
     """A part of the day with its own rates, long enough for the system to settle."""
 
     name: Name

@@ -10,10 +10,10 @@ import yaml
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Name, Spec
+from surecast.documents.models import Int, Name
 from surecast.documents.source import Source
 from surecast.documents.units import Duration, PositiveDuration
-from surecast.scenario.spec.base import Share
+from surecast.scenario.spec.base import ScenarioPart, Share
 from surecast.scenario.spec.delivery import Delivery
 from surecast.scenario.spec.network import NetworkSpec
 from surecast.scenario.spec.overlay import AvailabilitySpec, OverlaySpec
@@ -30,7 +30,7 @@ def _whole_number(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-class Targets(Spec):
+class Targets(ScenarioPart):
     """The quality of service that is asked for; what is left out is not asked for."""
 
     reliability: Share | None = None
@@ -45,7 +45,7 @@ class Targets(Spec):
     """Largest utilisation of any broker, link or router."""
 
 
-class Experiment(Spec):
+class Experiment(ScenarioPart):
     """The time for which the system is observed when it is simulated or run; every command can override it."""
 
     duration: PositiveDuration = 86400.0
@@ -62,7 +62,7 @@ class Experiment(Spec):
         return self
 
 
-class Scenario(Spec):
+class Scenario(ScenarioPart):
     """One publish/subscribe system, described once."""
 
     surecast: Annotated[Literal[1], BeforeValidator(_whole_number)]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Name, Spec
+from surecast.documents.models import Int, Name
 from surecast.documents.units import AlsoAs, Lifetime, Rate
 from surecast.scenario.distributions import DistributionSpec
 from surecast.scenario.spec.base import (
@@ -22,6 +22,7 @@ from surecast.scenario.spec.base import (
     PositiveDurationRange,
     Probability,
     RateRange,
+    ScenarioPart,
     Share,
 )
 from surecast.scenario.spec.periods import Periods
@@ -49,7 +50,7 @@ def _name_or_histogram(value: Any) -> str:
     return "name" if isinstance(value, str) else "histogram"
 
 
-class TopicSpec(Spec):
+class TopicSpec(ScenarioPart):
     """One topic, or `count` topics named name-1, name-2 and so on."""
 
     name: Name
@@ -60,7 +61,7 @@ class TopicSpec(Spec):
     """Popularity of each, in place of the power law."""
 
 
-class _Client(Spec):
+class _Client(ScenarioPart):
     """The fields that publishers, subscribers and other clients share."""
 
     name: Name
@@ -85,7 +86,7 @@ class PublisherSpec(_Client):
     """Lifetime of its events, in place of the workload's."""
 
 
-class ConnectivitySpec(Spec):
+class ConnectivitySpec(ScenarioPart):
     """Connected and disconnected periods of a subscriber: a mean each, a range of means, or a distribution."""
 
     on: PositiveDurationRange | None = None
@@ -133,7 +134,7 @@ class SubscriberSpec(_Client):
         return self
 
 
-class HistogramSpec(Spec):
+class HistogramSpec(ScenarioPart):
     """A measured distribution of numbers: bins with their weights, or the numbers themselves.
 
     A list alone stands for `values`.
@@ -180,7 +181,7 @@ HistogramOrList = Annotated[
 ]
 
 
-class IntervalSpec(Spec):
+class IntervalSpec(ScenarioPart):
     """The interval that a subscription asks for: two ends alike, or a centre and a width."""
 
     ends: Annotated[
@@ -205,7 +206,7 @@ class IntervalSpec(Spec):
         return self
 
 
-class AttributeSpec(Spec):
+class AttributeSpec(ScenarioPart):
     """One attribute of notifications, and what subscriptions ask of it."""
 
     name: Name
@@ -236,7 +237,7 @@ def _different(attributes: list[AttributeSpec]) -> list[AttributeSpec]:
 Attributes = Annotated[list[AttributeSpec], AfterValidator(_different), Field(max_length=8)]
 
 
-class ClassSpec(Spec):
+class ClassSpec(ScenarioPart):
     """One filter class, or `count` classes named name-1, name-2 and so on."""
 
     name: Name
@@ -268,7 +269,7 @@ class ClientSpec(_Client):
     """Home broker: `nearest` in hops of the physical network, a broker's name, or `random`."""
 
 
-class SubscriptionsSpec(Spec):
+class SubscriptionsSpec(ScenarioPart):
     """Arrival and lifetime of subscriptions to filter classes."""
 
     active: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -287,7 +288,7 @@ class SubscriptionsSpec(Spec):
         return self
 
 
-class WorkloadSpec(Spec):
+class WorkloadSpec(ScenarioPart):
     """Publishers, subscribers and their interests."""
 
     topics: list[NameAlone[TopicSpec]] = Field(default_factory=list)
