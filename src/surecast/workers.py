@@ -1,10 +1,10 @@
-"""Processes that share work: they end with their starter, and an interrupt is for the starter alone."""
+"""Processes or threads that share work: they end with their starter, and an interrupt is for the starter alone."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
 from typing import Any
@@ -15,10 +15,10 @@ _ENDS_WITHIN_S = 5.0
 
 
 @contextmanager
-def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes. Whatever ends the block ends the processes too, in the middle of their work if need be."""
+def worker_pool(workers: int, *, threads: bool = False) -> Iterator[Executor]:
+    """A pool of processes, or of threads. Whatever ends the block ends processes too, in the middle of their work."""
     before = {process.pid for process in active_children()}
-    with _Pool(workers, mp_context=get_context("spawn")) as pool:
+    with ThreadPoolExecutor(workers) if threads else _Pool(workers, mp_context=get_context("spawn")) as pool:
         try:
             yield pool
         except BaseException:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from surecast.errors import OverloadError
 from surecast.measurement.classes import ClassRun
 from surecast.report import QoSReport, ReportBuilder
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["build_class_report"]
 

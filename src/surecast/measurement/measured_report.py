@@ -16,7 +16,7 @@ from surecast.measurement.faults import OUTAGE_LEAST_S, find_outages
 from surecast.measurement.outcomes import LOST, NOT_TAKEN, Outcomes, count_out_of_order, outcomes_of, window_of
 from surecast.report import QoSReport, ReportBuilder, check_accounts
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["build_report"]
 

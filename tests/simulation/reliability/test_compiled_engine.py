@@ -13,7 +13,7 @@ from surecast.errors import ConfigurationError, OverloadError
 from surecast.report import check_accounts
 from surecast.scenario import System, load_system
 from surecast.simulation import run_until, simulate_reliability
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 from surecast.simulation.reliability.compiled import SCHEMES
 from surecast.simulation.reliability.compiled import compiled_run as run_module
 

@@ -9,8 +9,8 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.report import check_accounts
 from surecast.scenario import Streams, System, build, parse_distribution, parse_text
 from surecast.scenario.system import Failures
+from surecast.simulation.experiment.failures import FailureTrace
 from surecast.simulation.reliability.protocol import KINDS, Options, simulate_protocol, simulate_world
-from surecast.simulation.reliability.protocol.components import FailureTrace
 
 IDEAL = Options(refresh_s=0.0, retransmission_s=0.0)
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         simulate_world(line(), "magic", duration_s=10, seed=1)
     with pytest.raises(ConfigurationError, match="observes nothing"):
         simulate_world(line(), "bypass", duration_s=10, seed=1, warm_up_s=10)
-    with pytest.raises(ConfigurationError, match="0 runs"):
+    with pytest.raises(ConfigurationError, match="runs: 0 must be 1 or more"):
         simulate_protocol(line(), ["bypass"], runs=0, duration_s=10, seed=1)
 
 

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from surecast.simulation.capacity.paths import worst_path
 from surecast.simulation.capacity.routing_plan import RoutingPlan
 from surecast.simulation.capacity.run_sums import BINS, RunResult, bin_ends
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["Estimate", "Estimates"]
 

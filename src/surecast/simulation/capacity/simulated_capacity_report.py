@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from surecast.report import ReportBuilder
 from surecast.simulation.capacity.estimates import Estimate, Estimates
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["QUANTILES", "add_algorithm"]
 

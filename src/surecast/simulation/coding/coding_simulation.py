@@ -19,7 +19,7 @@ from surecast.scenario.system import Overlay, System
 from surecast.simulation.coding.coding_runs import Alternative, Caster, How, alternatives, settings_for
 from surecast.simulation.coding.outcomes import Outcomes, joined
 from surecast.simulation.coding.packet_network import Audience, Channel, audiences_of
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["BATCHES", "estimate", "messages_minimum", "simulate_alternative", "simulate_coding"]
 

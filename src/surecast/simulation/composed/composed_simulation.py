@@ -17,10 +17,10 @@ from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import System
 from surecast.simulation.composed.composed_arrays import Plan, compose_plan
 from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, RunResult, Settings, simulate_run
-from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.histogram import quantile
 from surecast.simulation.dropping.queue_kernel import DELAY, DELIVERED, LATE, RESPONSE
 from surecast.simulation.dropping.queue_kernel import QUEUED as WAITING
+from surecast.simulation.experiment.confidence import ratio_estimate
 from surecast.simulation.replication.group_load_run import measure_failovers
 
 __all__ = ["simulate_composed"]

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from surecast.errors import ConfigurationError, SaturationError
 from surecast.scenario import Connectivity, Distribution, Streams, parse_distribution
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.draws import Floats, draw_events, draw_switches, draw_times
 from surecast.simulation.dropping.dropping_plan import Settings, check_stable, tables_of
 from surecast.simulation.dropping.histogram import quantile
@@ -35,6 +34,7 @@ from surecast.simulation.dropping.queue_kernel import (
     SUMS,
     sweep,
 )
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["Accounts", "Estimate", "Period", "QueueSweep", "Sweeper", "simulate_queue"]
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report import ReportBuilder
-from surecast.simulation.confidence import ratio_estimate
 from surecast.simulation.dropping.draws import Floats
 from surecast.simulation.dropping.dropping_plan import Plan, Policy, Settings
 from surecast.simulation.dropping.dropping_run import Bins, RunResult
@@ -33,6 +32,7 @@ from surecast.simulation.dropping.queue_kernel import (
     REJECTED,
     RESPONSE,
 )
+from surecast.simulation.experiment.confidence import ratio_estimate
 
 __all__ = ["add_policy", "relative_half_width"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.scenario.group import Group
-from surecast.simulation.reliability.protocol.clock import CLIENTS
-from surecast.simulation.reliability.protocol.components import FailureTrace, run_streams
+from surecast.simulation.experiment.clock import CLIENTS
+from surecast.simulation.experiment.failures import FailureTrace, run_streams
 from surecast.simulation.replication.host import Host
 from surecast.simulation.replication.options import Load, OpenLoad
 from surecast.simulation.replication.simulated_group import GroupWorld, Publication

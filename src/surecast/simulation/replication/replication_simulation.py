@@ -13,7 +13,7 @@ from surecast.scenario.coverage import left_out
 from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 from surecast.simulation.replication.group_load_run import GroupRun, measure_failovers, simulate_group
 from surecast.simulation.replication.options import OpenLoad
 from surecast.simulation.replication.outages import simulate_outages

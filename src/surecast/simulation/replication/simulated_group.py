@@ -17,7 +17,7 @@ from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.scenario.streams import Streams
-from surecast.simulation.reliability.protocol.clock import CLIENTS, NETWORK, TIMERS, Clock
+from surecast.simulation.experiment.clock import CLIENTS, NETWORK, TIMERS, Clock
 from surecast.simulation.replication.host import Host, Output
 from surecast.simulation.replication.options import TICKS_PER_HEARTBEAT, ClosedLoad, Load, OpenLoad
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part
-from surecast.simulation.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import ratio_estimate
 from surecast.simulation.reliability.compiled.compiled_plan import NONE, Plan
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
 

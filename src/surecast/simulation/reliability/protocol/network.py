@@ -18,7 +18,7 @@ from surecast.protocol.overlay import (
     Unsubscribe,
 )
 from surecast.scenario.system import OverlayLink
-from surecast.simulation.reliability.protocol.clock import NETWORK, Clock
+from surecast.simulation.experiment.clock import NETWORK, Clock
 from surecast.simulation.reliability.protocol.journal import Journal
 from surecast.simulation.reliability.protocol.options import Options
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import sqrt
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
 from surecast.protocol.overlay import SCHEMES
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.system import System
+from surecast.simulation.experiment import (
+    Progress,
+    check_at_least_one,
+    interval_ends,
+    ratio_estimate,
+    replications,
+)
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.protocol_run import simulate_world
 from surecast.simulation.reliability.protocol.result import WorldResult
@@ -32,11 +38,13 @@ def simulate_protocol(
     seed: int,
     warm_up_s: float | None = None,
     options: Options | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
 ) -> QoSReport:
     """Simulates each scheme in several runs and reports what each subscriber gets, with 95 % confidence intervals.
 
     All schemes see the same failures and publications. `progress` is called with the number of runs done and in all.
+    `workers` above 1 spreads the runs over so many processes, and changes nothing in the report.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -55,8 +63,7 @@ def simulate_protocol(
     >>> reliability.low < reliability.value < reliability.high
     True
     """
-    if runs < 1:
-        raise ConfigurationError(f"{runs} runs; at least 1 is needed")
+    check_at_least_one("runs", runs)
     refuse_saturated_events(system)
     names = list(SCHEMES) if schemes is None else list(schemes)
     warm_up = system.experiment.warm_up if warm_up_s is None else warm_up_s
@@ -66,18 +73,21 @@ def simulate_protocol(
     _add_notes(builder, system, chosen)
     for sentence in left_out(system, "the simulation of the protocol"):
         builder.warn(sentence)
+    simulate = partial(_simulate_run, system, duration_s, seed, warm_up, chosen)
+    jobs = [(scheme, run) for scheme in names for run in range(runs)]
+    with replications(simulate, total=len(jobs), workers=workers, progress=progress) as do:
+        results = do.all(jobs)
     for i, scheme in enumerate(names):
-        results: list[WorldResult] = []
-        for run in range(runs):
-            results.append(
-                simulate_world(
-                    system, scheme, duration_s=duration_s, seed=seed, warm_up_s=warm_up, run=run, options=chosen
-                )
-            )
-            if progress is not None:
-                progress(i * runs + run + 1, len(names) * runs)
-        _add_scheme(builder, system, scheme, results)
+        _add_scheme(builder, system, scheme, results[i * runs : (i + 1) * runs])
     return builder.build()
+
+
+def _simulate_run(
+    system: System, duration_s: float, seed: int, warm_up_s: float, options: Options, scheme: str, run: int
+) -> WorldResult:
+    return simulate_world(
+        system, scheme, duration_s=duration_s, seed=seed, warm_up_s=warm_up_s, run=run, options=options
+    )
 
 
 def _add_notes(builder: ReportBuilder, system: System, options: Options) -> None:
@@ -113,7 +123,7 @@ def _add_scheme(builder: ReportBuilder, system: System, scheme: str, results: li
         )
 
     with np.errstate(invalid="ignore", divide="ignore"):
-        value, low, high = _interval(columns["on_time"] / published)
+        value, half = _mean_over_runs(columns["on_time"] / published)
         builder.add_many(
             "subscriber",
             names,
@@ -121,8 +131,8 @@ def _add_scheme(builder: ReportBuilder, system: System, scheme: str, results: li
             np.where(exists, value, 0.0),
             how="simulated",
             variant=scheme,
-            low=np.maximum(low, 0.0),
-            high=np.minimum(high, 1.0),
+            low=np.maximum(value - half, 0.0),
+            high=np.minimum(value + half, 1.0),
             samples=total.astype(np.int64),
             where=exists,
         )
@@ -143,8 +153,8 @@ def _add_scheme(builder: ReportBuilder, system: System, scheme: str, results: li
 def _add_system(builder: ReportBuilder, scheme: str, results: list[WorldResult], exists: NDArray[np.bool_]) -> None:
     if exists.any():
         means = np.array([[result.reliability[exists].mean()] for result in results])
-        value, low, high = (float(part[0]) for part in _interval(means))
-        ends = (None, None) if np.isnan(low) else (max(low, 0.0), min(high, 1.0))
+        value, half = (float(part[0]) for part in _mean_over_runs(means))
+        ends = interval_ends(value, half, most=1.0)
         builder.add(
             "system",
             "",
@@ -166,18 +176,6 @@ def _add_system(builder: ReportBuilder, scheme: str, results: list[WorldResult],
     builder.add("system", "", "messages_per_event", sent / events, how="simulated", variant=scheme)
 
 
-def _interval(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean over runs (rows) and its 95 % confidence interval by Student's t; NaN for its ends with a single run.
-
-    >>> [round(float(part[0]), 3) for part in _interval(np.array([[1.0], [2.0], [3.0]]))]
-    [2.0, -0.484, 4.484]
-    """
-    runs = len(values)
-    mean = values.mean(axis=0)
-    if runs < 2:
-        nothing = np.full_like(mean, np.nan)
-        return mean, nothing, nothing
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(runs - 1, 0.975)) * values.std(axis=0, ddof=1) / sqrt(runs)
-    return mean, mean - half, mean + half
+def _mean_over_runs(values: Floats) -> tuple[Floats, Floats]:
+    """The mean over runs of a share that each run has, and its half-width."""
+    return ratio_estimate(values, np.ones_like(values))

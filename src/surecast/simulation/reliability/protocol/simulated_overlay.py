@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import cycle
 from math import inf
@@ -30,9 +30,10 @@ from surecast.protocol.overlay import (
 )
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, Publisher, System
+from surecast.simulation.experiment.clock import CLIENTS, NETWORK, Clock
+from surecast.simulation.experiment.failures import FailureTrace, run_streams
+from surecast.simulation.experiment.host import Host
 from surecast.simulation.reliability.protocol.accounts import Accounts, Snapshot, Target
-from surecast.simulation.reliability.protocol.clock import CLIENTS, NETWORK, TIMERS, Clock
-from surecast.simulation.reliability.protocol.components import FailureTrace, run_streams
 from surecast.simulation.reliability.protocol.errors import SafetyError
 from surecast.simulation.reliability.protocol.journal import Journal
 from surecast.simulation.reliability.protocol.network import Link, Network
@@ -44,19 +45,16 @@ __all__ = ["Node", "World"]
 _PUBLISHED, _DELIVERED, _BROKER, _LINK = 1, 2, 3, 4
 
 
-class Node:
+class Node(Host[Effect]):
     """A broker's machine: the disk survives, the broker's memory does not."""
 
-    __slots__ = ("broker", "disk", "incarnation", "index", "name", "timer_s", "up")
-
-    def __init__(self, index: int, broker: Broker):
+    def __init__(self, index: int, broker: Broker, clock: Clock, handler: Callable[[Node, Iterable[Effect]], None]):
+        super().__init__(broker, clock, handler)
         self.index = index
         self.name = broker.name
         self.broker = broker
         self.disk: dict[Key, Record] = {}
         self.up = True
-        self.incarnation = 0
-        self.timer_s = inf
 
 
 class World:
@@ -86,7 +84,9 @@ class World:
         self.journal = Journal()
         self.transitions: list[Transition] = []
         overlay = OverlayMap.of(system.overlay)
-        self.nodes = {name: Node(i, Broker(name, overlay, settings)) for i, name in enumerate(names)}
+        self.nodes = {
+            name: Node(i, Broker(name, overlay, settings), self.clock, self._perform) for i, name in enumerate(names)
+        }
         self.neighbours = overlay.neighbours
         self.accounts = Accounts(
             targets,
@@ -170,11 +170,10 @@ class World:
     def _set_broker(self, node: Node, up: bool) -> None:
         self._changed(_BROKER, node.index, "broker", node.name, up)
         node.up = up
-        node.incarnation += 1
-        node.timer_s = inf
+        node.end_incarnation()
         linked = [name for name in self.neighbours[node.name] if self.network.between[node.name, name].up]
         if up:
-            self._carry_out(node, node.broker.recover(self.clock.now, node.disk))
+            node.perform(node.broker.recover(self.clock.now, node.disk))
             for name in linked:
                 if self.nodes[name].up:
                     self._detect(node, name, True)
@@ -207,11 +206,10 @@ class World:
     def _detect(self, node: Node, neighbour: str, up: bool) -> None:
         if self._detects:
             time_s = self.clock.now + self.options.detection_s
-            self.clock.at(time_s, NETWORK, self._report, node, node.incarnation, neighbour, up)
+            node.later(time_s, NETWORK, self._report, node, neighbour, up)
 
-    def _report(self, node: Node, incarnation: int, neighbour: str, up: bool) -> None:
-        if node.incarnation == incarnation:
-            self._carry_out(node, node.broker.neighbour_changed(neighbour, up, self.clock.now))
+    def _report(self, node: Node, neighbour: str, up: bool) -> None:
+        node.perform(node.broker.neighbour_changed(neighbour, up, self.clock.now))
 
     def state(self) -> Snapshot:
         """What is up and what is down now."""
@@ -292,7 +290,7 @@ class World:
     # Brokers
 
     def _from_client(self, node: Node, message: ClientMessage) -> None:
-        self._carry_out(node, node.broker.from_client(message, self.clock.now))
+        node.perform(node.broker.from_client(message, self.clock.now))
 
     def _arrive(self, link: Link, sender: str, to: str, message: Message, event_id: EventId | None) -> None:
         node = self.nodes[to]
@@ -301,16 +299,11 @@ class World:
         else:
             if event_id is not None and not (isinstance(message, Detour) and message.path):
                 self.accounts.reached(event_id, to)
-            self._carry_out(node, node.broker.handle(message, sender, self.clock.now))
+            node.perform(node.broker.handle(message, sender, self.clock.now))
         if event_id is not None:
             self.accounts.released(event_id)
 
-    def _timer(self, node: Node, incarnation: int, timer_s: float) -> None:
-        if node.incarnation == incarnation and node.timer_s == timer_s:
-            node.timer_s = inf
-            self._carry_out(node, node.broker.handle_timer(self.clock.now))
-
-    def _carry_out(self, node: Node, effects: list[Effect]) -> None:
+    def _perform(self, node: Node, effects: Iterable[Effect]) -> None:
         """Does what a broker wants done. Writing to the disk takes no time, so the order of the effects is kept."""
         for effect in effects:
             if isinstance(effect, Send):
@@ -324,10 +317,6 @@ class World:
                 self._write(node, effect.key, None)
             else:
                 self._give_up(node, effect)
-        timer_s = node.broker.next_timer()
-        if timer_s < node.timer_s:
-            node.timer_s = timer_s
-            self.clock.at(timer_s, TIMERS, self._timer, node, node.incarnation, timer_s)
 
     def _write(self, node: Node, key: Key, record: Record | None) -> None:
         old = node.disk.get(key)

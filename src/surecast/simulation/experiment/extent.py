@@ -1,0 +1,44 @@
+"""How long one run is, what of it counts, and the seed of all runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from surecast.errors import ConfigurationError
+
+__all__ = ["Extent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What happens from `warm_up_s` on, for `duration_s`, counts.
+
+    >>> Extent(duration_s=3600.0, warm_up_s=60.0, seed=1).window
+    (60.0, 3660.0, 7260.0)
+    """
+
+    duration_s: float
+    warm_up_s: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration_s < math.inf:
+            raise ConfigurationError(f"duration_s: {self.duration_s} must be above 0 and finite")
+        if not 0 <= self.warm_up_s < math.inf:
+            raise ConfigurationError(f"warm_up_s: {self.warm_up_s} must be 0 or more, and finite")
+
+    @property
+    def end_s(self) -> float:
+        """When the last that counts may begin."""
+        return self.warm_up_s + self.duration_s
+
+    @property
+    def horizon_s(self) -> float:
+        """When the run ends: what is under way at `end_s` is followed for as long again, at most."""
+        return self.end_s + self.duration_s
+
+    @property
+    def window(self) -> tuple[float, float, float]:
+        """Where counting begins and ends, and where the run ends."""
+        return self.warm_up_s, self.end_s, self.horizon_s
