@@ -127,8 +127,9 @@ def install_packages():
 
 def compile_kernels():
     say("compiling the kernels of the models (about a minute, once)")
-    command = [os.path.join(VENV, "bin", "python"), os.path.join(ROOT, "tools", "compile_kernels.py")]
-    if subprocess.call(command, cwd=ROOT) != 0:
+    python = os.path.join(VENV, "bin", "python")
+    tools = [os.path.join(ROOT, "tools", name) for name in ("clear_stale_kernels.py", "compile_kernels.py")]
+    if any(subprocess.call([python, tool], cwd=ROOT) != 0 for tool in tools):
         say("the kernels could not be compiled ahead; the first prediction compiles those it needs")
 
 
