@@ -91,7 +91,7 @@ except SystemExit:
     pass
 """
     commands = {module for module in loaded(code) if module.startswith("surecast.cli.")}
-    expected = {"app", "broker", "options", "output"}
+    expected = {"app", "broker", "option_groups", "options", "output"}
     assert commands == {f"surecast.cli.{name}" for name in expected}
 
 

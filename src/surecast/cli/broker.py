@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from surecast.cli.option_groups import takes_groups
 from surecast.cli.options import AsJson, parse_overrides
 
 __all__ = ["app", "listener_count", "settings_of"]
@@ -165,50 +167,46 @@ def salvage(
     typer.echo(f"set aside: {result.aside}")
 
 
-Port = Annotated[int, typer.Option("--port", "-p", help="Port of the broker's first listener.")]
-Folder = Annotated[Path | None, typer.Option("--folder", help="Folder of the broker's state.")]
-Socket = Annotated[Path | None, typer.Option("--socket", help="Local socket of the broker.")]
-Url = Annotated[str | None, typer.Option("--url", help="Address of the broker's HTTP listener.")]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File of the token, with --url.")]
+@dataclass(frozen=True, kw_only=True)
+class RunningBroker:
+    """A broker that runs already, and how to reach it."""
+
+    port: Annotated[int, typer.Option("--port", "-p", help="Port of the broker's first listener.")] = 1883
+    folder: Annotated[Path | None, typer.Option(help="Folder of the broker's state.")] = None
+    socket: Annotated[Path | None, typer.Option(help="Unix-domain socket of the broker, for administration.")] = None
+    url: Annotated[str | None, typer.Option(help="Address of the broker's HTTP listener.")] = None
+    token_file: Annotated[Path | None, typer.Option(help="With --url: file that has the token.")] = None
+
+    def ask(self, path: str, query: dict[str, Any] | None = None, method: str = "GET") -> dict[str, Any]:
+        """Returns the answer of the broker to a request for administrators."""
+        from surecast.broker.admin_client import ask
+        from surecast.broker.config import default_admin_socket
+        from surecast.errors import ConfigurationError
+
+        if self.url is None:
+            return ask(self.socket or default_admin_socket(self.folder, self.port), path, query, method)
+        try:
+            token = self.token_file.read_text(encoding="utf-8").strip() if self.token_file is not None else None
+        except OSError as error:
+            raise ConfigurationError(f"{self.token_file}: the token cannot be read: {error.strerror}") from None
+        return ask(self.url, path, query, method, token)
+
+
+_IDENTIFIERS = 2
+"""Columns that name a session: the client and its user."""
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show.")]
 
 
-def _ask(
-    port: int,
-    folder: Path | None,
-    socket: Path | None,
-    url: str | None,
-    token_file: Path | None,
-    path: str,
-    query: dict[str, Any] | None = None,
-    method: str = "GET",
-) -> dict[str, Any]:
-    from surecast.broker.admin_client import ask
-    from surecast.broker.config import default_admin_socket
-    from surecast.errors import ConfigurationError
-
-    if url is None:
-        return ask(socket or default_admin_socket(folder, port), path, query, method)
-    try:
-        token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else None
-    except OSError as error:
-        raise ConfigurationError(f"{token_file}: the token cannot be read: {error.strerror}") from None
-    return ask(url, path, query, method, token)
-
-
 @app.command()
+@takes_groups
 def status(
-    port: Port = 1883,
-    folder: Folder = None,
-    socket: Socket = None,
-    url: Url = None,
-    token_file: TokenFile = None,
+    running: RunningBroker,
     json: AsJson = False,
 ) -> None:
     """Show how a broker does: its accounts, sizes and listeners."""
     from surecast.cli.output import console, print_json
 
-    data = _ask(port, folder, socket, url, token_file, "/status")
+    data = running.ask("/status")
     if json:
         print_json(data)
         return
@@ -233,33 +231,27 @@ def status(
 
 
 @app.command()
+@takes_groups
 def clients(
-    port: Port = 1883,
-    folder: Folder = None,
-    socket: Socket = None,
-    url: Url = None,
-    token_file: TokenFile = None,
+    running: RunningBroker,
     limit: Limit = 100,
     json: AsJson = False,
 ) -> None:
     """List the clients that are connected."""
-    data = _ask(port, folder, socket, url, token_file, "/clients", {"limit": limit})
+    data = running.ask("/clients", {"limit": limit})
     columns = ("client", "user", "address", "version", "connected_s", "queued")
     _show(data, "clients", [[str(each[column] or "") for column in columns] for each in data["clients"]], columns, json)
 
 
 @app.command()
+@takes_groups
 def sessions(
-    port: Port = 1883,
-    folder: Folder = None,
-    socket: Socket = None,
-    url: Url = None,
-    token_file: TokenFile = None,
+    running: RunningBroker,
     limit: Limit = 100,
     json: AsJson = False,
 ) -> None:
     """List sessions with their accounts, the longest queue first."""
-    data = _ask(port, folder, socket, url, token_file, "/sessions", {"limit": limit})
+    data = running.ask("/sessions", {"limit": limit})
     columns = (
         "client",
         "user",
@@ -281,16 +273,14 @@ def sessions(
 
 
 @app.command()
+@takes_groups
 def kick(
     client: Annotated[str, typer.Argument(help="Client identifier.")],
+    running: RunningBroker,
     user: Annotated[
-        str | None, typer.Option(help="Its user, where several users have a client of that name; '' for none.")
+        str | None,
+        typer.Option(help="User of the client; needed if several users have a client of that name; '' for no user."),
     ] = None,
-    port: Port = 1883,
-    folder: Folder = None,
-    socket: Socket = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     end_session: Annotated[
         bool, typer.Option("--end-session", help="End its session too, with all it waits for.")
     ] = False,
@@ -299,23 +289,16 @@ def kick(
     query = {"client": client, "end_session": str(end_session).lower()}
     if user is not None:
         query["user"] = user
-    _ask(port, folder, socket, url, token_file, "/kick", query, "POST")
+    running.ask("/kick", query, "POST")
     typer.echo(f"{client}: kicked")
 
 
 def _show(data: dict[str, Any], noun: str, rows: list[list[str]], columns: tuple[str, ...], as_json: bool) -> None:
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import console, print_json, print_table
 
     if as_json:
         print_json(data)
         return
-    # An identifier is of use only if it is whole: where a line is too short, it goes on in the next one.
-    table = Table(*(Column(name, overflow="fold") for name in columns))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    print_table(columns[:_IDENTIFIERS], columns[_IDENTIFIERS:], rows)
     if data["total"] > len(rows):
         console.print(f"{len(rows):,} of {data['total']:,} {noun}; see more with --limit", markup=False)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.option_groups import takes_groups
+from surecast.cli.options import AsJson
+from surecast.cli.scenario_options import ScenarioInput
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -85,8 +87,9 @@ def publish(
 
 
 @app.command()
+@takes_groups
 def compare(
-    file: ScenarioFile,
+    source: ScenarioInput,
     loss: Annotated[
         list[float] | None, typer.Option(min=0.0, max=0.9, help="A loss of all links. May be repeated.")
     ] = None,
@@ -104,19 +107,17 @@ def compare(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; by default the scenario's.")] = None,
     page: Annotated[Path | None, typer.Option(help="Write a page with pictures and numbers to an .html file.")] = None,
-    overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
     """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
     from surecast.cli.output import check_writable, console, print_json, progress_bar
-    from surecast.scenario import Scenario
     from surecast.simulation.coding import Channel, needs_compiling, sweep_loss
 
     if page is not None:
         if page.suffix.lower() != ".html":
             raise ConfigurationError(f"--page {page}: end its name in .html")
         check_writable(page, f"--page {page}")
-    system = Scenario.load(file, parse_overrides(overrides)).system
+    system = source.load().system
     losses = sorted(set(loss or [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]))
     coding = system.delivery.coding
     channel = Channel() if coding is None else Channel.of_scenario(coding)
@@ -158,22 +159,9 @@ def _read(file: Path) -> bytes:
 
 
 def _print_result(result: CastResult, file: Path, out: Path | None) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_table
 
     options = result.options
-    table = Table(title=f"{file.name} to {options.subscribers} subscribers, {options.scheme}", box=SIMPLE_HEAD)
-    for name in ("subscriber", "events", "whole", "first ms", "median ms", "last ms", "from peers", "given up"):
-        table.add_column(name, justify="left" if name == "subscriber" else "right", no_wrap=True)
-    for number, mine in result.received.items():
-        delays = sorted(1000.0 * delay for delay in mine.delays_s.values())
-        times = [f"{delays[i]:.0f}" for i in (0, len(delays) // 2, -1)] if delays else ["-"] * 3
-        whole = "yes" if mine.is_whole else "no"
-        count = f"{len(mine.parts)}/{result.events}"
-        table.add_row(str(number - options.brokers + 1), count, whole, *times, str(mine.recovered), str(mine.given_up))
-    console.print(table)
     total = result.events * options.subscribers
     lost = result.relay["lost"] / max(1, result.relay["taken"])
     carried = sum(result.sent[kind] for kind in ("Data", "Push", "Reply"))
@@ -184,6 +172,17 @@ def _print_result(result: CastResult, file: Path, out: Path | None) -> None:
         soft_wrap=True,
         markup=False,
     )
+    rows = []
+    for number, mine in result.received.items():
+        delays = sorted(1000.0 * delay for delay in mine.delays_s.values())
+        times = [f"{delays[i]:.0f}" for i in (0, len(delays) // 2, -1)] if delays else ["-"] * 3
+        whole = "yes" if mine.is_whole else "no"
+        count = f"{len(mine.parts)}/{result.events}"
+        name = str(number - options.brokers + 1)
+        rows.append([name, count, whole, *times, str(mine.recovered), str(mine.given_up)])
+    headers = ("events", "whole", "first ms", "median ms", "last ms", "from peers", "given up")
+    title = f"{file.name} to {options.subscribers} subscribers, {options.scheme}"
+    print_table(("subscriber",), headers, rows, title=title)
     if out is not None:
         console.print(f"saved what arrived whole to {out}", soft_wrap=True, markup=False)
 
@@ -221,23 +220,18 @@ def _result_data(result: CastResult) -> dict[str, Any]:
 
 
 def _print_sweep(sweep: LossSweep) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from surecast.cli.output import console, print_table
 
-    from surecast.cli.output import console
-
-    table = Table(title=f"Events in time at every subscriber in %, deadline {sweep.deadline_s:g} s", box=SIMPLE_HEAD)
-    table.add_column("scheme", no_wrap=True)
-    for loss in sweep.losses:
-        table.add_column(f"loss {100 * loss:g} %", justify="right")
+    rows = []
     for name in sweep.alternatives:
         points = sweep.of(name)
         cells = []
         for p in points:
             delay = "" if math.isnan(p.delay_mean_s[0]) else f"\n{1000 * p.delay_mean_s[0]:.0f} ms"
             cells.append(f"{100 * p.all_on_time[0]:.1f}{delay}\n{p.messages[0]:,.0f}")
-        table.add_row(name, *cells)
-    console.print(table)
+        rows.append([name, *cells])
+    title = f"Events in time at every subscriber in %, deadline {sweep.deadline_s:g} s"
+    print_table(("scheme",), [f"loss {100 * loss:g} %" for loss in sweep.losses], rows, title=title)
     console.print(
         "Below each share: mean delivery time of what arrived, and messages for an event; at least "
         + ", ".join(f"{sweep.of(sweep.alternatives[0])[i].messages_minimum:,.0f}" for i in range(len(sweep.losses)))

@@ -384,12 +384,9 @@ def _described(statuses: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[di
 
 
 def _print_status(replicas: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from surecast.cli.output import console, print_table
 
-    from surecast.cli.output import console
-
-    table = Table("replica", "state", "leader", "applied", "behind", "hash", "clock")
+    rows = []
     for replica in replicas:
         state = f"{replica['role']}: {replica['detail']}" if replica["detail"] else replica["role"]
         figures = ["", "", "", "", ""]
@@ -401,8 +398,8 @@ def _print_status(replicas: list[dict[str, Any]]) -> None:
                 str(replica["hash"])[:8],
             ]
             figures.append(_clock_text(replica))
-        table.add_row(str(replica["replica"]), Text(state), *figures)
-    console.print(table)
+        rows.append([str(replica["replica"]), state, *figures])
+    print_table(("replica", "state"), ("leader", "applied", "behind", "hash", "clock"), rows)
     for replica in replicas:
         where = [f"{each['address']} ({each['kind']})" for each in replica["listeners"]]
         where += [f"{replica['http']} (http)"] if replica["http"] is not None else []

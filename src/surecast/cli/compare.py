@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.options import (
-    AlgorithmNames,
-    AsJson,
-    Duration,
-    MethodName,
-    Overrides,
-    PolicyNames,
-    Runs,
-    SchemeNames,
-    Seed,
-    TimeScale,
-    Workers,
-    parse_overrides,
-)
+from surecast.cli.option_groups import takes_groups
+from surecast.cli.options import AsJson, Overrides, Pictures, TimeScale, parse_overrides
+from surecast.cli.scenario_options import SimulationOptions, Variants
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,21 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["compare", "draw_comparison"]
 
 SCENARIO_SUFFIXES = (".yaml", ".yml")
-PICTURE_WIDTH = 1280
 PICTURE_METRICS = ("reliability", "success_share", "delay_mean_s", "message_rate_per_s", "acknowledgement_mean_s")
 
 
+@takes_groups
 def compare(
     a: Annotated[Path, typer.Argument(help="A scenario, or a saved report (.json, .parquet).", show_default=False)],
+    variants: Variants,
+    options: SimulationOptions,
     b: Annotated[Path | None, typer.Argument(help="A saved report to compare with the first.")] = None,
-    scheme: SchemeNames = None,
-    algorithm: AlgorithmNames = None,
-    policy: PolicyNames = None,
-    method: MethodName = "compiled",
-    runs: Runs = None,
-    duration: Duration = None,
-    seed: Seed = None,
-    workers: Workers = 1,
     answers: Annotated[
         str,
         typer.Option(metavar="A,B", help="Which two of predicted, simulated and measured to compare of a scenario."),
@@ -60,12 +43,7 @@ def compare(
         str | None,
         typer.Option(help="The metric of the picture; reliability, or else success_share, where they are known."),
     ] = None,
-    picture: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PICTURE", help="Draw one against the other to a .html, .svg or .png file. May be repeated."
-        ),
-    ] = None,
+    picture: Pictures = None,
     save: Annotated[Path | None, typer.Option(help="Save all differences to a .json or .parquet file.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many of the largest disagreements to list.")] = 20,
     overrides: Overrides = None,
@@ -73,12 +51,19 @@ def compare(
 ) -> None:
     """Compare any two of a scenario's prediction, its simulation and its run, or any two saved reports."""
     import surecast
-    from surecast.cli.output import console, print_json, print_saved, progress_bar, working
+    from surecast.cli.output import (
+        check_pictures,
+        console,
+        draw_pictures,
+        print_drawn,
+        print_json,
+        print_saved,
+        progress_bar,
+        working,
+    )
     from surecast.report import load, render_comparison
-    from surecast.studio.files import checked_path
 
-    for path in picture or []:
-        checked_path(path, PICTURE_WIDTH)
+    check_pictures(picture)
     if a.suffix in SCENARIO_SUFFIXES:
         if b is not None:
             raise ConfigurationError(f"{b}: a scenario is compared with its own answers; leave out the second file")
@@ -88,14 +73,8 @@ def compare(
                 scenario,
                 answers=answers.split(","),
                 vary=_settings(vary or []),
-                schemes=scheme,
-                algorithms=algorithm,
-                policies=policy,
-                method=method,
-                runs=runs,
-                duration=duration,
-                seed=seed,
-                workers=workers,
+                **variants.arguments(),
+                **options.arguments(),
                 time_scale=time_scale,
                 progress=progress,
             )
@@ -109,19 +88,16 @@ def compare(
     if metric is not None and metric not in shared:
         raise ConfigurationError(f"--metric {metric}: the two have no such figure in common; they share {listed}")
     drawn = metric or next((name for name in PICTURE_METRICS if name in shared), None)
-    for path in picture or []:
-        if drawn is None:
-            raise ConfigurationError(f"--picture {path}: choose what to draw with --metric; the two share {listed}")
-        with working(f"drawing {path}"):
-            draw_comparison(comparison, drawn, path)
+    if picture and drawn is None:
+        raise ConfigurationError(f"--picture {picture[0]}: choose what to draw with --metric; the two share {listed}")
+    draw_pictures(picture, lambda path: draw_comparison(comparison, drawn or "", path))
     if save is not None:
         comparison.save(save)
     if json:
         print_json(comparison.as_dict(limit))
         return
     console.print(render_comparison(comparison, limit=limit))
-    for path in picture or []:
-        console.print(f"drew {path}", markup=False, soft_wrap=True)
+    print_drawn(picture)
     print_saved(save)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["QUANTILES", "aim_text", "as_data", "finite", "print_answer", "range_text", "write_answer_page"]
 
 QUANTILES = (0.5, 0.95, 0.99)
-_WIDE = 96
-HEADER = ("mechanism", "setting", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "refused")
+HEADER = ("mechanism", "setting")
+FIGURES = ("delivered", "mean s", "p50 s", "p95 s", "p99 s", "refused")
 
 
 def aim_text(case: Case) -> str:
@@ -137,30 +136,16 @@ def print_answer(
     limits: dict[str, RateRange | None],
     files: list[Path],
 ) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_table
 
     console.print(_summary(gives, case), soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    aims = case.target_s is not None
-    # On a narrow terminal the median makes room for the rest.
-    left_out = HEADER.index("p50 s") if console.width < _WIDE else None
-
-    def shown_cells(cells: Iterable[str]) -> list[str]:
-        return [cell for column, cell in enumerate(cells) if column != left_out]
-
-    for name in shown_cells((*HEADER, *(("meets",) if aims else ()))):
-        table.add_column(name, justify="left" if name in HEADER[:2] else "right", no_wrap=name in HEADER[:1])
+    headers = (*(("meets",) if case.target_s is not None else ()), *FIGURES)
+    rows = []
     for each in gives:
-        if each.outcome is None:
-            table.add_row(
-                *shown_cells((each.kind, "not possible", *["-"] * 6, *(("no",) if aims else ()))), style="dim"
-            )
-        else:
-            table.add_row(*shown_cells((*_cells(each), *((("yes" if each.met else "no"),) if aims else ()))))
-    console.print(table)
+        cells = [each.kind, "not possible", *["-"] * len(FIGURES)] if each.outcome is None else _cells(each)
+        met = ["yes" if each.met else "no"] if case.target_s is not None else []
+        rows.append([*cells[: len(HEADER)], *met, *cells[len(HEADER) :]])
+    print_table(HEADER, headers, rows, styles=["dim" if each.outcome is None else "" for each in gives])
     reasons = [
         f"{each.kind}: "
         + ", ".join(f"{name} {100 * lost:.2f} %" for name, lost in each.outcome.dropped.items() if lost > 0)
@@ -185,21 +170,17 @@ def print_answer(
 
 
 def _print_checked(gives: list[Gives], checked: dict[str, dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from surecast.cli.output import print_table
 
-    from surecast.cli.output import console
-
-    table = Table(title="Simulated, with 95 % intervals", box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for name in ("mechanism", "delivered", "mean s", "p50 s", "p95 s", "p99 s", "lost of those while connected"):
-        table.add_column(name, justify="left" if name == "mechanism" else "right")
+    rows = []
     for each in gives:
         row = checked.get(each.kind)
         if row is not None:
             tails = [f"{row[f'p{100 * q:g}']:.4g}" for q in QUANTILES]
             shares = [_interval(row[name], 100.0, " %") for name in ("success_share", "failed_connected_share")]
-            table.add_row(each.kind, shares[0], _interval(row["delay_mean_s"], 1.0, ""), *tails, shares[1])
-    console.print(table)
+            rows.append([each.kind, shares[0], _interval(row["delay_mean_s"], 1.0, ""), *tails, shares[1]])
+    headers = ("delivered", "mean s", "p50 s", "p95 s", "p99 s", "lost while connected")
+    print_table(("mechanism",), headers, rows, title="Simulated, with 95 % intervals")
 
 
 def _interval(estimate: dict[str, float | None], factor: float, unit: str) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surecast.cli.option_groups import takes_groups
 from surecast.cli.options import AsJson
-from surecast.cli.pipeline import Conf, Database, Master, Memory, Remote
+from surecast.cli.pipeline import SparkServer
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["learn"]
 
 
+@takes_groups
 def learn(
+    server: SparkServer,
     tables: Annotated[Path, typer.Option("--tables", "-t", help="Folder of the tables: --output of pipeline run.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The scenario file to write.")] = None,
     name: Annotated[str, typer.Option(help="Name of the scenario.")] = "learned",
@@ -31,34 +34,27 @@ def learn(
         Path | None, typer.Option(help="A scenario to take network, overlay, delivery and targets from.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    master: Master = "local[*]",
-    memory: Memory = "1g",
-    remote: Remote = None,
-    database: Database = "default",
-    conf: Conf = None,
     json: AsJson = False,
 ) -> None:
     """Learn a scenario from logs: estimates with intervals, how well each fits, and what the logs do not tell."""
     from surecast.cli.output import print_json, working
-    from surecast.cli.pipeline import server_settings
     from surecast.pipeline import open_tables
     from surecast.pipeline.learn import WORKLOADS, learn_scenario, read_filter_samples
     from surecast.scenario import load_system
 
     # All that can be refused is refused before Spark is started.
-    settings = server_settings(master, memory, remote, conf)
+    settings = server.settings()
     if workload not in WORKLOADS:
         raise ConfigurationError(f"--workload {workload}: write {' or '.join(WORKLOADS)}")
-    if remote is None and not (tables / "metastore").is_dir():
-        raise ConfigurationError(f"--tables {tables}: there are no tables; run surecast pipeline run first")
+    server.check_tables(tables, "--tables")
     if out is not None and out.exists() and not force:
         raise ConfigurationError(f"--out {out}: the file exists; name another, or use --force")
     samples = None if filters is None else read_filter_samples(filters)
     base_system = None if base is None else load_system(base)
-    with working("reading the tables"), open_tables(tables, settings, remote) as (spark, _):
+    with working("reading the tables"), open_tables(tables, settings, server.remote) as (spark, _):
         from surecast.pipeline.learn.tables import read_statistics
 
-        statistics = read_statistics(spark, database)
+        statistics = read_statistics(spark, server.database)
     with working("estimating"):
         learned = learn_scenario(statistics, name=name, workload=workload, samples=samples, base=base_system)
     if out is not None:
@@ -73,20 +69,16 @@ def learn(
 
 
 def _print(learned: Learned, out: Path | None) -> None:
-    from rich.table import Table
+    from surecast.cli.output import console, print_table
+    from surecast.tables import plain
 
-    from surecast.cli.output import console
-    from surecast.report.fitted import plain
-
-    shown = Table(box=None, header_style="bold")
-    for header in ("what", "value", "95 %", "n", "verdict"):
-        shown.add_column(header, overflow="fold", justify="right" if header in ("value", "n") else "left")
+    rows = []
     for each in learned.estimates:
         unit = f" {each.unit}" if each.unit else ""
         high = "..." if each.high == float("inf") else f"{each.high:.4g}"
-        cells = (each.what, f"{each.value:.4g}{unit}", f"{each.low:.4g} to {high}", f"{each.n:,}", each.verdict)
-        shown.add_row(*(plain(cell) for cell in cells))
-    console.print(shown)
+        figures = (f"{each.value:.4g}{unit}", f"{each.low:.4g} to {high}", f"{each.n:,}")
+        rows.append([each.what, each.verdict, *figures])
+    print_table(("what", "verdict"), ("value", "95 %", "n"), rows)
     if learned.missing:
         console.print("not estimated:", style="bold")
         for missing in learned.missing:

@@ -1,8 +1,8 @@
-"""Options of `surecast pub` and `surecast sub`, named as in the tools that people know."""
+"""Options of `surecast pub` and `surecast sub`, named as those of `mosquitto_pub` and `mosquitto_sub`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,67 +42,60 @@ class MqttCommand(TyperCommand):
         return super().parse_args(ctx, joined)
 
 
-Host = Annotated[str, typer.Option("-h", "--host", help="Host of the broker.")]
-Port = Annotated[
-    int | None, typer.Option("-p", "--port", help="Port; 1883, 8883 with TLS, 8083 and 8084 by WebSocket.")
-]
 Qos = Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")]
-ClientId = Annotated[str, typer.Option("-i", "--id", help="Client identifier; the broker gives one without.")]
-User = Annotated[str | None, typer.Option("-u", "--username", help="User name.")]
-Password = Annotated[
-    str | None, typer.Option("-P", "--pw", envvar="SURECAST_PASSWORD", show_envvar=True, help="Password.")
-]
-KeepAlive = Annotated[int, typer.Option("-k", "--keepalive", min=0, max=65_535, help="Keep-alive, seconds.")]
-KeepSession = Annotated[bool, typer.Option("-c", "--disable-clean-session", help="Keep the session; needs -i.")]
-Version = Annotated[str, typer.Option("-V", "--protocol-version", help="5, 311 or 31.")]
-WillTopic = Annotated[str | None, typer.Option(help="Topic of the will.")]
-WillPayload = Annotated[str, typer.Option(help="Payload of the will.")]
-WillQos = Annotated[int, typer.Option(min=0, max=2, help="QoS of the will.")]
-WillRetain = Annotated[bool, typer.Option("--will-retain", help="Retain the will.")]
-Cafile = Annotated[Path | None, typer.Option(help="Authorities to trust, PEM; switches TLS on.")]
-Cert = Annotated[Path | None, typer.Option(help="Certificate of this client, PEM; switches TLS on.")]
-Key = Annotated[Path | None, typer.Option(help="Its key, PEM.")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Do not check the host name in the broker's certificate.")]
-Tls = Annotated[bool, typer.Option("--tls", help="TLS with the authorities of the system.")]
-Ws = Annotated[bool, typer.Option("--ws", help="Use WebSocket.")]
-WsPath = Annotated[str, typer.Option(help="Path of the WebSocket.")]
-Property = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-D",
-        "--property",
-        metavar="PACKET NAME VALUE",
-        help="An MQTT 5 property, such as -D publish content-type text/plain, or -D publish user-property NAME VALUE.",
-    ),
-]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that the broker may take to answer.")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """All that makes a connection."""
+    """The options of a connection to a broker."""
 
-    host: str
-    port: int | None
-    client_id: str
-    username: str | None
-    password: str | None
-    keep_alive_s: int
-    keep_session: bool
-    version: str
-    will_topic: str | None
-    will_payload: str
-    will_qos: int
-    will_retain: bool
-    cafile: Path | None
-    cert: Path | None
-    key: Path | None
-    insecure: bool
-    tls: bool
-    ws: bool
-    ws_path: str
-    timeout_s: float
-    properties: list[str] = field(default_factory=list)
+    host: Annotated[str, typer.Option("-h", "--host", help="Host of the broker.")] = "127.0.0.1"
+    port: Annotated[
+        int | None,
+        typer.Option("-p", "--port", help="Port; by default 1883, 8883 with TLS, 8083 with --ws, 8084 with both."),
+    ] = None
+    client_id: Annotated[str, typer.Option("-i", "--id", help="Client identifier; by default the broker's.")] = ""
+    username: Annotated[str | None, typer.Option("-u", "--username", help="User name.")] = None
+    password: Annotated[
+        str | None, typer.Option("-P", "--pw", envvar="SURECAST_PASSWORD", show_envvar=True, help="Password.")
+    ] = None
+    keep_alive_s: Annotated[
+        int, typer.Option("-k", "--keepalive", min=0, max=65_535, help="Keep-alive in seconds.")
+    ] = 60
+    keep_session: Annotated[
+        bool, typer.Option("-c", "--disable-clean-session", help="Keep the session on the broker; needs -i.")
+    ] = False
+    version: Annotated[str, typer.Option("-V", "--protocol-version", help="MQTT version: 5, 311 or 31.")] = "5"
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-D",
+            "--property",
+            metavar="PACKET NAME VALUE",
+            help="An MQTT 5 property, such as -D publish content-type text/plain, or -D publish user-property NAME "
+            "VALUE. May be repeated.",
+        ),
+    ] = None
+    will_topic: Annotated[str | None, typer.Option(help="Topic of the will.")] = None
+    will_payload: Annotated[str, typer.Option(help="Payload of the will.")] = ""
+    will_qos: Annotated[int, typer.Option(min=0, max=2, help="QoS of the will.")] = 0
+    will_retain: Annotated[bool, typer.Option("--will-retain", help="Retain the will.")] = False
+    cafile: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM; switches TLS on.")] = None
+    cert: Annotated[Path | None, typer.Option(help="Certificate of this client, PEM; switches TLS on.")] = None
+    key: Annotated[Path | None, typer.Option(help="Private key of that certificate, PEM.")] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Do not check the host name in the broker's certificate.")
+    ] = False
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS; trust the certificates of the system.")] = False
+    ws: Annotated[bool, typer.Option("--ws", help="Use WebSocket.")] = False
+    ws_path: Annotated[str, typer.Option(help="Path of the WebSocket.")] = "/mqtt"
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the broker.")
+    ] = 10.0
+
+    def properties_for(self, packet: str) -> Properties:
+        """Returns the MQTT properties of one kind of packet."""
+        return properties_for(packet, self.properties or [])
 
     def client(self) -> Client:
         """Returns a client that is not connected yet."""
@@ -122,7 +115,7 @@ class ClientOptions:
             raise ConfigurationError("-c: a session that is kept needs a client identifier; name one with -i")
         secure = self.tls or self.cafile is not None or self.cert is not None
         port = self.port or {(0, 0): 1883, (1, 0): 8883, (0, 1): 8083, (1, 1): 8084}[secure, self.ws]
-        connect = properties_for("connect", self.properties)
+        connect = self.properties_for("connect")
         if self.keep_session and version == V5 and connect.session_expiry_s is None:
             connect = replace(connect, session_expiry_s=_FOR_EVER)
         will = None
@@ -132,7 +125,7 @@ class ClientOptions:
                 self.will_payload.encode(),
                 self.will_qos,
                 self.will_retain,
-                properties_for("will", self.properties),
+                self.properties_for("will"),
             )
         return Client(
             self.host,

@@ -16,6 +16,7 @@ __all__ = [
     "Limit",
     "MethodName",
     "Overrides",
+    "Pictures",
     "PolicyNames",
     "ReportOut",
     "Runs",
@@ -63,6 +64,12 @@ PolicyNames = Annotated[
         metavar="POLICY",
         help="A dropping policy for subscribers that come and go: none, probabilistic, expiry, finite-buffer, optimal, "
         "or all. May be repeated; the scenario's by default.",
+    ),
+]
+Pictures = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--picture", metavar="PICTURE", help="Draw the answer to a .html, .svg or .png file. May be repeated."
     ),
 ]
 MethodName = Annotated[

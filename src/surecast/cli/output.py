@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,21 +14,27 @@ from rich.markup import escape
 from rich.text import Text
 
 from surecast.errors import ConfigurationError, Problem, ScenarioError, SurecastError
+from surecast.tables import FittedTable
 
 if TYPE_CHECKING:
     from surecast.report import QoSReport
 
 __all__ = [
     "check_out",
+    "check_pictures",
     "check_writable",
     "console",
+    "draw_pictures",
     "errors",
     "name_options",
+    "print_drawn",
     "print_error",
     "print_json",
+    "print_more",
     "print_problems",
     "print_report",
     "print_saved",
+    "print_table",
     "problem_text",
     "progress_bar",
     "save_report",
@@ -38,6 +44,7 @@ __all__ = [
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
+PICTURE_WIDTH_PX: Final = 1280
 _OPTIONS: Final = {
     "schemes": "--scheme",
     "algorithms": "--algorithm",
@@ -110,6 +117,19 @@ def progress_bar(activity: str) -> Iterator[Callable[[int, int], None]]:
         yield move
 
 
+def print_table(
+    names: Sequence[str],
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    caption: str = "",
+    styles: list[str] | None = None,
+) -> None:
+    """Prints a table that fits the terminal: columns of text under `names`, then columns of figures under `headers`."""
+    console.print(FittedTable(title, list(names), list(headers), [list(row) for row in rows], caption, styles))
+
+
 def check_out(out: Path | None) -> None:
     """Refuses a report file that cannot be written before any work is done."""
     if out is not None:
@@ -135,6 +155,34 @@ def check_writable(path: Path, where: str) -> None:
         raise ConfigurationError(
             f"{where}: no file can be made in the folder {path.parent} ({error.strerror or error}); name another"
         ) from None
+
+
+def check_pictures(paths: Sequence[Path] | None) -> None:
+    """Refuses a picture that cannot be drawn, before any work is done."""
+    if paths:
+        from surecast.studio.files import checked_path
+
+        for path in paths:
+            checked_path(path, PICTURE_WIDTH_PX)
+
+
+def draw_pictures(paths: Sequence[Path] | None, draw: Callable[[Path], Any]) -> None:
+    """Draws an answer to each file."""
+    for path in paths or ():
+        with working(f"drawing {path}"):
+            draw(path)
+
+
+def print_drawn(paths: Sequence[Path] | None) -> None:
+    """Says which pictures were drawn."""
+    for path in paths or ():
+        console.print(f"drew {path}", markup=False, soft_wrap=True)
+
+
+def print_more(total: int, limit: int) -> None:
+    """Says how many rows were left out of a list."""
+    if total > limit:
+        console.print(f"... and {total - limit} more; --limit shows more, --json shows all")
 
 
 def save_report(report: QoSReport, out: Path | None) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from surecast.cli.option_groups import takes_groups
 from surecast.cli.options import AsJson
 from surecast.errors import ConfigurationError
 
@@ -23,21 +25,37 @@ app = typer.Typer(help="Turn logs into tables and statistics, on Spark.", no_arg
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="Folder of the tables; a second run goes on where the first stopped.")
 ]
-Master = Annotated[
-    str, typer.Option(help="Where Spark works: local[2] for two cores of this machine, or spark://HOST:PORT.")
-]
-Memory = Annotated[str, typer.Option(help="Memory of the Spark server, such as 2g.")]
-Remote = Annotated[
-    str | None, typer.Option(metavar="sc://HOST:PORT", help="Use a Spark Connect server that runs already.")
-]
-Database = Annotated[str, typer.Option(help="Database of the tables in Spark's catalog.")]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark known at its start. May be repeated."),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkServer:
+    """Where Spark works, and where its tables are."""
+
+    master: Annotated[
+        str, typer.Option(help="Where Spark works: local[2] for two cores of this machine, or spark://HOST:PORT.")
+    ] = "local[*]"
+    memory: Annotated[str, typer.Option(help="Memory of the Spark server, such as 2g.")] = "1g"
+    remote: Annotated[
+        str | None, typer.Option(metavar="sc://HOST:PORT", help="Use a Spark Connect server that runs already.")
+    ] = None
+    database: Annotated[str, typer.Option(help="Database of the tables in Spark's catalog.")] = "default"
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting with which Spark starts. May be repeated."),
+    ] = None
+
+    def settings(self) -> ServerSettings:
+        """Returns the settings with which Spark starts; refuses those that contradict each other."""
+        return server_settings(self.master, self.memory, self.remote, self.conf)
+
+    def check_tables(self, folder: Path, option: str) -> None:
+        """Refuses a folder that has no tables."""
+        if self.remote is None and not (folder / "metastore").is_dir():
+            raise ConfigurationError(f"{option} {folder}: there are no tables; run surecast pipeline run first")
 
 
 @app.command()
+@takes_groups
 def run(
     inputs: Annotated[
         list[str],
@@ -49,6 +67,7 @@ def run(
         ),
     ],
     output: Output,
+    server: SparkServer,
     window: Annotated[str, typer.Option(metavar="TIME", help="Length of the windows of load over time.")] = "1min",
     schedule: Annotated[
         Path | None,
@@ -68,10 +87,6 @@ def run(
     by_command: Annotated[
         bool, typer.Option("--spark-pipelines", help="Run it with Spark's own command spark-pipelines; slower.")
     ] = False,
-    master: Master = "local[*]",
-    memory: Memory = "1g",
-    remote: Remote = None,
-    database: Database = "default",
     storage: Annotated[
         str | None,
         typer.Option(
@@ -79,7 +94,6 @@ def run(
             help="Where the state of the streams is kept, such as s3a://bucket/state; by default in the output folder.",
         ),
     ] = None,
-    conf: Conf = None,
     json: AsJson = False,
 ) -> None:
     """Read what is new in logs and traces into tables, and compute their statistics.
@@ -89,7 +103,7 @@ def run(
     from surecast.documents.units import seconds_of
 
     window_s = seconds_of("--window", window, is_positive=True)
-    settings = server_settings(master, memory, remote, conf)
+    settings = server.settings()
     if schedule is not None and (schedule.suffix not in (".csv", ".parquet") or not schedule.exists()):
         raise ConfigurationError(f"--schedule {schedule}: name a .csv or .parquet file that is there")
     if storage is not None and "://" not in storage:
@@ -105,8 +119,8 @@ def run(
             inputs,
             output,
             settings=settings,
-            remote=remote,
-            database=database,
+            remote=server.remote,
+            database=server.database,
             window_s=window_s,
             full_refresh=full_refresh,
             by_command=by_command,
@@ -122,73 +136,58 @@ def run(
 
 
 @app.command()
+@takes_groups
 def show(
     table: Annotated[str, typer.Argument(help="Name of a table; surecast pipeline tables lists them.")],
     output: Output,
+    server: SparkServer,
     limit: Annotated[int, typer.Option(min=1, help="Most rows to show.")] = 20,
-    master: Master = "local[*]",
-    memory: Memory = "1g",
-    remote: Remote = None,
-    database: Database = "default",
-    conf: Conf = None,
     json: AsJson = False,
 ) -> None:
     """Show rows of a table."""
-    settings = server_settings(master, memory, remote, conf)
-    if remote is None and not (output / "metastore").is_dir():
-        raise ConfigurationError(f"--output {output}: there are no tables; run surecast pipeline run first")
-    from surecast.cli.output import console, print_json, working
+    settings = server.settings()
+    server.check_tables(output, "--output")
+    from surecast.cli.output import console, print_json, print_table, working
     from surecast.pipeline import open_tables, read_table
 
-    with working("starting Spark"), open_tables(output, settings, remote) as (spark, _):
+    with working("starting Spark"), open_tables(output, settings, server.remote) as (spark, _):
         rows = [
-            {name: _plain(value) for name, value in row.items()} for row in read_table(spark, table, limit, database)
+            {name: _plain(value) for name, value in row.items()}
+            for row in read_table(spark, table, limit, server.database)
         ]
     if json:
         print_json(rows)
         return
-    from rich.table import Table
-
-    shown = Table(box=None, header_style="bold")
-    for name in rows[0] if rows else ():
-        shown.add_column(name, overflow="fold")
-    for row in rows:
-        shown.add_row(*[_cell(value) for value in row.values()])
-    console.print(shown if rows else f"{table} has no rows")
+    if not rows:
+        console.print(f"{table} has no rows")
+        return
+    texts = [name for name in rows[0] if any(isinstance(row[name], str) for row in rows)]
+    figures = [name for name in rows[0] if name not in texts]
+    print_table(texts, figures, [[_cell(row[name]) for name in (*texts, *figures)] for row in rows])
 
 
 @app.command()
 def tables(json: AsJson = False) -> None:
     """List the tables of the pipeline, and what is in each."""
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import print_json, print_table
     from surecast.pipeline.catalogue import TABLES
 
     if json:
         print_json(TABLES)
         return
-    from rich.table import Table
-
-    shown = Table(box=None, show_header=False)
-    for name, contents in TABLES.items():
-        shown.add_row(name, contents)
-    console.print(shown)
+    print_table(("table", "what is in it"), (), TABLES.items())
 
 
 def _print_report(report: RunReport, output: Path) -> None:
-    from rich.table import Table
-
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_table
 
     console.print(
         f"{report.files:,} files, {report.records:,} records ({report.new_records:,} new): {report.sound:,} sound, "
         f"{report.duplicates:,} seen before, {sum(report.quarantined.values()):,} in quarantine"
     )
-    for title, counts in (("in quarantine", report.quarantined), ("rows", report.tables)):
+    for noun, title, counts in (("reason", "in quarantine", report.quarantined), ("table", "rows", report.tables)):
         if counts:
-            shown = Table(title=title, box=None, show_header=False, title_justify="left", title_style="bold")
-            for name, count in counts.items():
-                shown.add_row(name, f"{count:,}")
-            console.print(shown)
+            print_table((noun,), (title,), [[name, f"{count:,}"] for name, count in counts.items()])
     for file, count in report.waiting_bytes.items():
         console.print(f"{file}: {count:,} bytes wait for the end of their line", markup=False, soft_wrap=True)
     console.print(f"tables in {output}, after {report.duration_s:.0f} s", markup=False, soft_wrap=True)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from surecast.cli import NOTHING_FITS
-from surecast.cli.options import AlgorithmNames, AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.option_groups import takes_groups
+from surecast.cli.options import AlgorithmNames, AsJson
 from surecast.cli.plan_output import plan_data, print_plan
-from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_settings
+from surecast.cli.scenario_options import ScenarioInput
+from surecast.cli.spark import SparkOptions, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,8 +26,10 @@ __all__ = ["check_file", "plan"]
 Objective = Literal["worst-delay", "mean-delay", "messages", "cost", "headroom"]
 
 
+@takes_groups
 def plan(
-    file: ScenarioFile,
+    source: ScenarioInput,
+    on_spark: SparkOptions,
     objective: Annotated[Objective, typer.Option(help="What the best placement is best in.")] = "worst-delay",
     front: Annotated[
         list[str] | None,
@@ -66,10 +70,7 @@ def plan(
     page: Annotated[Path | None, typer.Option(help="Write a page with pictures and tables to an .html file.")] = None,
     save_scenario: Annotated[Path | None, typer.Option(help="Save the best placement as a scenario (.yaml).")] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes to share the work.")] = 1,
-    spark: SparkMaster = None,
-    conf: SparkConf = None,
     limit: Annotated[int, typer.Option(min=0, help="How many cases of the front to list.")] = 10,
-    overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
     """Find the best placement of brokers among the candidates of a scenario, under every routing algorithm.
@@ -77,14 +78,14 @@ def plan(
     The scenario's targets are constraints; options replace them. Every placement is evaluated where that is possible;
     with too many candidates a local search finds good ones. Exits with 3 if nothing fits.
     """
-    check_file(out if spark is None else None, ".parquet", "--out")
+    check_file(out if on_spark.spark is None else None, ".parquet", "--out")
     check_file(page, ".html", "--page")
     check_file(save_scenario, ".yaml", "--save-scenario")
     import surecast
     from surecast.cli.output import print_json, working
     from surecast.planning.placement import placed_scenario
 
-    scenario = surecast.Scenario.load(file, parse_overrides(overrides))
+    scenario = source.load()
     limits: dict[str, Any] = {
         "max_utilisation": max_utilisation,
         "max_delay": max_delay,
@@ -100,10 +101,10 @@ def plan(
         "algorithms": algorithm or None,
         "resume": resume,
     }
-    if spark is not None:
+    if on_spark.spark is not None:
         if search or page is not None or workers > 1:
             raise ConfigurationError("--spark: evaluates every case, without --search, --page and --workers")
-        result = _plan_on_spark(scenario, limits, choices, broker_cost, root, (spark, conf), out)
+        result = _plan_on_spark(scenario, limits, choices, broker_cost, root, (on_spark.spark, on_spark.conf), out)
     else:
         folder = None if out is None else out.with_name(f"{out.name}.work")
         with _interruptible(folder) as progress:

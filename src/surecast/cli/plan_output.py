@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from surecast.planning.placement import Miss, PlacementCase, PlacementPlan
 
 __all__ = ["plan_data", "print_plan"]
@@ -28,35 +26,36 @@ OPTIONS: Final = {
 
 def print_plan(plan: PlacementPlan, limit: int, *files: Path | None) -> None:
     """Prints the best placement of each algorithm, `limit` cases of the front, and the saved files."""
-    from surecast.cli.output import console, print_saved
+    from surecast.cli.output import console, print_saved, print_table
 
-    console.print(_first_line(plan), soft_wrap=True)
+    lines = _why_nothing_fits(plan) if plan.best is None else [_best_line(plan.best)]
+    lines += [_first_line(plan)] if plan.optimum is None else [_first_line(plan), _against_optimum(plan, plan.optimum)]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
     extra = ("share",) if plan.constraints.min_reliability is not None else ()
-    table = _new_table(f"Best by {plan.objective}", extra)
+    headers = ("worst ms", "mean ms", "msg/s", "load", "room", *extra)
+    rows, styles = [], []
     for i, (algorithm, case) in enumerate(plan.best_by_algorithm.items()):
         if case is None:
             why = "overloaded" if plan.evaluation.overloaded[:, i].all() else "none keeps all limits"
-            table.add_row(algorithm, *[""] * (5 + len(extra)), why)
+            rows.append([algorithm, why, *[""] * len(headers)])
         else:
-            table.add_row(*_cells(case, bool(extra)), style="bold" if case == plan.best else None)
-    console.print(table)
+            rows.append(_cells(case, bool(extra)))
+        styles.append("bold" if case is not None and case == plan.best else "")
+    print_table(("algorithm", "brokers"), headers, rows, title=f"Best by {plan.objective}", styles=styles)
     if plan.front and limit > 0:
-        table = _new_table(f"Pareto front over {', '.join(plan.front_objectives)}", extra)
-        for case in plan.front[:limit]:
-            table.add_row(*_cells(case, bool(extra)))
-        console.print(table)
+        title = f"Pareto front over {', '.join(plan.front_objectives)}"
+        rows = [_cells(case, bool(extra)) for case in plan.front[:limit]]
+        print_table(("algorithm", "brokers"), headers, rows, title=title)
         if len(plan.front) > limit:
             console.print(f"... and {len(plan.front) - limit} more; --limit shows more, --json shows all")
-    words = "worst, mean: notification delay; load: largest utilisation; room: factor on the load at saturation"
+    words = "worst, mean: notification delay; load: largest utilisation; room: factor by which the load may grow"
     console.print(words + ("; share: reliability of the worst client" if extra else ""))
-    if plan.best is None:
-        for line in _why_nothing_fits(plan):
-            console.print(line, markup=False, soft_wrap=True)
-    else:
-        console.print(f"Best: {plan.best.algorithm} with brokers at {', '.join(plan.best.brokers)}", soft_wrap=True)
-    if plan.optimum is not None:
-        console.print(_against_optimum(plan, plan.optimum), markup=False, soft_wrap=True)
     print_saved(*files)
+
+
+def _best_line(best: PlacementCase) -> str:
+    return f"Best: {best.algorithm} with brokers at {', '.join(best.brokers)}"
 
 
 def _first_line(plan: PlacementPlan) -> str:
@@ -78,23 +77,12 @@ def _first_line(plan: PlacementPlan) -> str:
     return f"A local search evaluated some placements; {how}: {counted}"
 
 
-def _new_table(title: str, extra: tuple[str, ...]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("algorithm", no_wrap=True)
-    for name in ("worst ms", "mean ms", "msg/s", "load", "room", *extra):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("brokers", overflow="fold")
-    return table
-
-
 def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
     from surecast.scenario.summary import short_names
 
     cells = [
         case.algorithm,
+        short_names(case.brokers),
         _milliseconds(case.notification_delay_worst_s),
         _milliseconds(case.notification_delay_mean_s),
         f"{case.message_rate_per_s:.4g}",
@@ -103,7 +91,7 @@ def _cells(case: PlacementCase, with_reliability: bool) -> list[str]:
     ]
     if with_reliability:
         cells.append("" if case.reliability is None else f"{case.reliability:.4f}")
-    return [*cells, short_names(case.brokers)]
+    return cells
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -57,9 +57,7 @@ def convert(
 @app.command()
 def metrics(json: AsJson = False) -> None:
     """List every metric that a report may hold, with its unit and meaning."""
-    from rich.table import Table
-
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import print_json, print_table
     from surecast.report import metrics as catalogue
 
     if json:
@@ -67,7 +65,5 @@ def metrics(json: AsJson = False) -> None:
             [{"name": m.name, "scopes": list(m.scopes), "unit": m.unit, "meaning": m.meaning} for m in catalogue()]
         )
         return
-    table = Table("metric", "of", "unit", "meaning", title="Metrics")
-    for metric in catalogue():
-        table.add_row(metric.name, ", ".join(metric.scopes), metric.unit, metric.meaning)
-    console.print(table)
+    rows = [[metric.name, ", ".join(metric.scopes), metric.unit, metric.meaning] for metric in catalogue()]
+    print_table(("metric", "of", "unit", "meaning"), (), rows, title="Metrics")

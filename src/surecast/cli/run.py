@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from surecast.cli.options import AsJson, Limit, Overrides, ReportOut, ScenarioFile, TimeScale, parse_overrides
+from surecast.cli.option_groups import takes_groups
+from surecast.cli.options import TimeScale
+from surecast.cli.scenario_options import ReportOutput, ScenarioInput
 
 __all__ = ["run"]
 
@@ -15,8 +17,10 @@ INTERRUPTED = 130
 """The exit code of a command that was interrupted."""
 
 
+@takes_groups
 def run(
-    file: ScenarioFile,
+    source: ScenarioInput,
+    output: ReportOutput,
     time_scale: TimeScale = None,
     duration: Annotated[
         str | None,
@@ -40,10 +44,6 @@ def run(
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
     ] = None,
-    out: ReportOut = None,
-    limit: Limit = 10,
-    overrides: Overrides = None,
-    json: AsJson = False,
 ) -> None:
     """Run the scenario's broker or group as real processes, with real clients, and measure what each subscriber gets.
 
@@ -51,12 +51,12 @@ def run(
     connectivity. Ctrl-C ends the run early, with a report of what was measured until then.
     """
     import surecast
-    from surecast.cli.output import check_out, errors, print_report, print_saved, progress_bar, save_report
+    from surecast.cli.output import errors, progress_bar
     from surecast.documents.units import format_duration
     from surecast.measurement import RunInterrupted
 
-    check_out(out)
-    scenario = surecast.Scenario.load(file, parse_overrides(overrides))
+    output.check()
+    scenario = source.load()
     try:
         with progress_bar("running") as progress:
             report = surecast.run(
@@ -73,13 +73,9 @@ def run(
     except RunInterrupted as interruption:
         errors.print(str(interruption), markup=False)
         raise typer.Exit(INTERRUPTED) from None
-    save_report(report, out)
-    told = report.info.parameters
-    heading = (
-        f"seed {report.info.seed}, {format_duration(told['duration_s'])} at a time scale of {told['time_scale']:g}"
-    )
-    print_report(report, limit, json, f"{heading}: the same seed gives the same workload and failures")
-    if not json:
-        print_saved(logs, out)
-    if told["interrupted"]:
+    parameters = report.info.parameters
+    duration_text = format_duration(parameters["duration_s"])
+    heading = f"seed {report.info.seed}, {duration_text} at a time scale of {parameters['time_scale']:g}"
+    output.finish(report, f"{heading}: the same seed gives the same workload and failures", logs)
+    if parameters["interrupted"]:
         raise typer.Exit(INTERRUPTED)

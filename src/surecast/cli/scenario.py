@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson, Overrides, ScenarioFile, parse_overrides
+from surecast.cli.option_groups import takes_groups
+from surecast.cli.options import AsJson, Overrides, parse_overrides
+from surecast.cli.scenario_options import ScenarioInput
 
 if TYPE_CHECKING:
     from surecast.scenario import System
@@ -23,9 +25,7 @@ def new(
     json: AsJson = False,
 ) -> None:
     """Write a scenario file to start from."""
-    from rich.table import Table
-
-    from surecast.cli.output import console, print_json
+    from surecast.cli.output import console, print_json, print_table
     from surecast.errors import ConfigurationError, refuse_unknown
     from surecast.scenario import TEMPLATES, template_text
 
@@ -33,10 +33,7 @@ def new(
         if json:
             print_json(TEMPLATES)
             return
-        table = Table("template", "what it describes", title="Templates")
-        for name, text in TEMPLATES.items():
-            table.add_row(name, text)
-        console.print(table)
+        print_table(("template", "what it describes"), (), TEMPLATES.items(), title="Templates")
         console.print("Write one with: surecast scenario new FILE --template NAME")
         return
     refuse_unknown("template", [template], TEMPLATES)
@@ -92,8 +89,9 @@ def check(
 
 
 @app.command()
+@takes_groups
 def show(
-    file: ScenarioFile,
+    source: ScenarioInput,
     draw: Annotated[
         list[Path] | None,
         typer.Option("--draw", metavar="PICTURE", help="Draw it to a .html, .svg or .png file. May be repeated."),
@@ -101,16 +99,14 @@ def show(
     dark: Annotated[
         bool, typer.Option("--dark", help="Draw on a dark ground; pages otherwise follow their reader's setting.")
     ] = False,
-    overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
     """Summarise the system that a scenario describes, and draw it."""
     from surecast.cli.output import console, print_json, working
-    from surecast.scenario import Scenario
     from surecast.scenario.summary import system_data
 
-    with working(f"reading {file}"):
-        scenario = Scenario.load(file, parse_overrides(overrides))
+    with working(f"reading {source.file}"):
+        scenario = source.load()
     system = scenario.system
     pictures = []
     for picture in draw or []:
@@ -127,21 +123,16 @@ def show(
 
 
 def _print_summary(system: System, description: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_table
     from surecast.scenario.summary import summarise
 
-    table = Table(title=Text(f"{system.name} (seed {system.seed})"), caption=Text(description), show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_column()
-    for part, rows in summarise(system).items():
-        for i, (label, value) in enumerate(rows):
-            table.add_row(part if i == 0 else "", Text(label), Text(value))
-        table.add_section()
-    console.print(table)
+    rows = [
+        [part if i == 0 else "", label, value]
+        for part, lines in summarise(system).items()
+        for i, (label, value) in enumerate(lines)
+    ]
+    title = f"{system.name} (seed {system.seed})"
+    print_table(("part", "what", "value"), (), rows, title=title, caption=description)
     for note in system.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 

@@ -7,23 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.options import (
-    AlgorithmNames,
-    AsJson,
-    Duration,
-    Limit,
-    MethodName,
-    Overrides,
-    PolicyNames,
-    ReportOut,
-    Runs,
-    ScenarioFile,
-    SchemeNames,
-    Seed,
-    Workers,
-    parse_overrides,
-)
-from surecast.cli.spark import SparkConf, SparkMaster, spark_folder, spark_settings
+from surecast.cli.option_groups import takes_groups
+from surecast.cli.scenario_options import ReportOutput, ScenarioInput, SimulationOptions, Variants
+from surecast.cli.spark import SparkOptions, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,58 +20,36 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 
+@takes_groups
 def simulate(
-    file: ScenarioFile,
-    scheme: SchemeNames = None,
-    algorithm: AlgorithmNames = None,
-    policy: PolicyNames = None,
-    method: MethodName = "compiled",
-    runs: Runs = None,
-    duration: Duration = None,
-    seed: Seed = None,
-    workers: Workers = 1,
-    out: ReportOut = None,
-    spark: SparkMaster = None,
-    conf: SparkConf = None,
+    source: ScenarioInput,
+    variants: Variants,
+    options: SimulationOptions,
+    on_spark: SparkOptions,
+    output: ReportOutput,
     runs_out: Annotated[
-        Path | None, typer.Option(help="With --spark: folder of what each run found; can be interrupted.")
+        Path | None,
+        typer.Option(help="With --spark: folder of the result of each run; the same command resumes."),
     ] = None,
-    limit: Limit = 10,
-    overrides: Overrides = None,
-    json: AsJson = False,
 ) -> None:
     """Simulate the system and measure what each subscriber gets, with confidence intervals."""
     import surecast
-    from surecast.cli.output import check_out, print_report, print_saved, progress_bar, save_report
+    from surecast.cli.output import progress_bar
     from surecast.documents.units import format_duration
     from surecast.models import plan_simulation
 
-    check_out(out)
-    scenario = surecast.Scenario.load(file, parse_overrides(overrides))
-    plan = plan_simulation(scenario.system, runs=runs, duration=duration, seed=seed)
-    if spark is not None:
-        if method != "compiled" or algorithm or policy or workers > 1:
+    output.check()
+    scenario = source.load()
+    plan = plan_simulation(scenario.system, runs=options.runs, duration=options.duration, seed=options.seed)
+    if on_spark.spark is not None:
+        if options.method != "compiled" or variants.algorithm or variants.policy or options.workers > 1:
             raise ConfigurationError("--spark: shares the runs of failures (--method compiled), without --workers")
-        report = _simulate_on_spark(spark, scenario.system, scheme, plan, runs_out, conf)
+        report = _simulate_on_spark(on_spark.spark, scenario.system, variants.scheme, plan, runs_out, on_spark.conf)
     else:
         with progress_bar("simulating") as progress:
-            report = surecast.simulate(
-                scenario,
-                schemes=scheme,
-                algorithms=algorithm,
-                policies=policy,
-                method=method,
-                runs=runs,
-                duration=duration,
-                seed=seed,
-                workers=workers,
-                progress=progress,
-            )
-    save_report(report, out)
+            report = surecast.simulate(scenario, **variants.arguments(), **options.arguments(), progress=progress)
     heading = f"seed {plan.seed}, {plan.runs} runs of {format_duration(plan.duration_s)}"
-    print_report(report, limit, json, f"{heading}; the same seed gives the same result")
-    if not json:
-        print_saved(out)
+    output.finish(report, f"{heading}; the same seed gives the same result")
 
 
 def _simulate_on_spark(

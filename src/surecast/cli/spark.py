@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,24 +13,27 @@ from surecast.errors import ConfigurationError
 if TYPE_CHECKING:
     from surecast.pipeline import ServerSettings
 
-__all__ = ["SparkConf", "SparkMaster", "spark_folder", "spark_settings"]
+__all__ = ["SparkOptions", "spark_folder", "spark_settings"]
 
-SparkMaster = Annotated[
-    str | None,
-    typer.Option(
-        "--spark",
-        metavar="MASTER",
-        help="Share the work on Spark: local[4], spark://HOST:PORT, or a Spark Connect server, sc://HOST:PORT.",
-    ),
-]
-SparkConf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="NAME=VALUE",
-        help="With --spark: a setting of Spark known at its start, such as spark.cores.max=4. May be repeated.",
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions:
+    """Where Spark shares the work of a command, if it does."""
+
+    spark: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MASTER",
+            help="Share the work on Spark: local[4], spark://HOST:PORT, or a Spark Connect server, sc://HOST:PORT.",
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="With --spark: a setting with which Spark starts, such as spark.cores.max=4. May be repeated.",
+        ),
+    ] = None
 
 
 def spark_folder(path: Path | None, option: str = "--out") -> Path:

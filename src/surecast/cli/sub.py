@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli import mqtt_options as options
+from surecast.cli.mqtt_options import MQTT_CONTEXT, ClientOptions, MqttCommand, Qos
+from surecast.cli.option_groups import takes_groups
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ _TIMED_OUT = 27
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
-@app.command("sub", cls=options.MqttCommand, context_settings=options.MQTT_CONTEXT)
+@app.command("sub", cls=MqttCommand, context_settings=MQTT_CONTEXT)
+@takes_groups
 def sub(
+    connection: ClientOptions,
     topics: Annotated[list[str], typer.Option("-t", "--topic", help="Filter to subscribe to. May be repeated.")],
     filter: Annotated[
         list[str] | None, typer.Option("--filter", help="Content filter, such as 'price > 30'. All given must hold.")
@@ -47,28 +50,7 @@ def sub(
     end_when_subscribed: Annotated[
         bool, typer.Option("-E", "--end-when-subscribed", help="End once subscribed; with -c, to make a session.")
     ] = False,
-    qos: options.Qos = 0,
-    host: options.Host = "127.0.0.1",
-    port: options.Port = None,
-    client_id: options.ClientId = "",
-    username: options.User = None,
-    password: options.Password = None,
-    keep_alive: options.KeepAlive = 60,
-    keep_session: options.KeepSession = False,
-    version: options.Version = "5",
-    property: options.Property = None,
-    will_topic: options.WillTopic = None,
-    will_payload: options.WillPayload = "",
-    will_qos: options.WillQos = 0,
-    will_retain: options.WillRetain = False,
-    cafile: options.Cafile = None,
-    cert: options.Cert = None,
-    key: options.Key = None,
-    insecure: options.Insecure = False,
-    tls: options.Tls = False,
-    ws: options.Ws = False,
-    ws_path: options.WsPath = "/mqtt",
-    timeout: options.Timeout = 10.0,
+    qos: Qos = 0,
 ) -> None:
     """Subscribe, and print what arrives. Exits with 27 if the time of -W is over."""
     import asyncio
@@ -76,12 +58,8 @@ def sub(
 
     from surecast.protocol.mqtt import SubscriptionRequest
 
-    client = options.ClientOptions(
-        host, port, client_id, username, password, keep_alive, keep_session, version, will_topic, will_payload,
-        will_qos, will_retain, cafile, cert, key, insecure, tls, ws, ws_path, timeout, property or [],
-    )  # fmt: skip
-    subscribe_properties = options.properties_for("subscribe", property or [])
-    if filter and version not in ("5", "mqttv5"):
+    subscribe_properties = connection.properties_for("subscribe")
+    if filter and connection.version not in ("5", "mqttv5"):
         raise ConfigurationError("--filter: content filters travel in properties of MQTT 5; leave out -V")
     subscribe_properties = replace(
         subscribe_properties, user=(*subscribe_properties.user, *(("filter", text) for text in filter or []))
@@ -93,7 +71,7 @@ def sub(
     async def run() -> bool:
         left = 0 if end_when_subscribed else count
         try:
-            async with client.client() as connected, asyncio.timeout(wait):
+            async with connection.client() as connected, asyncio.timeout(wait):
                 await connected.subscribe(*wanted, properties=subscribe_properties)
                 while left != 0:
                     message = await connected.message()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli import mqtt_options as options
-from surecast.cli.mqtt_options import MQTT_CONTEXT
+from surecast.cli.mqtt_options import MQTT_CONTEXT, ClientOptions, MqttCommand, Qos
+from surecast.cli.option_groups import takes_groups
 from surecast.cli.options import AsJson
 from surecast.errors import ConfigurationError
 
@@ -65,28 +65,17 @@ def generate(
     console.print(f"{writer.count:,} events of {wanted.boxes:,} boxes: {where}", soft_wrap=True, markup=False)
 
 
-@app.command(context_settings=MQTT_CONTEXT)
+@app.command(cls=MqttCommand, context_settings=MQTT_CONTEXT)
+@takes_groups
 def replay(
     log: Log,
+    connection: ClientOptions,
     speed: Annotated[
         float, typer.Option(min=0.0, help="How many times faster than it happened; 0: as fast as the broker takes it.")
     ] = 1.0,
     topic: Annotated[str, typer.Option("-t", "--topic", help="Topic to publish to.")] = "zap/events/1",
     batch: Annotated[str, typer.Option(metavar="TIME", help="Send the events of so long together.")] = "10s",
-    qos: options.Qos = 1,
-    host: options.Host = "127.0.0.1",
-    port: options.Port = None,
-    client_id: options.ClientId = "",
-    username: options.User = None,
-    password: options.Password = None,
-    keep_alive: options.KeepAlive = 60,
-    version: options.Version = "5",
-    cafile: options.Cafile = None,
-    cert: options.Cert = None,
-    key: options.Key = None,
-    insecure: options.Insecure = False,
-    tls: options.Tls = False,
-    timeout: options.Timeout = 10.0,
+    qos: Qos = 1,
     json: AsJson = False,
 ) -> None:
     """Publish a log to a broker, in the time it took or faster.
@@ -100,12 +89,8 @@ def replay(
 
     batch_s = _whole("--batch", batch)
     bad = _BadLines()
-    client = options.ClientOptions(
-        host, port, client_id, username, password, keep_alive, False, version, None, "", 0, False, cafile, cert, key,
-        insecure, tls, False, "/mqtt", timeout,
-    )  # fmt: skip
     with progress_bar("replaying, bytes of the log") as move:
-        sent = asyncio.run(replay_log(log, client.client, topic, qos, speed, batch_s, bad, move))
+        sent = asyncio.run(replay_log(log, connection.client, topic, qos, speed, batch_s, bad, move))
     bad.show()
     if json:
         print_json({**asdict(sent), "bad_lines": bad.count})
@@ -280,10 +265,7 @@ class _BadLines:
 
 
 def _print_stats(data: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_table
 
     kinds = ", ".join(
         f"{data[name]:,} {name.replace('_', ' ')}" for name in ("channel_changes", "volume", "mute", "power")
@@ -295,13 +277,11 @@ def _print_stats(data: dict[str, Any]) -> None:
     console.print(f"{data['boxes_on']:,} of {data['boxes']:,} known boxes are on, {data['channels']:,} channels")
     if not data["top"]:
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name, side in (("Rank", "right"), ("Channel", "left"), ("Viewers", "right"), ("Share", "right")):
-        table.add_column(name, justify=side)  # type: ignore[arg-type]
-    for rank, entry in enumerate(data["top"], 1):
-        share = entry["viewers"] / data["boxes_on"]
-        table.add_row(str(rank), entry["channel"], f"{entry['viewers']:,}", f"{100 * share:.1f} %")
-    console.print(table)
+    rows = [
+        [entry["channel"], str(rank), f"{entry['viewers']:,}", f"{100 * entry['viewers'] / data['boxes_on']:.1f} %"]
+        for rank, entry in enumerate(data["top"], 1)
+    ]
+    print_table(("Channel",), ("Rank", "Viewers", "Share"), rows)
 
 
 def _traffic(path: Path | None, boxes: int | None, retention: str | None) -> Traffic:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from surecast.zap import Comparison, EventTable, Traffic
     from surecast.zap.fit import FitNotes
 
@@ -22,34 +20,34 @@ Labels = tuple[str, str]
 
 def print_comparison(comparison: Comparison, labels: Labels) -> None:
     """Prints two logs side by side, and their distance."""
-    from surecast.cli.output import console
+    from surecast.cli.output import print_table
     from surecast.zap.compare import QUANTILES
 
-    table = _table(("", *labels, "Distance", "By chance"))
     counts = [f"{count:,}" for count in comparison.gap_counts]
-    table.add_row("times between zaps", *counts, f"{comparison.gap_distance:.3f}", f"{comparison.gap_chance:.3f}")
+    distances = (f"{comparison.gap_distance:.3f}", f"{comparison.gap_chance:.3f}")
+    rows = [["times between zaps", *counts, *distances]]
     for i, quantile in enumerate(QUANTILES):
         first, second = (log[i] for log in comparison.gap_quantiles_s)
-        table.add_row(f"  {100 * quantile:g} % within", f"{first:,.4g} s", f"{second:,.4g} s", "", "")
+        rows.append([f"  {100 * quantile:g} % within", f"{first:,.4g} s", f"{second:,.4g} s", "", ""])
     counts = [f"{count:,}" for count in comparison.channel_counts]
-    table.add_row("channels", *counts, f"{comparison.rank_distance:.3f}", f"{comparison.rank_chance:.3f}")
+    rows.append(["channels", *counts, f"{comparison.rank_distance:.3f}", f"{comparison.rank_chance:.3f}"])
     for rank in (1, 2, 5, 10):
         shares = [f"{100 * log[rank - 1]:.1f} %" if len(log) >= rank else "-" for log in comparison.top_shares]
-        table.add_row(f"  share of rank {rank}", *shares, "", "")
-    console.print(table)
+        rows.append([f"  share of rank {rank}", *shares, "", ""])
+    print_table(("",), (*labels, "Distance", "By chance"), rows)
 
 
 def print_fit(traffic: Traffic, notes: FitNotes) -> None:
     """Prints the parameters, and the data they rest on."""
-    from surecast.cli.output import console
+    from surecast.cli.output import console, print_table
 
-    table = _table(("Parameter", "Value", "From"))
+    rows = []
     unfitted = {"boxes", "volume_per_h", "mute_per_h", "retention_s", "batch_s", *notes.kept}
     for field in fields(traffic):
         value = getattr(traffic, field.name)
         text = f"{value:.6g}" if isinstance(value, int | float) else " ".join(f"{item:.3g}" for item in value)
-        table.add_row(field.name, text, "left as it was" if field.name in unfitted else "the log")
-    console.print(table)
+        rows.append([field.name, text, "left as it was" if field.name in unfitted else "the log"])
+    print_table(("Parameter", "Value", "From"), (), rows)
     console.print(
         f"{notes.gaps:,} times between zaps, {notes.cut_off:,} that were cut off, {notes.changes:,} channel changes; "
         f"boxes went off {notes.offs:,} times and on {notes.ons:,} times",
@@ -97,13 +95,3 @@ def draw_ranks(logs: Logs, labels: Labels, path: Path) -> None:
         y_log=True,
     )
     draw_curves(chart, path)
-
-
-def _table(names: tuple[str, ...]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(names):
-        table.add_column(name, justify="left" if i in (0, len(names)) else "right", overflow="fold")
-    return table

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surecast.report.agreement import Unmatched
+from surecast.report.agreement import UNKNOWN, Unmatched
 from surecast.report.compare import Comparison
 from surecast.report.figure import SCOPES
-from surecast.report.fitted import FittedTable, plain
 from surecast.report.formatting import format_percent, format_signed, format_value
 from surecast.report.info import ReportInfo
 from surecast.report.metrics import metric_or_plain
 from surecast.report.tables import more, title_of
+from surecast.tables import FittedTable, plain
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -49,11 +49,19 @@ def _heading(comparison: Comparison) -> str:
         lines.append(f"variants: {', '.join(pairs)}")
     if comparison.a.scenario != comparison.b.scenario:
         lines.append("! the two reports are about different scenarios")
-    lines.append(f"{len(comparison):,} figure{'s' if len(comparison) != 1 else ''} in both")
+    lines.append(f"{len(comparison):,} figure{'s' if len(comparison) != 1 else ''} in both{_consistency(comparison)}")
     for warning in dict.fromkeys((*comparison.a.warnings, *comparison.b.warnings)):
         sides = [name for name, info in (("a", comparison.a), ("b", comparison.b)) if warning in info.warnings]
         lines.append(f"! {' and '.join(sides)}: {warning}")
     return "\n".join(lines)
+
+
+def _consistency(comparison: Comparison) -> str:
+    """Returns how many of the figures that have an interval or a bound are consistent with it."""
+    decided = comparison.inside[comparison.inside != UNKNOWN]
+    return (
+        f"; {decided.mean():.0%} of {len(decided):,} are consistent with an interval or a bound" if len(decided) else ""
+    )
 
 
 def _describe(info: ReportInfo) -> str:
@@ -71,9 +79,9 @@ def _agreement_table(comparison: Comparison) -> FittedTable:
         unit = metric_or_plain(row.metric).unit
         texts = [SCOPES.get(row.scope, row.scope), title_of(row.metric, row.detail)]
         numbers = [
+            "-" if row.inside is None else f"{row.inside:.0%} of {row.inside_count:,}",
             format_value(row.mean_absolute, unit),
             format_value(row.largest, unit),
-            "-" if row.inside is None else f"{row.inside:.0%} of {row.inside_count:,}",
             f"{row.count:,}",
             "-" if row.correlation is None else f"{row.correlation:.4f}",
             format_value(row.root_mean_square, unit),
@@ -81,7 +89,7 @@ def _agreement_table(comparison: Comparison) -> FittedTable:
         ]
         rows.append(([row.variant] if variants else []) + texts + numbers)
     names = (["Variant"] if variants else []) + ["Of each", "Figure"]
-    headers = ["Mean |d|", "Largest |d|", "Inside", "Count", "Correlation", "RMS d", "Mean d"]
+    headers = ["Inside", "Mean |d|", "Largest |d|", "Count", "Correlation", "RMS d", "Mean d"]
     caption = "d = b - a; inside: consistent with the interval or the bound"
     return FittedTable("Agreement", names, headers, rows, caption)
 
@@ -93,16 +101,16 @@ def _difference_table(comparison: Comparison, limit: int) -> FittedTable:
         unit = metric_or_plain(row.metric).unit
         texts = [f"{SCOPES.get(row.scope, row.scope)} {row.name}".rstrip(), title_of(row.metric, row.detail)]
         numbers = [
+            {None: "-", True: "yes", False: "no"}[row.inside],
             format_value(row.a, unit),
             format_value(row.b, unit),
             format_signed(row.difference, unit),
-            {None: "-", True: "yes", False: "no"}[row.inside],
             format_percent(row.relative),
         ]
         rows.append(([row.variant] if variants else []) + texts + numbers)
         styles.append("red" if row.inside is False else "")
     names = (["Variant"] if variants else []) + ["Of", "Figure"]
-    headers = ["a", "b", "Difference", "Inside", "Relative"]
+    headers = ["Inside", "a", "b", "Difference", "Relative"]
     return FittedTable("Largest disagreements", names, headers, rows, more(len(comparison), limit), styles)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surecast.extras import missing_extra
 from surecast.report.errors import ReportError
-from surecast.report.fitted import FittedTable, plain
+from surecast.tables import FittedTable, plain
 
 if TYPE_CHECKING:
     from rich.console import Group
