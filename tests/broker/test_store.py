@@ -24,9 +24,9 @@ from surecast.broker.store import (
     StoreError,
     open_store,
 )
-from surecast.broker.store_rows import pack, unpack
 from surecast.broker.store_salvage import salvage
 from surecast.errors import ConfigurationError
+from surecast.protocol.rows import pack, unpack
 
 EAGER = (200, 0)  # the bytes of a file, and how much garbage is left alone
 TIGHT = (2_000, 1_000)

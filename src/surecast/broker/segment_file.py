@@ -3,11 +3,11 @@
     head   = magic:4 format:4 segment:8 first:8 old:8 store:8 oldest:4 salt:4 checksum:4
     entry  = mark:4 size:4 number:8 oldest:4 moved:4 checksum:4 row
 
-A row is that of `store_rows`; the checksum is that of its table and of the checksums of its values. Numbers of entries
-have no gaps, over all files; `first` is that of the first entry here. `store` is the identity of the store, drawn when
-it was made: a file of another store is never taken for one of this. `oldest` is the number of the oldest file that is
-needed once the entry is there, so that a file missing at the beginning is noticed. The last `moved` pairs of an entry
-were moved here from that oldest file.
+A row is one of `protocol/rows.py`; the checksum is that of its table and of the checksums of its values. Numbers of
+entries have no gaps, over all files; `first` is that of the first entry here. `store` is the identity of the store,
+drawn when it was made: a file of another store is never taken for one of this. `oldest` is the number of the oldest
+file that is needed once the entry is there, so that a file missing at the beginning is noticed. The last `moved` pairs
+of an entry were moved here from that oldest file.
 
 A file that was used before keeps its old content up to `old` bytes, until new entries stand over it. Marks follow from
 the salt, drawn for each use of a file, and checksums begin with it: so neither old content nor anything a client sends
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from surecast.broker.store_rows import unpack
+from surecast.protocol.rows import unpack
 
 __all__ = [
     "ENTRY_BYTES",
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _MAGIC: Final = b"SCPX"
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _MARK: Final = 0xA553455A
 _HEAD: Final = struct.Struct(">4sIQQQQIII")
 _ENTRY: Final = struct.Struct(">4sIQIII")
@@ -135,7 +135,7 @@ def other_format(data: bytes) -> int | None:
 def scan(data: bytes) -> Scan | None:
     """Reads a file; None where not even its head is whole.
 
-    >>> from surecast.broker.store_rows import pack
+    >>> from surecast.protocol.rows import pack
     >>> row = pack({b"key": b"value"})
     >>> head = entry_head(9, 2, 0, 77, row[:-5], len(row), [crc32(b"value")])
     >>> whole = make_head(Head(3, 9, 0, 5, 2, 77)) + head + row

@@ -26,7 +26,7 @@ from typing import Final
 from surecast.broker.segment_file import Entry, Scan, other_format, scan
 from surecast.broker.segment_mark import MARK_NAME, MarkState
 from surecast.broker.store_base import DamagedError, StoreError
-from surecast.broker.store_rows import PAIR_BYTES
+from surecast.protocol.rows import PAIR_BYTES
 
 __all__ = [
     "AT_MASK",
@@ -109,8 +109,8 @@ class LogReader:
         data = path.read_bytes()
         if (other := other_format(data)) is not None:
             raise StoreError(
-                f"{path}: it has format {other}, of another version of surecast; back the group up with that one, and "
-                "restore the backup here"
+                f"{path}: it has format {other}, of another version of surecast: run that one until its queues are "
+                "empty, then begin with an empty folder"
             )
         found = scan(data)
         self._check_head(path, found)

@@ -51,8 +51,8 @@ from surecast.broker.segment_load import (
 from surecast.broker.segment_mark import MARK_NAME, Mark, new_store, read_mark
 from surecast.broker.segment_sync import Syncer
 from surecast.broker.store_base import DamagedError, Operation, StoreError, StoreStatistics
-from surecast.broker.store_rows import DELETION_BYTES, PAIR_BYTES
 from surecast.errors import ConfigurationError
+from surecast.protocol.rows import DELETION_BYTES, PAIR_BYTES
 
 __all__ = ["SegmentStore"]
 

@@ -211,15 +211,6 @@ def test_a_restart_finds_the_limits_of_listener_user_and_client_again(make_world
     assert world.broker.sessions.by_key["one"].limits.queue_messages_max == 9
 
 
-def test_a_record_without_a_listener_is_read(world: World) -> None:
-    bob = world.client("bob").lasting()
-    bob.disconnect()
-    key = next(key for key in world.disk if key[:1] == b"s")
-    world.disk[key] = world.disk[key][: -len(b"\0\7default" + b"\0\x08peer-bob")]
-    world.restart()
-    assert world.broker.sessions.by_key["bob"].listener == ""
-
-
 def test_new_limits_hold_for_sessions_that_are_there(make_world: MakeWorld) -> None:
     world = make_world(inflight_max=1)
     bob = world.client("bob").lasting()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-import struct
-import zlib
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
 from surecast.protocol.broker import BrokerCore
-from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.session import session_key, split_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.broker.state_journal import NoJournal
@@ -80,43 +77,6 @@ def test_a_user_and_an_identifier_too_long_for_a_key_are_refused(world: World, v
     assert client.connect(identity="u" * 535).one(Connack).reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
 
 
-def test_a_store_of_the_version_before_is_taken_over(world: World) -> None:
-    ann = world.client("x").lasting(
-        identity="ann", will=Will("wills", b"late", 1, properties=Properties(will_delay_s=1_000)), receive_maximum=1
-    )
-    ann.subscribe("t", 2)
-    world.client("nobody").lasting().subscribe("t", 1)
-    ann.publish("elsewhere", b"open", 2, packet_id=77)
-    for payload in (b"1", b"2", b"3"):
-        world.client("p").online().publish("t", payload, 2)
-    before = world.disk_counts()
-    # What an earlier version wrote is the same, filed under the client identifier alone.
-    new, old = text_field("ann\0x"), text_field("x")
-    world.disk = {k[:1] + old + k[1 + len(new) :] if k[1:].startswith(new) else k: v for k, v in world.disk.items()}
-    for _ in range(2):
-        world.restart()
-        assert world.disk_counts() == before
-        assert not any(key[1:].startswith(old) for key in world.disk)
-    assert world.broker.sessions.named("x")[0].received == {77}
-    ann.connect(False, identity="ann", session_expiry_s=0xFFFF_FFFF)
-    assert ann.payloads_after_connack() == [b"1", b"2", b"3"]
-    ann.disconnect(session_expiry_s=0)
-    assert "q" not in {chr(key[0]) for key in world.disk if key[1:].startswith(new)}
-
-
-def test_a_backup_of_the_version_before_is_taken_over(world: World) -> None:
-    """Its layout is the same; only appointments name sessions by client identifier alone, and addresses are missing."""
-    ann = world.client("x").lasting(identity="ann")
-    ann.disconnect(session_expiry_s=60)
-    state = encode_state(world.broker)
-    body = state[HEAD:].replace(text_field("ann\0x"), text_field("x")).replace(text_field("peer-x"), b"")
-    assert len(body) < len(state) - HEAD
-    copy = BrokerCore()
-    decode_state(copy, state[:16] + struct.pack(">HI", 1, zlib.crc32(body)) + body)
-    assert encode_state(copy)[HEAD:] == state[HEAD:].replace(text_field("peer-x"), text_field(""))
-
-
-HEAD = 22
 NAMES = ("a", "b")
 USERS = ("", "ann", "bob")
 ACTIONS = ("connect", "connect", "last", "will", "drop", "leave", "subscribe", "publish", "publish", "restart", "later")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from dataclasses import fields
 from typing import Any
 
@@ -26,10 +25,10 @@ from surecast.protocol.broker.message import Delivery
 from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.requests import TokenOutcomes
 from surecast.protocol.broker.session import Will
-from surecast.protocol.broker.snapshot import decode_state, encode_state
+from surecast.protocol.broker.snapshot import decode_state, encode_state, pieces_of, records_of
 from surecast.protocol.mqtt import V5, V311, Connect, PacketDecoder, Publish, PublishRun, encode
 
-HEAD = 22
+HEAD = 18
 
 
 def copy_of(broker: BrokerCore) -> BrokerCore:
@@ -189,14 +188,18 @@ def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
     ("change", "problem"),
     [
         (lambda data: b"", "does not begin like one"),
-        (lambda data: data[:20], "does not begin like one"),
+        (lambda data: data[:17], "does not begin like one"),
         (lambda data: b"x" + data[1:], "does not begin like one"),
-        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 3"),
+        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 4"),
+        (lambda data: data[:17] + b"\x03" + data[18:], "version 3, .*: run the version that wrote it until its queues"),
         (lambda data: data[:-1], "damaged"),
+        (lambda data: data[:-8], "damaged: it ends at byte"),
         (lambda data: data + b"x", "damaged"),
         (lambda data: data[:100] + bytes((data[100] ^ 1,)) + data[101:], "damaged"),
-        (lambda data: checked(data[HEAD:] + b"xy"), "goes on for 2 bytes after its end"),
-        (lambda data: checked(data[HEAD:-1]), "cannot be"),
+        (lambda data: data + b"xy", "goes on for 2 bytes after its end"),
+        (lambda data: written([(b"?", b"")]), "unknown kind b'[?]'"),
+        (lambda data: written([]), "no record of the broker"),
+        (lambda data: written([(b"B", b"short")]), "broker: next_connection: it is cut off at byte 5"),
     ],
 )
 def test_a_snapshot_that_is_not_right_is_refused(world: Any, change: Any, problem: str) -> None:
@@ -204,28 +207,59 @@ def test_a_snapshot_that_is_not_right_is_refused(world: Any, change: Any, proble
         decode_state(BrokerCore(), change(encode_state(busy(world))))
 
 
-def checked(body: bytes) -> bytes:
-    """A body with a head that is right for it."""
-    head = encode_state(BrokerCore())[:HEAD]
-    return head[:-4] + zlib.crc32(body).to_bytes(4, "big") + body
+def written(records: list[tuple[bytes, bytes]]) -> bytes:
+    """A snapshot of some records."""
+    return b"".join(pieces_of(records))
 
 
-def test_any_bytes_are_read_or_refused(world: Any) -> None:
-    body = encode_state(busy(world))[HEAD:]
+def test_any_records_are_read_or_refused(world: Any) -> None:
+    records = list(records_of(busy(world)))
     rng = random.Random(5)
     read = 0
     for _ in range(1_500):
-        data = bytearray(body)
+        changed = list(records)
         for _ in range(rng.choice((1, 1, 4))):
-            data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
+            at = rng.randrange(len(changed))
+            parts = [bytearray(part) for part in changed[at]]
+            part = parts[rng.random() < 0.8]
+            if part:
+                part[rng.randrange(len(part))] = rng.choice((0, 1, 255, rng.randrange(256)))
+                if rng.random() < 0.2:
+                    del part[rng.randrange(len(part)) :]
+            changed[at] = (bytes(parts[0]), bytes(parts[1]))
+        if rng.random() < 0.2:
+            del changed[rng.randrange(len(changed))]
         try:
-            decode_state(
-                BrokerCore(), checked(bytes(data[: rng.choice((len(data), rng.randrange(len(data)))) or None]))
-            )
+            decode_state(BrokerCore(), written(changed))
             read += 1
         except PeerError as error:
             assert str(error).startswith("broker snapshot: ")
     assert 50 < read < 1_000
+
+
+def test_any_bytes_are_read_or_refused(world: Any) -> None:
+    data = encode_state(busy(world))
+    rng = random.Random(6)
+    for _ in range(500):
+        changed = bytearray(data)
+        changed[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+        with pytest.raises(PeerError, match="broker snapshot: "):
+            decode_state(BrokerCore(), bytes(changed[: rng.choice((len(data), rng.randrange(len(data))))]))
+
+
+def test_a_snapshot_can_be_taken_in_pieces(world: Any) -> None:
+    """Records of a durable session are those that the journal wrote of it, and rows bound the pieces."""
+    for number in range(30):
+        client = world.client(f"s{number}").lasting()
+        client.subscribe("t", 1)
+        client.drop()
+    world.client("p").online().publish("t", b"P" * 50_000, 1, retain=True)
+    pieces = list(pieces_of(records_of(world.broker)))
+    assert len(pieces) > 2
+    assert max(map(len, pieces)) < 600_000
+    assert b"".join(pieces) == encode_state(world.broker)
+    records = dict(records_of(world.broker))
+    assert {key: value for key, value in records.items() if key[:1] in b"smfqrpwi"}.items() >= world.disk.items()
 
 
 def test_settings_that_allow_less_refuse_what_they_do_not_allow(world: Any) -> None:

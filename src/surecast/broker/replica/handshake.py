@@ -22,7 +22,7 @@ __all__ = ["HELLO_BYTES_MAX", "Hello", "RefusalError", "Role", "Welcome", "proof
 
 Role: TypeAlias = Literal["peer", "client", "admin"]
 HELLO_BYTES_MAX: Final = 16 << 10
-_VERSION: Final = 2
+_VERSION: Final = 3
 _PROOF_BYTES: Final = 32
 
 

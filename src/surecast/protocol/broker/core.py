@@ -172,18 +172,7 @@ class BrokerCore:
 
     def restore(self, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
         """Takes the durable state back, once, before anything else."""
-        restorer = Restorer(
-            self.journal,
-            self.sessions,
-            self.wills,
-            self.routes,
-            self.retained,
-            self.incoming,
-            self.outgoing,
-            self.timers,
-            self.requests,
-        )
-        restorer.run(records, now)
+        Restorer(self).run(records, now)
 
     def decoder(self, listener: str = "") -> PacketDecoder:
         """A decoder for one connection. Its client's own limit holds as soon as it is known who it is."""

@@ -24,7 +24,8 @@ class Retained:
         self._messages: TopicMap[Message] = TopicMap(settings.topic_levels_max)
         self._counts: Counter[str] = Counter()  # by client
         self._sizes: Counter[str] = Counter()
-        self._expiry_check_at = math.inf  # nothing expires before
+        self.expiry_check_at = math.inf
+        """Nothing expires before."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -79,18 +80,20 @@ class Retained:
         message.references += 1
         self._keep(message)
 
-    def state(self) -> tuple[list[Message], list[str], float]:
-        """What `adopt` needs: messages in the order of the tree, the order of topics, when to look for expiry."""
-        found = [self._messages.get(topic) for topic in self._messages.in_tree_order()]
-        return [message for message in found if message is not None], list(self._messages), self._expiry_check_at
+    def state(self) -> tuple[list[Message], list[str]]:
+        """Returns what `adopt` needs besides the time to look for expiry: messages in the order of the tree, and the
+        order of topics."""
+        messages = [self._messages.get(topic) for topic in self._messages.in_tree_order()]
+        return [message for message in messages if message is not None], list(self._messages)
 
     def adopt(self, messages: Iterable[Message], topics: Iterable[str], expiry_check_at: float) -> None:
         """Takes over the `state` of another."""
         for message in messages:
             self._messages[message.topic] = message
+            message.references += not message.topic.startswith("$")
             self._count(message, 1)
         self._messages.arrange(topics)
-        self._expiry_check_at = expiry_check_at
+        self.expiry_check_at = expiry_check_at
 
     def _keep(self, message: Message) -> None:
         before = self._messages.get(message.topic)
@@ -98,7 +101,7 @@ class Retained:
             self._count(before, -1)
         self._count(message, 1)
         self._messages[message.topic] = message
-        self._expiry_check_at = min(self._expiry_check_at, message.expires_at)
+        self.expiry_check_at = min(self.expiry_check_at, message.expires_at)
 
     def discard(self, message: Message) -> None:
         """Clears a topic."""
@@ -117,9 +120,9 @@ class Retained:
 
     def expire(self, now: float) -> None:
         """Clears all that has expired."""
-        if self._expiry_check_at > now:
+        if self.expiry_check_at > now:
             return
-        self._expiry_check_at = math.inf
+        self.expiry_check_at = math.inf
         for topic in list(self._messages):
             message = self._messages.get(topic)
             if message is None:
@@ -127,4 +130,4 @@ class Retained:
             if message.expires_at <= now:
                 self.discard(message)
             else:
-                self._expiry_check_at = min(self._expiry_check_at, message.expires_at)
+                self.expiry_check_at = min(self.expiry_check_at, message.expires_at)

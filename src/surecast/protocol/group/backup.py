@@ -18,7 +18,8 @@ from surecast.protocol.group.commands import pack_texts, read_texts
 
 __all__ = ["Backup", "Parts", "pack_backup", "parts_of", "read_backup"]
 
-_FIRST: Final = b"surecast group backup 1\n"
+_TITLE: Final = b"surecast group backup "
+_FIRST: Final = _TITLE + b"2\n"
 _HEAD: Final = struct.Struct(">32sII")
 PART_BYTES: Final = 256 << 10
 
@@ -55,6 +56,11 @@ def read_backup(data: bytes, file: str = "backup") -> tuple[Backup, bytes]:
         ...
     surecast.errors.ConfigurationError: a.bak: this is no backup of a group; surecast cluster backup writes one
     """
+    if data.startswith(_TITLE) and not data.startswith(_FIRST):
+        raise ConfigurationError(
+            f"{file}: this backup was written by another version of surecast; restore it with that one, run it until "
+            "its queues are empty, and begin a new group with this one"
+        )
     if not data.startswith(_FIRST):
         raise ConfigurationError(f"{file}: this is no backup of a group; surecast cluster backup writes one")
     line, _, state = data[len(_FIRST) :].partition(b"\n")

@@ -223,7 +223,7 @@ class GroupMachine:
         self.port.restored()
 
     def _read(self, state: bytes) -> None:
-        times, rules, limits, backup, sources, *moves, applications, core = read_texts(state)
+        times, rules, limits, backup, sources, moves, applications, core = read_texts(state)
         self.backup.restore(backup)
         self.time_us, self._swept_us, decisions = _TIMES.unpack(times)
         self.rules.use(rules)
@@ -244,8 +244,7 @@ class GroupMachine:
                 local = int.from_bytes(numbers[at : at + 8], "big")
                 source.connections[local] = connection
                 self._homes[number] = (replica, local)
-        for packed in moves:  # earlier versions had none
-            self.moves.restore(packed)
+        self.moves.restore(moves)
         for packed in read_texts(applications):
             name, kept = read_texts(packed)
             application = self.applications.get(name.decode())

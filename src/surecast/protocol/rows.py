@@ -1,4 +1,4 @@
-"""The rows of the store's log: many pairs and deletions in one blob.
+"""The rows of the store's log, and of snapshots: many pairs and deletions in one blob.
 
 A row is: the number of pairs P and of deletions D, the P + D lengths of the keys, the P lengths of the values
 (all of them unsigned 32-bit, little-endian), the keys one after the other (first those of the pairs, then the deleted
