@@ -20,7 +20,7 @@ import numpy as np
 from surecast.prediction.coding import Alternative as PredictAlternative
 from surecast.prediction.coding import Forecaster, predict_coding
 from surecast.prediction.coding import audiences_of as predicted_audiences
-from surecast.prediction.coding.delivery import mean_delay
+from surecast.prediction.coding.packet_delivery import mean_delay
 from surecast.protocol.dissemination import SCHEMES
 from surecast.report import QoSReport
 from surecast.scenario import load_system

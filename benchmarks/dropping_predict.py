@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from surecast.prediction.dropping import (
     OnOffQueue,
-    Target,
+    ResponseTarget,
     arrival_rate_for,
     evaluate,
     join_probability_for,
@@ -66,7 +66,7 @@ def closed_forms() -> None:
 
 
 def mechanisms() -> None:
-    queue, target = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0), Target(7.0)
+    queue, target = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0), ResponseTarget(7.0)
     print("one queue, parameters for a mean of 7 s")
     found = {
         "join probability": clock("join probability", lambda: largest_parameter(queue, "join_probability", target)),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from surecast.errors import AssumptionError
-from surecast.prediction.dropping import OnOffQueue, Target, evaluate, largest_parameter
+from surecast.prediction.dropping import OnOffQueue, ResponseTarget, evaluate, largest_parameter
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import best_hybrid, simulate_queue
 
@@ -51,7 +51,7 @@ def grid() -> Iterator[tuple[float, float, str, Mechanism]]:
             ("exponential lifetime", "lifetime_s", Mechanism(lifetime_distribution="exponential")),
         ):
             try:
-                found = largest_parameter(queue, parameter, Target(TARGET_S - before), base).mechanism  # type: ignore[arg-type]
+                found = largest_parameter(queue, parameter, ResponseTarget(TARGET_S - before), base).mechanism  # type: ignore[arg-type]
             except AssumptionError:
                 found = None
             if found is not None:

@@ -22,9 +22,9 @@ from surecast.planning.placement import (
     plan_placement,
     search_placement,
 )
+from surecast.prediction.capacity.capacity_model import ALGORITHMS, capacity_model
 from surecast.prediction.capacity.delays import delays_of
 from surecast.prediction.capacity.headroom import headroom
-from surecast.prediction.capacity.model import ALGORITHMS, capacity_model
 from surecast.scenario import Scenario, System, build, load_system
 
 SAMPLE = 12

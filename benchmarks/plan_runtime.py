@@ -21,7 +21,7 @@ from collections.abc import Callable
 from scipy.stats import t as student
 
 from surecast.planning.placement import evaluate, placed_scenario, placement_problem, plan_placement
-from surecast.prediction.capacity.model import ALGORITHMS
+from surecast.prediction.capacity.capacity_model import ALGORITHMS
 from surecast.scenario import System, build, load_system
 from surecast.simulation.capacity import simulate_routing
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from surecast.pipeline.sweep import sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark
 from surecast.planning.placement import PlacementPlan, PlacementProblem, placement_problem, plan_placement
-from surecast.prediction.capacity.model import ALGORITHMS
+from surecast.prediction.capacity.capacity_model import ALGORITHMS
 from surecast.scenario import load_system
 
 FRONT = ("worst-delay", "messages", "cost")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from surecast.prediction.capacity import predict_capacity
-from surecast.prediction.capacity.model import ALGORITHMS, CapacityModel, capacity_model
-from surecast.prediction.capacity.statistics import FilterStatistics
+from surecast.prediction.capacity.capacity_model import ALGORITHMS, CapacityModel, capacity_model
+from surecast.prediction.capacity.filter_statistics import FilterStatistics
 from surecast.protocol.filters import Event, Filter, FilterIndex, Interval
 from surecast.protocol.routing.digests import DIGESTS
 from surecast.scenario import System, build, parse_text

@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import quad
 
 from surecast.errors import ConfigurationError
-from surecast.prediction.capacity import filters
-from surecast.prediction.capacity.statistics import UNIFORM, FilterStatistics, statistics_of
+from surecast.prediction.capacity import filter_probabilities as filters
+from surecast.prediction.capacity.filter_statistics import UNIFORM, FilterStatistics, statistics_of
 from surecast.prediction.capacity.transform import Transform
 from surecast.scenario.system import AttributeStatistics, Histogram
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from surecast.prediction.reliability import floods
+from surecast.prediction.reliability import link_state_floods as floods
 from surecast.prediction.reliability.component_chains import components_of
-from surecast.prediction.reliability.floods import link_state_rate
+from surecast.prediction.reliability.link_state_floods import link_state_rate
 from surecast.protocol.overlay import LinkState, LinkStateView, OverlayMap, Send
 from surecast.scenario import Failures, System, build, parse_distribution, parse_text
 from surecast.simulation import simulate_reliability

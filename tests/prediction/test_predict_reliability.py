@@ -11,7 +11,7 @@ from surecast.errors import AssumptionError, ConfigurationError, OverloadError
 from surecast.planning import improvements
 from surecast.prediction import SCHEMES, predict_reliability, route_delay
 from surecast.prediction.reliability.component_chains import components_of
-from surecast.prediction.reliability.floods import link_state_rate
+from surecast.prediction.reliability.link_state_floods import link_state_rate
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, load_system, parse_text
 from surecast.scenario.flows import flows_of

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from surecast.prediction import predict_reliability
 from surecast.prediction.reliability.component_chains import components_of
-from surecast.prediction.reliability.static import RouteParts, route_up, with_refresh
+from surecast.prediction.reliability.static_routes import RouteParts, route_up, with_refresh
 from surecast.scenario import System, build, parse_text
 
 Times = NDArray[np.float64]

@@ -160,7 +160,7 @@ def check_algorithms(names: Sequence[str] | None) -> Names:
     chosen = _list(names)
     if not chosen:
         return None
-    from surecast.prediction.capacity.model import known_algorithms
+    from surecast.prediction.capacity.capacity_model import known_algorithms
 
     refuse_unknown("algorithm", chosen, known_algorithms())
     return chosen

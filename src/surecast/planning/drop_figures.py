@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
-from surecast.prediction.dropping import Target, largest_parameter, response_mean_s
+from surecast.prediction.dropping import ResponseTarget, largest_parameter, response_mean_s
 from surecast.prediction.dropping.cases import UNPROTECTED, Case, Gives, find, gives_of
 from surecast.prediction.dropping.choose import through_input
 from surecast.scenario.mechanism import Mechanism, parameter_text
@@ -232,7 +232,7 @@ def _with_buffer(case: Case) -> Gives:
     """Returns the best buffer with a join probability: sizes grow from the one that needs none, as long as they may
     improve."""
     assert case.target_s is not None
-    target, queue = Target(case.target_s - case.before_s), case.outlet.queue
+    target, queue = ResponseTarget(case.target_s - case.before_s), case.outlet.queue
     alone = find(case, "finite-buffer")
     if alone.mechanism.buffer_size is None:
         return replace(alone, kind=HYBRIDS[0])

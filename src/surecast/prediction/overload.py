@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surecast.scenario.group import group_of, is_replicated
-from surecast.scenario.saturation import Load, broker_rates_per_s, event_loads, saturation
+from surecast.scenario.saturation import ComponentLoad, broker_rates_per_s, event_loads, saturation
 from surecast.scenario.system import System
 
 __all__ = ["refuse_overload", "refuse_overloaded_events"]
@@ -30,7 +30,7 @@ steady state to answer for: give it a higher capacity, or publish less
     refuse_overloaded_events(system)
     if system.class_workload is None:
         return
-    from surecast.prediction.capacity.overload import refuse_overloaded_classes
+    from surecast.prediction.capacity.class_overload import refuse_overloaded_classes
 
     refuse_overloaded_classes(system, system.class_workload, algorithms)
 
@@ -44,7 +44,7 @@ def refuse_overloaded_events(system: System) -> None:
         for i, rate in enumerate(broker_rates_per_s(system)):
             group, name = group_of(system, i), system.overlay.brokers[i].name
             loads = [load for load in loads if load.component != f"broker {name}"]  # the group does its work
-            loads.append(Load(f"broker {name}, a group of {group.replicas},", rate, saturation_per_s(group)))
+            loads.append(ComponentLoad(f"broker {name}, a group of {group.replicas},", rate, saturation_per_s(group)))
     refusal = saturation(loads)
     if refusal is not None:
         raise refusal

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from surecast.scenario.group import is_replicated
-from surecast.scenario.spec.delivery import Delivery
+from surecast.scenario.spec.delivery import DeliverySpec
 from surecast.scenario.system import Subscriber, System
 
 __all__ = ["MODELS", "PARTS", "Part", "has_part", "left_out"]
@@ -38,7 +38,9 @@ def _set(part: str) -> Callable[[System], bool]:
     """Returns whether a file says anything of a part of its delivery."""
 
     def is_set(system: System) -> bool:
-        return part in system.delivery.model_fields_set and getattr(system.delivery, part) != getattr(Delivery(), part)
+        return part in system.delivery.model_fields_set and getattr(system.delivery, part) != getattr(
+            DeliverySpec(), part
+        )
 
     return is_set
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from surecast.scenario.system import Overlay, System
 
-__all__ = ["Flows", "Route", "flows_of"]
+__all__ = ["Flows", "OverlayPath", "flows_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class OverlayPath:
     """A way through the overlay: brokers from the publisher's home to the subscriber's, and the links between them."""
 
     brokers: tuple[int, ...]
@@ -30,7 +30,7 @@ class Flows:
     one interest; the arrays `interest`, `publisher`, `topic`, `route` and `rate_per_s` have one entry per flow.
     """
 
-    routes: tuple[Route, ...]
+    routes: tuple[OverlayPath, ...]
     interests: tuple[tuple[int, tuple[str, ...]], ...]
     interest_of: NDArray[np.intp]
     interest: NDArray[np.intp]
@@ -90,7 +90,7 @@ class _RouteFinder:
 
     def __init__(self, overlay: Overlay):
         self.overlay = overlay
-        self.routes: list[Route] = []
+        self.routes: list[OverlayPath] = []
         self._index: dict[tuple[tuple[int, ...], int, int], int] = {}
         self._parents: dict[tuple[tuple[int, ...], int], dict[int, tuple[int, int]]] = {}
 
@@ -105,7 +105,7 @@ class _RouteFinder:
                 brokers.append(parent)
                 links.append(link)
             self._index[key] = len(self.routes)
-            self.routes.append(Route(tuple(reversed(brokers)), tuple(reversed(links))))
+            self.routes.append(OverlayPath(tuple(reversed(brokers)), tuple(reversed(links))))
         return self._index[key]
 
     def _from(self, tree: tuple[int, ...], start: int) -> dict[int, tuple[int, int]]:

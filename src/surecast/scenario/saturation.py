@@ -11,17 +11,17 @@ from surecast.scenario.distributions import Distribution
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.system import System
 
-__all__ = ["Load", "broker_rates_per_s", "event_loads", "refuse_saturated_events", "saturation"]
+__all__ = ["ComponentLoad", "broker_rates_per_s", "event_loads", "refuse_saturated_events", "saturation"]
 
 _Stream = tuple[int, int]
 """A publisher's events on one topic: both by their index."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ComponentLoad:
     """The load of one component, and what it can carry.
 
-    >>> Load("broker b", 5.0, 4.0).is_saturated
+    >>> ComponentLoad("broker b", 5.0, 4.0).is_saturated
     True
     """
 
@@ -40,7 +40,7 @@ class Load:
         return self.rate_per_s >= self.capacity_per_s
 
 
-def saturation(loads: list[Load]) -> SaturationError | None:
+def saturation(loads: list[ComponentLoad]) -> SaturationError | None:
     """Returns the refusal that names the overloaded components, the worst first; None if there are none."""
     worst = sorted((load for load in loads if load.is_saturated), key=lambda load: -load.utilisation)
     if not worst:
@@ -93,7 +93,7 @@ def broker_rates_per_s(system: System, flows: Flows | None = None, *, ends_only:
     return [_rate_per_s(system, streams) for streams in passing]
 
 
-def event_loads(system: System) -> list[Load]:
+def event_loads(system: System) -> list[ComponentLoad]:
     """Returns the loads of brokers, overlay links, routers and physical links that have a capacity, by the events of
     topics.
 
@@ -106,14 +106,14 @@ def event_loads(system: System) -> list[Load]:
     packets, messages = (1, "events") if coding is None else (coding.packets, "packets")
     rates = broker_rates_per_s(system, flows, ends_only=coding is not None)
     loads = [
-        Load(f"broker {broker.name}", packets * rate, _capacity_per_s(broker.notification_service), messages)
+        ComponentLoad(f"broker {broker.name}", packets * rate, _capacity_per_s(broker.notification_service), messages)
         for broker, rate in zip(system.overlay.brokers, rates, strict=True)
         if broker.notification_service is not None
     ]
     return loads if coding is not None else loads + _network_loads(system, flows)
 
 
-def _network_loads(system: System, flows: Flows) -> list[Load]:
+def _network_loads(system: System, flows: Flows) -> list[ComponentLoad]:
     """Returns the loads of overlay links, by direction, and of the components on their physical paths."""
     links, network = system.overlay.links, system.network
     over: dict[tuple[int, int], set[_Stream]] = {}
@@ -130,7 +130,7 @@ def _network_loads(system: System, flows: Flows) -> list[Load]:
             for physical in network.links_on(path):
                 through.setdefault((False, physical), set()).add(stream)
     loads = [
-        Load(f"link {links[link].name}", _rate_per_s(system, streams), links[link].capacity_per_s)
+        ComponentLoad(f"link {links[link].name}", _rate_per_s(system, streams), links[link].capacity_per_s)
         for (link, _), streams in over.items()
         if links[link].capacity_per_s < math.inf
     ]
@@ -139,7 +139,9 @@ def _network_loads(system: System, flows: Flows) -> list[Load]:
         part = network.routers[number] if is_router else network.links[number]
         if part.service is not None:
             kind = "router" if is_router else "physical link"
-            loads.append(Load(f"{kind} {part.name}", _rate_per_s(system, streams), _capacity_per_s(part.service)))
+            loads.append(
+                ComponentLoad(f"{kind} {part.name}", _rate_per_s(system, streams), _capacity_per_s(part.service))
+            )
     return loads
 
 

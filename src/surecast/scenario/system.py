@@ -19,8 +19,8 @@ from surecast.scenario.network import Network
 if TYPE_CHECKING:
     import networkx as nx
 
-    from surecast.scenario.build.periods import Period
-    from surecast.scenario.spec.delivery import Delivery
+    from surecast.scenario.build.periods import RatePeriod
+    from surecast.scenario.spec.delivery import DeliverySpec
     from surecast.scenario.spec.scenario import Experiment, Targets
 
 __all__ = [
@@ -269,7 +269,7 @@ class ClassWorkload:
     publication_rate_per_s: NDArray[np.float64]
     subscription_rate_per_s: NDArray[np.float64]
     lifetime: Distribution
-    periods: tuple[Period, ...] = ()
+    periods: tuple[RatePeriod, ...] = ()
 
     @property
     def active_subscriptions(self) -> float:
@@ -296,7 +296,7 @@ class System:
     subscribers: tuple[Subscriber, ...]
     class_workload: ClassWorkload | None
     client_failures: Failures | None
-    delivery: Delivery
+    delivery: DeliverySpec
     targets: Targets
     experiment: Experiment
     notes: tuple[str, ...] = ()

@@ -16,11 +16,11 @@ from surecast.errors import ConfigurationError
 from surecast.planning.placement import PlacementProblem, evaluate, placed_scenario, placement_problem
 from surecast.planning.placement.plain import PlainPlacements
 from surecast.planning.placement.problem import complete_overlay
+from surecast.prediction.capacity.capacity_model import ALGORITHMS, CapacityModel, capacity_model
 from surecast.prediction.capacity.delays import delays_of, mean_waiting_s
-from surecast.prediction.capacity.filters import notification_probability
+from surecast.prediction.capacity.filter_probabilities import notification_probability
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.kernel_overlay import rebuild
-from surecast.prediction.capacity.model import ALGORITHMS, CapacityModel, capacity_model
 from surecast.scenario import Scenario, System, build
 
 Make = Callable[..., tuple[Scenario, System]]

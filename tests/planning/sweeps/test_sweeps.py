@@ -23,8 +23,8 @@ from surecast.planning.sweeps import (
     sweep_algorithms,
     sweep_load,
 )
+from surecast.prediction.capacity.capacity_model import capacity_model
 from surecast.prediction.capacity.delays import delays_of
-from surecast.prediction.capacity.model import capacity_model
 from surecast.scenario import Scenario, System, build
 
 Make = Callable[..., tuple[Scenario, System]]

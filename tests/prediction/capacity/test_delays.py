@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from surecast.prediction.capacity import predict_capacity
+from surecast.prediction.capacity.capacity_model import capacity_model
 from surecast.prediction.capacity.delays import longest_paths, mean_waiting_s
-from surecast.prediction.capacity.model import capacity_model
 from surecast.scenario import System, build, parse_text
 
 TEXT = """

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from surecast.prediction.capacity import predict_capacity
+from surecast.prediction.capacity.filter_statistics import statistics_of
 from surecast.prediction.capacity.latest import contents_of
-from surecast.prediction.capacity.statistics import statistics_of
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.system import AttributeStatistics, Histogram
 

@@ -9,7 +9,11 @@ import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.capacity import RoutingLaw, predict_capacity, register_routing, unregister_routing
-from surecast.prediction.capacity.filters import notification_probability, remote_entries, subscription_probability
+from surecast.prediction.capacity.filter_probabilities import (
+    notification_probability,
+    remote_entries,
+    subscription_probability,
+)
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.capacity.routing_plan import check_algorithms
 

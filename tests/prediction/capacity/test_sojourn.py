@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from surecast.prediction.capacity.model import capacity_model
+from surecast.prediction.capacity.capacity_model import capacity_model
+from surecast.prediction.capacity.overlay_tree import broker_tree
 from surecast.prediction.capacity.sojourn import (
     Gammas,
     mixture_quantiles,
@@ -17,7 +18,6 @@ from surecast.prediction.capacity.sojourn import (
     service_cubes,
     sojourns_of,
 )
-from surecast.prediction.capacity.tree import broker_tree
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.distributions import parse_distribution
 

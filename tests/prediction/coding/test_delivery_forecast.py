@@ -9,9 +9,16 @@ import pytest
 from lossy_world import LossyWorld
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.coding import Alternative, Channel, Forecaster, alternatives, audiences_of, predict_coding
+from surecast.prediction.coding import (
+    Alternative,
+    ChannelAssumptions,
+    Forecaster,
+    alternatives,
+    audiences_of,
+    predict_coding,
+)
 from surecast.prediction.coding.coding_report import message_bytes, messages_minimum
-from surecast.prediction.coding.delivery import Event
+from surecast.prediction.coding.packet_delivery import CodedEvent
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import scheme_settings
 from surecast.protocol.gossip import GossipSettings
@@ -44,7 +51,9 @@ delivery:
     )
 
 
-def forecast(found: System, alternative: Alternative, channel: Channel) -> tuple[np.ndarray, dict[str, float]]:
+def forecast(
+    found: System, alternative: Alternative, channel: ChannelAssumptions
+) -> tuple[np.ndarray, dict[str, float]]:
     """On-time probability of each subscriber, and the messages."""
     [audience] = audiences_of(found)
     outcome = Forecaster(found, channel, 4000).outcome(audience, alternative)
@@ -70,7 +79,7 @@ def test_recoding_along_a_chain_as_the_protocol_does_it() -> None:
     """Ranks fall from hop to hop (coded delivery section IV); brokers make up for losses."""
     coding = "{packets: 8, redundancy: 0.5, paths: tree, gossip: null}"
     found = system(CHAIN, coding, "[{name: s, home: b-2, topics: [t]}, {name: u, home: b-4, topics: [t]}]", loss=0.2)
-    chances, messages = forecast(found, Alternative("coding"), Channel())
+    chances, messages = forecast(found, Alternative("coding"), ChannelAssumptions())
     complete, sent = played(found, "coding", events=300)
     assert messages["data"] == 36
     assert sent["Data"] == pytest.approx(36, abs=0.5)
@@ -81,7 +90,7 @@ def test_recoding_along_a_chain_as_the_protocol_does_it() -> None:
 def test_two_paths_as_the_protocol_uses_them() -> None:
     coding = "{packets: 8, redundancy: 0.5, paths: maximum-flow, gossip: null}"
     found = system(SQUARE, coding, "[{name: s, home: b-4, topics: [t]}]", loss=0.2)
-    [chance], messages = forecast(found, Alternative("coding"), Channel())
+    [chance], messages = forecast(found, Alternative("coding"), ChannelAssumptions())
     complete, sent = played(found, "coding", events=300)
     assert messages["data"] == 24
     assert sent["Data"] == pytest.approx(24, abs=0.5)
@@ -95,7 +104,7 @@ def test_gossip_after_coding_as_the_protocol_does_it() -> None:
     star = "[{between: [b-1, b-2], %s}, {between: [b-1, b-3], %s}, {between: [b-1, b-4], %s}]"
     homes = "[{name: s, count: 8, home: b-2, topics: [t]}, {name: u, count: 8, home: b-3, topics: [t]}, "
     found = system(star, coding, homes + "{name: v, count: 8, home: b-4, topics: [t]}]", loss=0.25)
-    channel = Channel(peer_loss=0.3)
+    channel = ChannelAssumptions(peer_loss=0.3)
     chances, messages = forecast(found, Alternative("coding-gossip"), channel)
     complete, sent = played(found, "coding-gossip", events=150, peer_loss=0.3)
     # Subscribers of one broker share its fate, so that events count, not subscribers.
@@ -110,7 +119,7 @@ def test_gossip_after_coding_as_the_protocol_does_it() -> None:
 def test_a_tree_that_forwards_once_by_hand() -> None:
     coding = "{packets: 4, redundancy: 0, gossip: null}"
     found = system(CHAIN, coding, "[{name: s, home: b-2, topics: [t]}, {name: u, home: b-4, topics: [t]}]")
-    chances, messages = forecast(found, Alternative("tree"), Channel())
+    chances, messages = forecast(found, Alternative("tree"), ChannelAssumptions())
     assert chances.tolist() == pytest.approx([0.9**4, 0.9**12])
     assert messages["data"] == pytest.approx(4 + 4 * 0.9 + 4 * 0.81)
     [audience] = audiences_of(found)
@@ -124,14 +133,16 @@ def test_sending_again_as_the_protocol_does_it() -> None:
     coding = "{packets: 8, redundancy: 0, gossip: null}"
     homes = "[{name: s, home: b-2, topics: [t]}, {name: u, home: b-3, topics: [t]}]"
     found = system(CHAIN, coding, homes, deadline="250ms", loss=0.3)
-    chances, messages = forecast(found, Alternative("tree-retransmission"), Channel(serialise=False))
+    chances, messages = forecast(found, Alternative("tree-retransmission"), ChannelAssumptions(serialise=False))
     complete, sent = played(found, "tree-retransmission", events=400)
     for chance, share in zip(chances, complete.mean(axis=0), strict=True):
         assert chance == pytest.approx(share, abs=0.06 + 2.5 * math.sqrt(share * (1 - share) / 400))
     assert messages["data"] == pytest.approx(sent["Data"], rel=0.1)
     # What subscribers have in common counts: the one behind is on time only if the first hop was quick.
     [audience] = audiences_of(found)
-    outcome = Forecaster(found, Channel(serialise=False)).outcome(audience, Alternative("tree-retransmission"))
+    outcome = Forecaster(found, ChannelAssumptions(serialise=False)).outcome(
+        audience, Alternative("tree-retransmission")
+    )
     assert outcome.all_on_time == pytest.approx(outcome.on_time.min(), abs=0.01)
 
 
@@ -149,8 +160,8 @@ def test_losses_on_the_last_hop_count_as_one_hop_more() -> None:
     coding = "{packets: 8, redundancy: 0.5, paths: tree, gossip: null}"
     near = system(CHAIN, coding, "[{name: s, home: b-2, topics: [t]}]")
     far = system(CHAIN, coding, "[{name: s, home: b-3, topics: [t]}]")
-    [lossy], _ = forecast(near, Alternative("coding"), Channel(access_loss=0.1))
-    [longer], _ = forecast(far, Alternative("coding"), Channel())
+    [lossy], _ = forecast(near, Alternative("coding"), ChannelAssumptions(access_loss=0.1))
+    [longer], _ = forecast(far, Alternative("coding"), ChannelAssumptions())
     assert lossy == pytest.approx(longer, abs=1e-12)
 
 
@@ -161,7 +172,7 @@ def test_bytes_are_those_of_the_wire() -> None:
     from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Reply, Wanted
 
     settings = CodingSettings(packets=4, redundancy=0.5, packet_bytes=100)
-    event = Event(4, 2, 8, 100.0)
+    event = CodedEvent(4, 2, 8, 100.0)
     encoder = EventEncoder(1, bytes(400), settings, seed=1)
     data = [wire_bytes(Data(0, i, 1.0, packet), settings) for i, packet in enumerate(encoder.packets())]
     assert message_bytes("data", event) == pytest.approx(float(np.mean(data)))
@@ -189,7 +200,7 @@ def test_what_is_outside_the_model_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no scheme of packets 'carrier pigeon'"):
         predict_coding(found, ["carrier pigeon"])
     with pytest.raises(ConfigurationError, match=r"access_loss: 1\.5"):
-        Channel(access_loss=1.5)
+        ChannelAssumptions(access_loss=1.5)
     unlimited = build(
         parse_text("""
 {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]},

@@ -10,16 +10,16 @@ import pytest
 from surecast.prediction.coding import (
     Alternative,
     Forecaster,
-    Group,
+    GossipGroup,
     PathStory,
-    Peers,
+    PeerConnections,
     audiences_of,
     gossip_draws,
     groups,
 )
-from surecast.prediction.coding.delivery import mean_delay
-from surecast.prediction.coding.group_kernel import Laws, State, Ways, new_state
+from surecast.prediction.coding.group_kernel import GossipState, Laws, Ways, new_state
 from surecast.prediction.coding.groups import VIEW_SIZE, draws_of
+from surecast.prediction.coding.packet_delivery import mean_delay
 from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import DisseminationSettings
 from surecast.scenario import System, build, parse_text
@@ -27,8 +27,8 @@ from surecast.scenario.spec.delivery import Gossip
 from surecast.simulation.coding import simulate_coding
 
 
-def near(places: int, success: float, latency_s: float = 0.0) -> Peers:
-    return Peers(np.full((places, places), success), np.full((places, places), latency_s))
+def near(places: int, success: float, latency_s: float = 0.0) -> PeerConnections:
+    return PeerConnections(np.full((places, places), success), np.full((places, places), latency_s))
 
 
 def at_once(missed: np.ndarray) -> PathStory:
@@ -63,7 +63,7 @@ def test_a_group_of_two_is_exact(rounds: int) -> None:
         met = success if t < 2 else 0.0
         return met * ask(missing, 2, t) + (1.0 - met) * idle(missing, t + 1)
 
-    group = Group((1,), True, packets=2, coded=False, field_bits=8, deadline_s=0.1 * rounds - 0.01)
+    group = GossipGroup((1,), True, packets=2, coded=False, field_bits=8, deadline_s=0.1 * rounds - 0.01)
     found = gossip_draws(group, Gossip(fan_out=1, rounds=2), near(2, success), draws=20_000, seed=1)
     assert found.complete[0] == pytest.approx(idle(2, 0), abs=0.01)
     assert found.everyone == pytest.approx(found.complete[0])
@@ -72,7 +72,7 @@ def test_a_group_of_two_is_exact(rounds: int) -> None:
 def test_messages_of_one_round_by_hand() -> None:
     """Two of three have the event; each tells one of two others, and the third asks once for its two packets."""
     story = at_once(np.tile([0, 0, 2], (4000, 1)))
-    group = Group((1, 1, 1), False, packets=2, coded=True, field_bits=8, deadline_s=1.0)
+    group = GossipGroup((1, 1, 1), False, packets=2, coded=True, field_bits=8, deadline_s=1.0)
     found = gossip_draws(group, Gossip(fan_out=1, rounds=1), near(3, 1.0, 0.01), draws=4000, seed=2, story=story)
     # The third is complete, and tells another, where it was told.
     assert found.messages["digest"] == pytest.approx(2.75, abs=0.03)
@@ -89,7 +89,7 @@ def test_what_paths_bring_later_need_not_be_asked_for() -> None:
     first_s, last_s, again_s = np.array([[0.01], [0.05], [0.2]])
     missed, missed_again = np.array([[[0], [1], [2], [2]], [[0], [0], [0], [1]]])
     story = PathStory(first_s, last_s, again_s, missed, missed_again)
-    group = Group((2,), False, packets=4, coded=True, field_bits=8, deadline_s=1.0)
+    group = GossipGroup((2,), False, packets=4, coded=True, field_bits=8, deadline_s=1.0)
     found = gossip_draws(group, Gossip(rounds=1, fan_out=1, patience="2s"), near(1, 1.0), draws=4, seed=1, story=story)
     assert found.complete[0] == pytest.approx(0.75)
     assert found.delays[0][0] == pytest.approx([0.05, 0.2])
@@ -101,7 +101,7 @@ def test_the_smallest_field_wastes_combinations() -> None:
     """One who misses one packet learns it from a combination of two elements with chance one half."""
     story = at_once(np.tile([0, 1], (8000, 1)))
     for bits, chance in ((1, 0.5), (8, 1.0 - 1 / 256)):
-        group = Group((1, 1), False, packets=4, coded=True, field_bits=bits, deadline_s=0.05)
+        group = GossipGroup((1, 1), False, packets=4, coded=True, field_bits=bits, deadline_s=0.05)
         found = gossip_draws(group, Gossip(fan_out=1, rounds=1), near(2, 1.0), draws=8000, seed=3, story=story)
         assert found.complete[1] == pytest.approx(chance, abs=0.02)
 
@@ -156,7 +156,7 @@ def test_views_are_as_large_as_the_protocols() -> None:
 
 
 def test_large_groups_have_fewer_draws() -> None:
-    small, large = (Group((size,), True, 8, False, 8, 1.0) for size in (10, 5000))
+    small, large = (GossipGroup((size,), True, 8, False, 8, 1.0) for size in (10, 5000))
     assert draws_of(small, Gossip(rounds=4, fan_out=3), 2000) == 2000
     assert draws_of(large, Gossip(rounds=14, fan_out=3), 2000) == groups.DRAWS_MIN
 
@@ -172,11 +172,11 @@ def test_draws_that_lack_something_come_first_and_weigh_what_they_are() -> None:
 def test_without_room_for_what_happens_next_more_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms: list[int] = []
 
-    def narrow(laws: Laws, ways: Ways, capacity: int) -> State:
+    def narrow(laws: Laws, ways: Ways, capacity: int) -> GossipState:
         rooms.append(capacity if rooms else 2)
         return new_state(laws, ways, rooms[-1])
 
-    group = Group((8,), True, packets=4, coded=False, field_bits=8, deadline_s=2.0)
+    group = GossipGroup((8,), True, packets=4, coded=False, field_bits=8, deadline_s=2.0)
     wide = gossip_draws(group, Gossip(rounds=4), near(2, 0.9, 0.01), draws=1000, seed=1)
     monkeypatch.setattr(groups, "new_state", narrow)
     found = gossip_draws(group, Gossip(rounds=4), near(2, 0.9, 0.01), draws=1000, seed=1)

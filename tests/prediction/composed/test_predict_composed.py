@@ -14,10 +14,10 @@ from scipy.integrate import quad
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import predict_dropping, predict_reliability
 from surecast.prediction.composed import COMPOSED_SCHEMES, composed_mechanisms, composes, parts_of, predict_composed
-from surecast.prediction.composed.laws import EventDelay, Passage, Waits, interrupted
+from surecast.prediction.composed.event_delay import EventDelay, Passage, Waits, interrupted
 from surecast.prediction.dropping import evaluate, find_mechanisms
-from surecast.prediction.dropping.laws import ExponentialSum, TransformLaw
 from surecast.prediction.dropping.queue import OnOffQueue
+from surecast.prediction.dropping.response_distributions import ExponentialSum, TransformLaw
 from surecast.prediction.replication import predict_open
 from surecast.report import check_accounts
 from surecast.scenario import System, build, parse_text
@@ -166,7 +166,7 @@ def test_every_independence_is_named() -> None:
 
 def test_without_failures_the_rate_is_the_full_one_and_with_them_what_comes_while_up() -> None:
     """Two flows over different ends of a line, by enumeration of all states of brokers and links."""
-    from surecast.prediction.composed.model import ComposedModel
+    from surecast.prediction.composed.composed_model import ComposedModel
 
     system = system_of(fails=FAILS, on_off=ON_OFF, delivery=scheme_of("buffering"))
     model = ComposedModel(system, "periodic-subscription", "none")

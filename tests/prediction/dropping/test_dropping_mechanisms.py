@@ -15,8 +15,8 @@ from surecast.prediction.dropping import (
     OnOffQueue,
     Phases,
     QueueAnswer,
-    Target,
-    Verdict,
+    ResponseTarget,
+    TargetVerdict,
     evaluate,
     join_probability_for,
     join_probability_for_quantile,
@@ -161,13 +161,13 @@ def test_a_good_fifth_of_the_delivered_events_exceed_a_target_for_the_mean() -> 
 def test_join_probabilities_for_quantiles_are_the_largest() -> None:
     quantile = np.array([0.5, 0.8, 0.95, 0.9999])
     answer = join_probability_for_quantile(7.0, quantile, 2.0, 8.0, 20.0, 20.0)
-    assert answer.verdict.tolist() == [Verdict.DROPPING] * 3 + [Verdict.IMPOSSIBLE]
+    assert answer.verdict.tolist() == [TargetVerdict.DROPPING] * 3 + [TargetVerdict.IMPOSSIBLE]
     for q, join in zip(quantile[:3], answer.join_probability[:3], strict=True):
         assert float(probability_within(7.0, 2.0, 8.0, 20.0, 20.0, join)) == pytest.approx(q, abs=1e-10)
         scan = np.linspace(join, 1.0, 40)[1:]
         assert (probability_within(7.0, 2.0, 8.0, 20.0, 20.0, scan) < q).all()
-    assert join_probability_for_quantile(500.0, 0.9, 2.0, 8.0, 20.0, 20.0).verdict == Verdict.NOT_NEEDED
-    assert join_probability_for_quantile(7.0, 0.9, 9.0, 8.0, 20.0, 20.0).verdict == Verdict.UNSTABLE
+    assert join_probability_for_quantile(500.0, 0.9, 2.0, 8.0, 20.0, 20.0).verdict == TargetVerdict.NOT_NEEDED
+    assert join_probability_for_quantile(7.0, 0.9, 9.0, 8.0, 20.0, 20.0).verdict == TargetVerdict.UNSTABLE
 
 
 def always_connected(arrival: float, service: float) -> OnOffQueue:
@@ -247,12 +247,12 @@ def test_a_short_lifetime_expires_in_overload_too() -> None:
 
 
 @pytest.mark.parametrize("parameter", ["join_probability", "buffer_size", "lifetime_s"])
-@pytest.mark.parametrize("target", [Target(7.0), Target(7.0, 0.8)])
+@pytest.mark.parametrize("target", [ResponseTarget(7.0), ResponseTarget(7.0, 0.8)])
 @pytest.mark.parametrize("distribution", ["deterministic", "exponential"])
-def test_the_parameter_found_is_the_largest(parameter: str, target: Target, distribution: str) -> None:
+def test_the_parameter_found_is_the_largest(parameter: str, target: ResponseTarget, distribution: str) -> None:
     base = Mechanism(lifetime_distribution=distribution) if parameter == "lifetime_s" else Mechanism()  # type: ignore[arg-type]
     found = largest_parameter(PAPER, parameter, target, base)  # type: ignore[arg-type]
-    assert found.verdict is Verdict.DROPPING
+    assert found.verdict is TargetVerdict.DROPPING
     assert found.answer is not None
     assert found.mechanism is not None
     assert target.excess(found.answer) <= 1e-9
@@ -263,25 +263,25 @@ def test_the_parameter_found_is_the_largest(parameter: str, target: Target, dist
 
 
 def test_hybrids_find_the_join_probability_beside_a_buffer() -> None:
-    found = largest_parameter(PAPER, "join_probability", Target(7.0), Mechanism(buffer_size=40))
+    found = largest_parameter(PAPER, "join_probability", ResponseTarget(7.0), Mechanism(buffer_size=40))
     assert found.answer is not None
     assert found.answer.response_mean_s == pytest.approx(7.0, rel=1e-9)
-    alone = largest_parameter(PAPER, "join_probability", Target(7.0)).answer
+    alone = largest_parameter(PAPER, "join_probability", ResponseTarget(7.0)).answer
     assert alone is not None
     assert found.answer.success_share > alone.success_share
 
 
 def test_verdicts_say_when_nothing_helps_and_when_nothing_is_needed() -> None:
-    assert largest_parameter(PAPER, "join_probability", Target(0.1)).verdict is Verdict.IMPOSSIBLE
-    assert largest_parameter(PAPER, "buffer_size", Target(0.1)).verdict is Verdict.IMPOSSIBLE
+    assert largest_parameter(PAPER, "join_probability", ResponseTarget(0.1)).verdict is TargetVerdict.IMPOSSIBLE
+    assert largest_parameter(PAPER, "buffer_size", ResponseTarget(0.1)).verdict is TargetVerdict.IMPOSSIBLE
     busy = OnOffQueue.exponential(9.0, 8.0, 20.0, 20.0)
-    assert largest_parameter(busy, "join_probability", Target(7.0)).verdict is Verdict.UNSTABLE
+    assert largest_parameter(busy, "join_probability", ResponseTarget(7.0)).verdict is TargetVerdict.UNSTABLE
     for parameter in ("join_probability", "buffer_size", "lifetime_s"):
-        free = largest_parameter(PAPER, parameter, Target(21.0))
-        assert free.verdict is Verdict.NOT_NEEDED
+        free = largest_parameter(PAPER, parameter, ResponseTarget(21.0))
+        assert free.verdict is TargetVerdict.NOT_NEEDED
         assert free.mechanism == Mechanism()
     # a lifetime meets any target, in overload too
-    assert largest_parameter(busy, "lifetime_s", Target(0.1)).verdict is Verdict.DROPPING
+    assert largest_parameter(busy, "lifetime_s", ResponseTarget(0.1)).verdict is TargetVerdict.DROPPING
 
 
 def test_what_has_no_exact_answer_is_refused() -> None:
@@ -319,8 +319,8 @@ def test_a_time_before_the_queue_is_added_to_the_distribution() -> None:
 def test_the_buffer_loses_events_while_connected_and_the_join_probability_does_not() -> None:
     """dropping Fig. 7: about 6 % of the events that arrive while connected, at the highest rate."""
     queue = OnOffQueue.exponential(7.7, 8.0, 20.0, 20.0)
-    full = largest_parameter(queue, "buffer_size", Target(7.0)).answer
-    chance = largest_parameter(queue, "join_probability", Target(7.0)).answer
+    full = largest_parameter(queue, "buffer_size", ResponseTarget(7.0)).answer
+    chance = largest_parameter(queue, "join_probability", ResponseTarget(7.0)).answer
     assert full is not None
     assert chance is not None
     assert full.lost_while_connected == pytest.approx(0.06, abs=0.005)

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import spsolve
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.dropping import (
-    Verdict,
+    TargetVerdict,
     accepted_rate_per_s,
     arrival_limit_per_s,
     arrival_rate_for,
@@ -121,16 +121,16 @@ def test_the_join_probability_is_the_largest_that_meets_the_target(
     target: float, arrival: float, service: float, on: float, off: float
 ) -> None:
     answer = join_probability_for(target, arrival, service, on, off)
-    verdict, join = Verdict(int(answer.verdict)), float(answer.join_probability)
+    verdict, join = TargetVerdict(int(answer.verdict)), float(answer.join_probability)
 
     def response(zeta: float) -> float:
         return float(response_mean_s(arrival, service, on, off, zeta, refuse=False))
 
-    if verdict is Verdict.UNSTABLE:
+    if verdict is TargetVerdict.UNSTABLE:
         assert arrival >= service
-    elif verdict is Verdict.IMPOSSIBLE:
+    elif verdict is TargetVerdict.IMPOSSIBLE:
         assert response(0.0) > target * (1 - 1e-9)
-    elif verdict is Verdict.NOT_NEEDED:
+    elif verdict is TargetVerdict.NOT_NEEDED:
         assert join == 1.0
         assert response(1.0) <= target * (1 + 1e-9)
     else:
@@ -153,7 +153,7 @@ def test_the_arrival_rate_is_the_largest_that_meets_the_target(
 ) -> None:
     answer = arrival_rate_for(target, service, on, off, join)
     limit = float(arrival_limit_per_s(service, on, off, join))
-    if Verdict(int(answer.verdict)) is Verdict.IMPOSSIBLE:
+    if TargetVerdict(int(answer.verdict)) is TargetVerdict.IMPOSSIBLE:
         rates = limit * np.linspace(1e-6, 0.999, 60)
         assert (response_mean_s(rates, service, on, off, join) > target * (1 - 1e-6)).all()
     else:

@@ -11,8 +11,8 @@ import pytest
 from surecast.errors import AssumptionError
 from surecast.prediction.dropping import (
     OnOffQueue,
-    Target,
-    Verdict,
+    ResponseTarget,
+    TargetVerdict,
     alternating,
     evaluate,
     largest_parameter,
@@ -77,7 +77,7 @@ def test_with_protection_the_optimum_is_one_threshold(arrival: float) -> None:
     found = optimal_policy(queue, 7.0)
     assert found.answer is not None
     assert found.mechanism is not None
-    assert found.verdict is Verdict.DROPPING
+    assert found.verdict is TargetVerdict.DROPPING
     assert found.answer.success_share == pytest.approx(found.bound_share, abs=1e-8)
     assert found.answer.lost_while_connected == 0.0
     assert found.truncation < 1e-9
@@ -86,7 +86,7 @@ def test_with_protection_the_optimum_is_one_threshold(arrival: float) -> None:
     assert sum(0.0 < entry < 1.0 for entry in row[0]) <= 1
     # every way of turning events away does worse, and dropping while connected may do better
     for parameter in ("join_probability", "buffer_size"):
-        other = largest_parameter(queue, parameter, Target(7.0)).answer
+        other = largest_parameter(queue, parameter, ResponseTarget(7.0)).answer
         assert other is not None
         if other.lost_while_connected == 0.0:
             assert other.success_share < found.answer.success_share
@@ -96,10 +96,10 @@ def test_with_protection_the_optimum_is_one_threshold(arrival: float) -> None:
 
 
 def test_verdicts_of_the_optimal_policy() -> None:
-    assert optimal_policy(SMALL, 500.0).verdict is Verdict.NOT_NEEDED
-    assert optimal_policy(SMALL, 0.01).verdict is Verdict.IMPOSSIBLE
+    assert optimal_policy(SMALL, 500.0).verdict is TargetVerdict.NOT_NEEDED
+    assert optimal_policy(SMALL, 0.01).verdict is TargetVerdict.IMPOSSIBLE
     busy = OnOffQueue.exponential(9.0, 8.0, 20.0, 20.0)
-    assert optimal_policy(busy, 7.0).verdict is Verdict.UNSTABLE
+    assert optimal_policy(busy, 7.0).verdict is TargetVerdict.UNSTABLE
     # which dropping while connected helps
     found = optimal_policy(busy, 7.0, protect_connected=False)
     assert found.answer is not None
@@ -111,10 +111,10 @@ def test_other_periods_have_a_threshold_but_no_program() -> None:
     queue = OnOffQueue(1.0, 4.0, alternating((np.array([1.0, 0.0]), half), (np.ones(1), np.array([[-0.1]]))))
     with pytest.raises(AssumptionError, match="exponential"):
         program_bound(queue, 2.0, 10)
-    mechanism = threshold_policy(queue, Target(2.0))
+    mechanism = threshold_policy(queue, ResponseTarget(2.0))
     assert mechanism is not None
     assert evaluate(queue, mechanism).response_mean_s == pytest.approx(2.0, rel=1e-9)
-    assert threshold_policy(queue, Target(0.001)) is None
+    assert threshold_policy(queue, ResponseTarget(0.001)) is None
     assert math.isclose(evaluate(queue, mechanism).lost_while_connected, 0.0)
 
 
@@ -123,11 +123,11 @@ def test_other_periods_have_a_threshold_but_no_program() -> None:
 def test_the_program_is_solved_at_low_and_high_rates(arrival: float, protect: bool) -> None:
     queue = OnOffQueue.exponential(arrival, 8.0, 20.0, 20.0)
     found = optimal_policy(queue, 7.0, protect_connected=protect)
-    assert found.verdict is Verdict.DROPPING
+    assert found.verdict is TargetVerdict.DROPPING
     assert found.answer is not None
     assert found.answer.success_share == pytest.approx(found.bound_share, abs=1e-8)
     assert found.answer.response_mean_s == pytest.approx(7.0, rel=1e-9)
-    join = largest_parameter(queue, "join_probability", Target(7.0)).answer
+    join = largest_parameter(queue, "join_probability", ResponseTarget(7.0)).answer
     assert join is not None
     assert found.answer.success_share >= join.success_share - 1e-9
 
@@ -156,7 +156,7 @@ def test_events_that_never_meet_join_like_a_coin() -> None:
 def test_a_target_is_impossible_just_below_the_closed_form_and_possible_just_above(protect: bool) -> None:
     queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 10.0)
     least_s = 1.5 / (6.0 if protect else 8.0)
-    assert optimal_policy(queue, 0.999 * least_s, protect_connected=protect).verdict is Verdict.IMPOSSIBLE
+    assert optimal_policy(queue, 0.999 * least_s, protect_connected=protect).verdict is TargetVerdict.IMPOSSIBLE
     found = optimal_policy(queue, 1.001 * least_s, protect_connected=protect)
     assert found.answer is not None
     assert found.answer.response_mean_s <= 1.001 * least_s * (1.0 + 1e-9)
@@ -172,4 +172,4 @@ def test_targets_that_allow_endless_queues_are_refused(
     with pytest.raises(AssumptionError, match="up to 1024 events"):
         optimal_policy(queue, target_s)
     with pytest.raises(AssumptionError, match="every threshold"):
-        threshold_policy(queue, Target(target_s))
+        threshold_policy(queue, ResponseTarget(target_s))

@@ -10,7 +10,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import POLICIES, find_mechanisms, predict_dropping
 from surecast.prediction.dropping import (
     OnOffQueue,
-    Target,
+    ResponseTarget,
     evaluate,
     largest_parameter,
     register_policy,
@@ -35,7 +35,7 @@ workload:
     )
 
 
-def short_queue(queue: OnOffQueue, target: Target) -> Mechanism | None:
+def short_queue(queue: OnOffQueue, target: ResponseTarget) -> Mechanism | None:
     return largest_parameter(queue, "join_probability", target, Mechanism(buffer_size=10)).mechanism
 
 
@@ -60,7 +60,7 @@ def test_a_registered_policy_is_predicted_beside_the_others() -> None:
 def test_a_rule_is_given_what_the_way_to_the_queue_leaves_of_the_target() -> None:
     asked: list[float] = []
 
-    def remember(_: OnOffQueue, target: Target) -> Mechanism | None:
+    def remember(_: OnOffQueue, target: ResponseTarget) -> Mechanism | None:
         asked.append(target.time_s)
         return Mechanism(lifetime_s=20.0)
 

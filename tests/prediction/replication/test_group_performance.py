@@ -11,8 +11,8 @@ from surecast.broker.replica import node
 from surecast.broker.replica.group_file import PaxosSpec
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.replication import failover_s, predict_closed, predict_open, saturation_per_s, times
-from surecast.prediction.replication.bulk_service import Cycle, Mixture, solve_cycle, solve_gate
-from surecast.prediction.replication.election import election_wait_s
+from surecast.prediction.replication.bulk_service import Cycle, Mixture, solve_bulk_service, solve_cycle
+from surecast.prediction.replication.election_time import election_wait_s
 from surecast.protocol.paxos import leader
 from surecast.scenario import parse_distribution
 from surecast.scenario.group import Group, GroupCosts
@@ -21,8 +21,9 @@ from surecast.simulation.replication import ClosedLoad, OpenLoad, measure_failov
 SERVICE = parse_distribution({"distribution": "deterministic", "mean": "2ms"})
 
 
-def dumb_gate(rate_per_s: float, fixed_s: float, each_s: float, count: int, seed: int) -> tuple[float, np.ndarray]:
-    """Arrivals one by one through a gate; the mean batch, and how long each takes until its batch is done."""
+def dumb_bulk_service(rate_per_s: float, fixed_s: float, each_s: float, count: int, seed: int) -> tuple[float,
+np.ndarray]:
+    """Arrivals one by one through a bulk server; the mean batch, and how long each takes until its batch is done."""
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(1 / rate_per_s, count))
     times, batches, at, open_s = [], 0, 0, 0.0
@@ -37,21 +38,22 @@ def dumb_gate(rate_per_s: float, fixed_s: float, each_s: float, count: int, seed
 
 
 @pytest.mark.parametrize(("rate", "each_s"), [(20.0, 0.0), (100.0, 0.0), (100.0, 0.005), (1000.0, 0.0005)])
-def test_the_gate_is_that_of_arrivals_one_by_one(rate: float, each_s: float) -> None:
+def test_the_bulk_service_is_that_of_arrivals_one_by_one(rate: float, each_s: float) -> None:
     fixed_s = 0.01
-    gate = solve_gate(rate, lambda k: fixed_s + each_s * k)
-    assert gate is not None
-    batch, times = dumb_gate(rate, fixed_s, each_s, 100_000, seed=3)
-    latency = gate.latency(lambda k: fixed_s + each_s * k)
-    assert gate.batch_mean == pytest.approx(batch, rel=0.02)
+    batches = solve_bulk_service(rate, lambda k: fixed_s + each_s * k)
+    assert batches is not None
+    batch, times = dumb_bulk_service(rate, fixed_s, each_s, 100_000, seed=3)
+    latency = batches.latency(lambda k: fixed_s + each_s * k)
+    assert batches.batch_mean == pytest.approx(batch, rel=0.02)
     assert latency.mean_s == pytest.approx(times.mean(), rel=0.02)
-    assert gate.share.sum() == pytest.approx(1)
+    assert batches.share.sum() == pytest.approx(1)
     for q in (0.2, 0.5, 0.95):
         assert latency.quantile_s(q) == pytest.approx(np.quantile(times, q), rel=0.03)
 
 
 def dumb_cycle(rate_per_s: float, cycle: Cycle, count: int, seed: int) -> tuple[float, np.ndarray]:
-    """Arrivals one by one through a gate that rests; the mean batch, and how long each waits for its batch to begin."""
+    """Arrivals one by one through a bulk server that rests; the mean batch, and how long each waits for its batch to
+    begin."""
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate_per_s, count))
     waits, batches, at, size, open_s = [], 0, 0, 1, 0.0
 
@@ -71,22 +73,22 @@ def dumb_cycle(rate_per_s: float, cycle: Cycle, count: int, seed: int) -> tuple[
 
 
 @pytest.mark.parametrize("rate", [30.0, 120.0])
-def test_a_gate_that_rests_is_that_of_arrivals_one_by_one(rate: float) -> None:
+def test_a_bulk_server_that_rests_is_that_of_arrivals_one_by_one(rate: float) -> None:
     cycle = Cycle(lambda k: 0.004 + 0.005 * k, lambda k: 0.008 + 0.001 * k, lambda k: 0.005 * k, 0.006)
-    gate = solve_cycle(rate, cycle)
-    assert gate is not None
+    batches = solve_cycle(rate, cycle)
+    assert batches is not None
     batch, waits = dumb_cycle(rate, cycle, 100_000, seed=3)
-    found = gate.latency(lambda k: 0.0 * k)
-    assert gate.batch_mean == pytest.approx(batch, rel=0.02)
+    found = batches.latency(lambda k: 0.0 * k)
+    assert batches.batch_mean == pytest.approx(batch, rel=0.02)
     assert found.mean_s == pytest.approx(waits.mean(), rel=0.02)
     assert found.quantile_s(0.95) == pytest.approx(np.quantile(waits, 0.95), rel=0.03)
 
 
-def test_a_gate_of_many_takes_their_number_as_fixed() -> None:
-    gate = solve_gate(1e5, lambda k: 0.01 + 5e-6 * k)
-    assert gate is not None
-    assert gate.batch_mean == pytest.approx(1e5 * 0.01 / (1 - 0.5), rel=1e-6)
-    assert solve_gate(1e5, lambda k: 0.01 + 2e-5 * k) is None
+def test_a_bulk_server_of_many_takes_their_number_as_fixed() -> None:
+    batches = solve_bulk_service(1e5, lambda k: 0.01 + 5e-6 * k)
+    assert batches is not None
+    assert batches.batch_mean == pytest.approx(1e5 * 0.01 / (1 - 0.5), rel=1e-6)
+    assert solve_bulk_service(1e5, lambda k: 0.01 + 2e-5 * k) is None
 
 
 def test_a_mixture_of_uniform_times() -> None:

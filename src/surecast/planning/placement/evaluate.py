@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.prediction.capacity.filters import ROUTINGS
-from surecast.prediction.capacity.model import ALGORITHMS
+from surecast.prediction.capacity.capacity_model import ALGORITHMS
+from surecast.prediction.capacity.filter_probabilities import ROUTINGS
 
 __all__ = ["Evaluation", "as_masks", "checked_algorithms", "evaluate", "figures_of"]
 
@@ -84,7 +84,7 @@ def figures_of(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, .
     used."""
     if problem.plain is not None:
         return problem.plain.figures(problem.arrays, masks, algorithms, headroom)
-    from surecast.prediction.capacity.kernel import evaluate_placements
+    from surecast.prediction.capacity.placement_kernel import evaluate_placements
 
     codes = np.array(
         [
@@ -99,7 +99,7 @@ def figures_of(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, .
 
 def as_evaluation(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], figures: Array) -> Evaluation:
     """Returns figures of compiled code under their names."""
-    from surecast.prediction.capacity.kernel import FIGURES
+    from surecast.prediction.capacity.placement_kernel import FIGURES
 
     named = {name: np.ascontiguousarray(figures[:, :, i]) for i, name in enumerate(FIGURES)}
     columns: dict[str, Any] = {

@@ -133,7 +133,7 @@ def _figures(
     progress: Progress | None,
 ) -> Array:
     """Returns the figures of all placements, step by step; figures in the folder are not computed again."""
-    from surecast.prediction.capacity.kernel import FIGURES
+    from surecast.prediction.capacity.placement_kernel import FIGURES
 
     figures = np.empty((len(masks), len(algorithms), len(FIGURES)))
     computed = np.zeros(len(masks), dtype=np.bool_) if folder is None else folder.read(figures)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.prediction.capacity.capacity_model import CapacityModel, Loads, capacity_model
 from surecast.prediction.capacity.delays import delays_of, mean_waiting_s
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays, rebuild
-from surecast.prediction.capacity.model import CapacityModel, Loads, capacity_model
 from surecast.scenario import System
 from surecast.scenario.system import ClassWorkload, OverlayLink
 

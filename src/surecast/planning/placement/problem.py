@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError, ConfigurationError, ScenarioError
 from surecast.planning.placement.plain import PlainPlacements
 from surecast.planning.placement.services import follows_matching, matched_services
+from surecast.prediction.capacity.filter_statistics import statistics_of as statistics_of_filters
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays
-from surecast.prediction.capacity.kernel_tables import FilterStatistics, ForwardingTables, forwarding_tables
-from surecast.prediction.capacity.statistics import statistics_of as statistics_of_filters
+from surecast.prediction.capacity.kernel_tables import FilterFunctions, ForwardingTables, forwarding_tables
 from surecast.scenario import Scenario, System
 from surecast.scenario.build.collect import Collector
 from surecast.scenario.build.failures import FailureTable
@@ -138,7 +138,7 @@ def placement_problem(
     shared_directions: bool = True,
     root: str | None = None,
     costs: float | Mapping[str, float] = 1.0,
-    statistics: Sequence[FilterStatistics] = (),
+    statistics: Sequence[FilterFunctions] = (),
     statistics_of: Sequence[int] | None = None,
     entry_services: NDArray[np.float64] | None = None,
 ) -> PlacementProblem:
@@ -249,7 +249,7 @@ def _checked(system: System, scenario: Scenario) -> tuple[Network, ClassWorkload
     return system.network, system.class_workload, spec.links
 
 
-def _own_statistics(workload: ClassWorkload) -> tuple[tuple[FilterStatistics, ...], list[int]]:
+def _own_statistics(workload: ClassWorkload) -> tuple[tuple[FilterFunctions, ...], list[int]]:
     """Returns the statistics of the filters that classes have, and which of them each class has; none where all are
     uniform."""
     kinds = list(dict.fromkeys(each.filters for each in workload.classes))
@@ -290,7 +290,7 @@ def _distances(network: Network, router: int, others: list[int], by: str) -> lis
 
 
 def _groups_of(
-    workload: ClassWorkload, statistics: Sequence[FilterStatistics], statistics_of: Sequence[int] | None
+    workload: ClassWorkload, statistics: Sequence[FilterFunctions], statistics_of: Sequence[int] | None
 ) -> Index:
     classes = len(workload.classes)
     groups = np.zeros(classes, dtype=np.int64) if statistics_of is None else np.asarray(statistics_of, dtype=np.int64)

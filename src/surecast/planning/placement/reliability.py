@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError
 from surecast.planning.placement.problem import PlacementProblem, complete_overlay
 from surecast.prediction.capacity.kernel_overlay import rebuild
-from surecast.prediction.reliability.model import delivery_model
 from surecast.prediction.reliability.pairs import PairConnections
-from surecast.prediction.reliability.schemes import answers
+from surecast.prediction.reliability.reliability_model import delivery_model
+from surecast.prediction.reliability.scheme_reliability import answers
 from surecast.scenario import Scenario, System
 from surecast.scenario.system import Publisher, Subscriber, Topic
 

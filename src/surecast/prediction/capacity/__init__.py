@@ -1,7 +1,9 @@
 """Routing tables, message rates, utilisation and delays of content-based routing."""
 
+from surecast.prediction.capacity.capacity_model import ALGORITHMS
 from surecast.prediction.capacity.capacity_report import predict_capacity
-from surecast.prediction.capacity.filters import (
+from surecast.prediction.capacity.day_periods import predict_periods
+from surecast.prediction.capacity.filter_probabilities import (
     ROUTINGS,
     RoutingLaw,
     notification_probability,
@@ -10,9 +12,7 @@ from surecast.prediction.capacity.filters import (
     subscription_probability,
     unregister_routing,
 )
-from surecast.prediction.capacity.model import ALGORITHMS
-from surecast.prediction.capacity.periods import predict_periods
-from surecast.prediction.capacity.statistics import FilterStatistics
+from surecast.prediction.capacity.filter_statistics import FilterStatistics
 
 __all__ = [
     "ALGORITHMS",

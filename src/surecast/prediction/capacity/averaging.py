@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
+from surecast.prediction.capacity.capacity_model import CapacityModel, LinkFlows, Loads
 from surecast.prediction.capacity.delays import mean_waiting_s
-from surecast.prediction.capacity.filters import LAWS, notification_probability
+from surecast.prediction.capacity.filter_probabilities import LAWS, notification_probability
 from surecast.prediction.capacity.grouping import coinciding
-from surecast.prediction.capacity.model import CapacityModel, Flows, Loads
-from surecast.prediction.capacity.service import Services, services_of
+from surecast.prediction.capacity.service_times import Services, services_of
 
 __all__ = ["OVERLOADED_MAX", "Averaged", "averaged_waiting", "passing_variance", "unmatched_twice"]
 
@@ -70,7 +70,7 @@ class _Varying:
         return _Varying(np.ones(1), np.array([mean]), np.array([variance]), np.array([most]), np.zeros(1))
 
 
-def averaged_waiting(model: CapacityModel, algorithm: str, flows: Flows, loads: Loads) -> Averaged:
+def averaged_waiting(model: CapacityModel, algorithm: str, flows: LinkFlows, loads: Loads) -> Averaged:
     """Returns waiting times at brokers over the stationary sets of subscriptions; the loads must be stable.
 
     Of the queue's traffic only notifications from other brokers vary; control messages count with their mean rate.
@@ -123,7 +123,7 @@ class _Passing:
     measured: Mask
 
     @staticmethod
-    def of(model: CapacityModel, algorithm: str, flows: Flows, services: Services) -> _Passing:
+    def of(model: CapacityModel, algorithm: str, flows: LinkFlows, services: Services) -> _Passing:
         """Returns the notifications under an algorithm; in a hierarchy they always go up."""
         routing, tree = algorithm.rpartition(" ")[2], model.tree
         varies = ~tree.rising if algorithm.startswith("hierarchical") else np.ones(2 * tree.links, dtype=np.bool_)

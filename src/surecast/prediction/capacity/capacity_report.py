@@ -9,7 +9,15 @@ import numpy as np
 
 from surecast.errors import refuse_unknown
 from surecast.prediction.capacity.averaging import averaged_waiting
-from surecast.prediction.capacity.client_delays import Audience, audience_of, received_delays
+from surecast.prediction.capacity.capacity_model import (
+    ALGORITHMS,
+    CapacityModel,
+    LinkFlows,
+    Loads,
+    capacity_model,
+    known_algorithms,
+)
+from surecast.prediction.capacity.client_delays import ReceivedRates, audience_of, received_delays
 from surecast.prediction.capacity.component_figures import (
     KINDS,
     add_brokers,
@@ -20,11 +28,10 @@ from surecast.prediction.capacity.component_figures import (
 )
 from surecast.prediction.capacity.delay_figures import add_latest, add_received, warn_of_averaging
 from surecast.prediction.capacity.delays import Delays, delays_of
+from surecast.prediction.capacity.filter_statistics import FilterStatistics
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.latest import Contents, contents_of, latest_delivery
-from surecast.prediction.capacity.model import ALGORITHMS, CapacityModel, Flows, Loads, capacity_model, known_algorithms
 from surecast.prediction.capacity.sojourn import Cubes, paths_of, service_cubes, sojourns_of
-from surecast.prediction.capacity.statistics import FilterStatistics
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.system import ClassWorkload, System
@@ -91,7 +98,7 @@ class _Prepared:
     workload: ClassWorkload
     model: CapacityModel
     cubes: Cubes
-    audience: Audience
+    audience: ReceivedRates
     contents: Mapping[FilterStatistics, Contents]
     by_client: bool
 
@@ -136,7 +143,7 @@ def _add_headroom(builder: ReportBuilder, system: System, model: CapacityModel, 
 
 
 def _add_delays(
-    builder: ReportBuilder, prepared: _Prepared, algorithm: str, flows: Flows, loads: Loads, delays: Delays
+    builder: ReportBuilder, prepared: _Prepared, algorithm: str, flows: LinkFlows, loads: Loads, delays: Delays
 ) -> None:
     """Delays of a stable system: worst paths, the latest delivery, what clients see, and averaged waiting times."""
     system, model = prepared.system, prepared.model

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.prediction.capacity.filter_statistics import statistics_of
 from surecast.prediction.capacity.grouping import coinciding
 from surecast.prediction.capacity.sojourn import Gammas, mixture_quantiles
-from surecast.prediction.capacity.statistics import statistics_of
 from surecast.scenario.system import ClassWorkload
 
-__all__ = ["QUANTILES", "Audience", "ReceivedDelays", "audience_of", "received_delays"]
+__all__ = ["QUANTILES", "ReceivedDelays", "ReceivedRates", "audience_of", "received_delays"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -29,7 +29,7 @@ _LEVELS = np.array(list(QUANTILES.values()))
 
 
 @dataclass(frozen=True)
-class Audience:
+class ReceivedRates:
     """Rates of received notifications by client, class, publisher's broker and service factor; of any algorithm.
 
     Clients that coincide are one row of `rows`: `row` says which row a client is, `home` where the row is. Rows have
@@ -69,7 +69,7 @@ class ReceivedDelays:
     quantile_s: Array
 
 
-def audience_of(workload: ClassWorkload, brokers: int) -> Audience:
+def audience_of(workload: ClassWorkload, brokers: int) -> ReceivedRates:
     """Returns the rates per second at which each broker's subscribers receive notifications."""
     lifetime_s = workload.lifetime.mean_s
     factors, factor_of = np.unique([each.service_factor for each in workload.classes], return_inverse=True)
@@ -88,7 +88,7 @@ def audience_of(workload: ClassWorkload, brokers: int) -> Audience:
     received = workload.by_broker(match, brokers)
     keys = np.concatenate([factor_of[:, None].astype(np.float64), published, received], axis=1)
     some, of = coinciding(keys)
-    return Audience(
+    return ReceivedRates(
         factors,
         homes[first],
         rows.reshape(len(first), -1),
@@ -100,7 +100,7 @@ def audience_of(workload: ClassWorkload, brokers: int) -> Audience:
     )
 
 
-def received_delays(audience: Audience, paths: Gammas) -> ReceivedDelays:
+def received_delays(audience: ReceivedRates, paths: Gammas) -> ReceivedDelays:
     """Returns delays of received notifications, given the times from every broker to every other by service factor."""
     mean, quantile = _by_client(audience, paths)
     class_mean, class_quantile, whole = _by_class(audience, paths)
@@ -123,7 +123,7 @@ def _mean(rates: Array, times: Array) -> Array:
     return np.asarray(mean, dtype=np.float64)
 
 
-def _by_client(audience: Audience, paths: Gammas) -> tuple[Array, Array]:
+def _by_client(audience: ReceivedRates, paths: Gammas) -> tuple[Array, Array]:
     mean = np.empty(len(audience.rows))
     quantile = np.empty((len(audience.rows), len(_LEVELS)))
     for home in np.unique(audience.home):
@@ -135,7 +135,7 @@ def _by_client(audience: Audience, paths: Gammas) -> tuple[Array, Array]:
     return mean, quantile
 
 
-def _by_class(audience: Audience, paths: Gammas) -> tuple[Array, Array, Array]:
+def _by_class(audience: ReceivedRates, paths: Gammas) -> tuple[Array, Array, Array]:
     """Returns means and quantiles by distinct class, and the rates over all by broker, home and service factor."""
     kinds = len(audience.by_class)
     mean, quantile = np.empty(kinds), np.empty((kinds, len(_LEVELS)))

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.prediction.capacity.averaging import Averaged
+from surecast.prediction.capacity.capacity_model import CapacityModel, Loads
 from surecast.prediction.capacity.delays import Delays
-from surecast.prediction.capacity.model import CapacityModel, Loads
 from surecast.report import ReportBuilder
 from surecast.scenario.system import System
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.prediction.capacity.averaging import OVERLOADED_MAX, Averaged
-from surecast.prediction.capacity.client_delays import QUANTILES, Audience, ReceivedDelays
+from surecast.prediction.capacity.client_delays import QUANTILES, ReceivedDelays, ReceivedRates
 from surecast.prediction.capacity.latest import LatestDelivery
 from surecast.report import ReportBuilder
 from surecast.scenario.system import ClassWorkload, System
@@ -23,7 +23,7 @@ _UNDERESTIMATED = 1.2
 def add_received(
     builder: ReportBuilder,
     workload: ClassWorkload,
-    audience: Audience,
+    audience: ReceivedRates,
     delays: ReceivedDelays,
     algorithm: str,
     by_client: bool,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.capacity.model import CapacityModel, Loads
+from surecast.prediction.capacity.capacity_model import CapacityModel, Loads
 
 __all__ = ["Delays", "delays_of", "longest_paths", "mean_waiting_s"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from surecast.prediction.capacity.model import CapacityModel, Flows
+from surecast.prediction.capacity.capacity_model import CapacityModel, LinkFlows
 
 __all__ = ["Headroom", "headroom"]
 
@@ -41,10 +41,10 @@ def headroom(model: CapacityModel, algorithm: str) -> Headroom | None:
     # With every probability 1 a queue's load is proportional to the factor and an upper bound; the load that brokers
     # get from their own clients is proportional and a lower bound.
     full = np.ones_like(model.active)
-    everything = Flows(full, full, model.publications_behind, 2.0 * model.subscriptions_behind)
+    everything = LinkFlows(full, full, model.publications_behind, 2.0 * model.subscriptions_behind)
     most = float(model.loads(everything).utilisation.max(initial=0.0))
     none = np.zeros_like(model.active)
-    least = float(model.loads(Flows(none, none, none, none)).utilisation.max(initial=0.0))
+    least = float(model.loads(LinkFlows(none, none, none, none)).utilisation.max(initial=0.0))
     adds = any(each is not None for each in model.matching)
     if most == 0.0 and not adds:
         return None

@@ -18,7 +18,7 @@ from surecast.kernels import njit
 from surecast.prediction.capacity.kernel_lookup import value_at, values_at
 from surecast.prediction.capacity.kernel_overlay import both_sides
 
-__all__ = ["DOWN", "UP", "Load", "Sides", "Sums", "headroom_of", "load_of", "new_load", "sides_of", "sums_of"]
+__all__ = ["DOWN", "UP", "QueueLoads", "Sides", "Sums", "headroom_of", "load_of", "new_load", "sides_of", "sums_of"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -70,7 +70,7 @@ class Sums(NamedTuple):
     """[routing, direction, broker] Routing entries for the far side of it."""
 
 
-class Load(NamedTuple):
+class QueueLoads(NamedTuple):
     """The load of each queue under one algorithm: at the brokers, and in the physical network."""
 
     links: Array
@@ -221,7 +221,7 @@ def _scaled_sums(problem, tables, sides, routing, first, last, sums):
 @njit(cache=True)
 def new_load(problem, brokers):
     queues = len(problem.queue_moments)
-    return Load(
+    return QueueLoads(
         np.zeros((2, 2, brokers, 3)),
         np.zeros((2, brokers, 3)),
         np.zeros(brokers),

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surecast.prediction.capacity.filters import (
+from surecast.prediction.capacity.filter_probabilities import (
     ROUTINGS,
     notification_probability,
     remote_entries,
     subscription_probability,
 )
 
-__all__ = ["NOTIFY", "REMOTE", "SUBSCRIBE", "FilterStatistics", "ForwardingTables", "forwarding_tables", "look_up"]
+__all__ = ["NOTIFY", "REMOTE", "SUBSCRIBE", "FilterFunctions", "ForwardingTables", "forwarding_tables", "look_up"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -38,7 +38,7 @@ OCTAVES: Final = 90
 """The tables go from 2**LOWEST to 2**(LOWEST + OCTAVES) subscriptions: below a function is linear, above a power."""
 
 
-class FilterStatistics(Protocol):
+class FilterFunctions(Protocol):
     """Functions of x that say how filters of a class match and cover each other; by default those of uniform
     intervals."""
 
@@ -82,7 +82,7 @@ class _Uniform:
 _UNIFORM = _Uniform()
 
 
-def forwarding_tables(groups: Sequence[FilterStatistics] = ()) -> ForwardingTables:
+def forwarding_tables(groups: Sequence[FilterFunctions] = ()) -> ForwardingTables:
     """Tables for groups of filter statistics; without any, one group with the statistics of uniform intervals.
 
     >>> tables = forwarding_tables()
@@ -116,7 +116,7 @@ def _points() -> Array:
 
 
 @lru_cache(maxsize=64)
-def _values(group: FilterStatistics) -> Array:
+def _values(group: FilterFunctions) -> Array:
     """Returns the values of every function of one group at all points, by routing but flooding and column; measured
     ones take seconds.
     """
@@ -124,7 +124,7 @@ def _values(group: FilterStatistics) -> Array:
     return np.array([[_function(group, column)(routing, points) for column in range(3)] for routing in ROUTINGS[1:]])
 
 
-def _tables(groups: tuple[FilterStatistics, ...]) -> ForwardingTables:
+def _tables(groups: tuple[FilterFunctions, ...]) -> ForwardingTables:
     points, cell_points = _points(), OCTAVES * CELLS * ORDER
     to_powers = np.linalg.inv(np.vander(_nodes(), increasing=True))
     every = [_values(group) for group in groups]
@@ -150,5 +150,5 @@ def _tables(groups: tuple[FilterStatistics, ...]) -> ForwardingTables:
     )
 
 
-def _function(group: FilterStatistics, column: int):  # type: ignore[no-untyped-def]
+def _function(group: FilterFunctions, column: int):  # type: ignore[no-untyped-def]
     return (group.notification_probability, group.subscription_probability, group.remote_entries)[column]

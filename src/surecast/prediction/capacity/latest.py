@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
+from surecast.prediction.capacity.attribute_distributions import NumberDistribution, interval_law, value_points
+from surecast.prediction.capacity.capacity_model import CapacityModel, Loads
 from surecast.prediction.capacity.delays import longest_paths
+from surecast.prediction.capacity.filter_statistics import FilterStatistics, statistics_of
 from surecast.prediction.capacity.grouping import coinciding
-from surecast.prediction.capacity.laws import Law, interval_law, value_points
-from surecast.prediction.capacity.model import CapacityModel, Loads
 from surecast.prediction.capacity.sojourn import Gammas, Sojourns, paths_of
-from surecast.prediction.capacity.statistics import FilterStatistics, statistics_of
 from surecast.scenario.system import ClassWorkload
 
 __all__ = ["Contents", "LatestDelivery", "contents_of", "latest_delivery"]
@@ -91,7 +91,7 @@ def contents_of(workload: ClassWorkload) -> dict[FilterStatistics, Contents]:
     for attributes in dict.fromkeys(each.filters for each in workload.classes):
         match, weight = np.ones(1), np.ones(1)
         for attribute in attributes or ():
-            values = value_points(Law(attribute.value), interval_law(attribute))
+            values = value_points(NumberDistribution(attribute.value), interval_law(attribute))
             held = 1.0 - attribute.constrained + attribute.constrained * values.held
             match, weight = np.multiply.outer(match, held).ravel(), np.multiply.outer(weight, values.weight).ravel()
             match, weight = _condensed(match, weight)

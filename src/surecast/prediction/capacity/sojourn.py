@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, ndtri
 
+from surecast.prediction.capacity.capacity_model import CapacityModel, LinkFlows, Loads
 from surecast.prediction.capacity.delays import mean_waiting_s
-from surecast.prediction.capacity.model import CapacityModel, Flows, Loads
-from surecast.prediction.capacity.service import Services, services_of
-from surecast.prediction.capacity.tree import BrokerTree
+from surecast.prediction.capacity.overlay_tree import BrokerTree
+from surecast.prediction.capacity.service_times import Services, services_of
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import System
 
@@ -104,7 +104,7 @@ def _third(services: Iterable[Distribution | None]) -> Array:
     return np.array([0.0 if service is None else service.moments()[2] for service in services], dtype=np.float64)
 
 
-def sojourns_of(model: CapacityModel, flows: Flows, loads: Loads, cubes: Cubes) -> Sojourns:
+def sojourns_of(model: CapacityModel, flows: LinkFlows, loads: Loads, cubes: Cubes) -> Sojourns:
     """Returns times in the queues of a stable system, for notifications of each service factor.
 
     Where routing tables add to service times, classes with the same factor differ in these; the mixture of them that

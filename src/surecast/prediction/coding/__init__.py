@@ -4,8 +4,9 @@ from surecast.prediction.coding.budget import Budget, Choice, choose_coding
 from surecast.prediction.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
 from surecast.prediction.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
 from surecast.prediction.coding.coding_report import messages_minimum, predict_coding
-from surecast.prediction.coding.groups import Group, GroupAnswer, PathStory, Peers, gossip_draws
-from surecast.prediction.coding.lossy_network import Audience, Channel, audiences_of
+from surecast.prediction.coding.groups import GossipGroup, GroupAnswer, PathStory, PeerConnections, gossip_draws
+from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, audiences_of
+from surecast.prediction.coding.packet_schemes import CODING_SCHEMES, Alternative, Forecaster, alternatives
 from surecast.prediction.coding.ranks import (
     decode_probability,
     packets_for,
@@ -13,22 +14,21 @@ from surecast.prediction.coding.ranks import (
     rank_distribution,
     systematic_decode_probability,
 )
-from surecast.prediction.coding.schemes import CODING_SCHEMES, Alternative, Forecaster, alternatives
 
 __all__ = [
     "CODING_SCHEMES",
     "Alternative",
     "Audience",
     "Budget",
-    "Channel",
+    "ChannelAssumptions",
     "Choice",
     "Forecaster",
     "GilbertElliott",
-    "Group",
+    "GossipGroup",
     "GroupAnswer",
     "LossyPath",
     "PathStory",
-    "Peers",
+    "PeerConnections",
     "alternatives",
     "audiences_of",
     "bursty_delivery_probability",

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.coding.coding_report import message_bytes
-from surecast.prediction.coding.lossy_network import Channel, audiences_of
+from surecast.prediction.coding.lossy_network import ChannelAssumptions, audiences_of
+from surecast.prediction.coding.packet_schemes import Forecaster
 from surecast.prediction.coding.ranks import check_target
-from surecast.prediction.coding.schemes import Forecaster
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Gossip
 from surecast.scenario.system import System
@@ -70,7 +70,7 @@ def choose_coding(
     by: Cost = "packets",
     rounds_max: int = 6,
     kinds: Sequence[PathKind] = PATH_KINDS,
-    channel: Channel | None = None,
+    channel: ChannelAssumptions | None = None,
     samples: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Budget:

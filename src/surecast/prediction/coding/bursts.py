@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from surecast.errors import ConfigurationError
+from surecast.prediction.coding.bursty_links import GilbertElliott, bursty_received
 from surecast.prediction.coding.chains import decodes, spread
-from surecast.prediction.coding.links import GilbertElliott, bursty_received
 
 __all__ = ["GilbertElliott", "bursty_delivery_probability", "bursty_received"]
 

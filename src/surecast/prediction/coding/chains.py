@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.coding.links import binomial, passing, passing_up_to
+from surecast.prediction.coding.bursty_links import binomial, passing, passing_up_to
 from surecast.prediction.coding.ranks import check_target, field_size, full_rank_probability
 
 __all__ = [

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.prediction.coding.delivery import Event, Outcome, mean_delay, quantile
 from surecast.prediction.coding.groups import VIEW_SIZE
-from surecast.prediction.coding.lossy_network import Audience, Channel, audiences_of
-from surecast.prediction.coding.schemes import Alternative, Forecaster, alternatives, coding_of
+from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, audiences_of
+from surecast.prediction.coding.packet_delivery import CodedEvent, SchemeOutcome, mean_delay, quantile
+from surecast.prediction.coding.packet_schemes import Alternative, Forecaster, alternatives, coding_of
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
@@ -35,14 +35,14 @@ class _Share:
     """The contribution of one audience to the figures of a system."""
 
     audience: Audience
-    outcome: Outcome
+    outcome: SchemeOutcome
 
 
 def predict_coding(
     system: System,
     schemes: Sequence[str] | None = None,
     *,
-    channel: Channel | None = None,
+    channel: ChannelAssumptions | None = None,
     samples: int = 2000,
     quantiles: Sequence[float] = QUANTILES,
 ) -> QoSReport:
@@ -102,7 +102,7 @@ def messages_minimum(overlay: Overlay, audience: Audience, packets: int) -> floa
     return math.fsum(packets / (1.0 - best[home]) for home in audience.homes if home != audience.source)
 
 
-def message_bytes(kind: str, event: Event, plain: bool = False) -> float:
+def message_bytes(kind: str, event: CodedEvent, plain: bool = False) -> float:
     """Returns the mean size in bytes of a datagram of a kind; `plain` where nothing is coded.
 
     Vectors travel as a position, as a seed where the source has coded, and in full from peers.
@@ -128,7 +128,7 @@ def _add_subscribers(
     shares: Sequence[_Share],
     quantiles: Sequence[float],
 ) -> None:
-    per: dict[int, list[tuple[float, Outcome, int]]] = {}
+    per: dict[int, list[tuple[float, SchemeOutcome, int]]] = {}
     for share in shares:
         for home, members in enumerate(share.audience.members):
             for member in members:

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.kernels import njit
-from surecast.prediction.coding.kernel_parts import (
+from surecast.prediction.coding.gossip_kernel_parts import (
     UNMET,
-    Queue,
+    PendingEvents,
     among,
     new,
-    new_queue,
+    new_pending_events,
     pop,
     push,
     some_of,
@@ -33,8 +33,8 @@ __all__ = [
     "PUSH_PULL",
     "REPLY",
     "REQUEST",
-    "Arrival",
     "Laws",
+    "PathArrivals",
     "Ways",
     "follow_groups",
     "new_state",
@@ -96,7 +96,7 @@ class Ways(NamedTuple):
     beside: float
 
 
-class Arrival(NamedTuple):
+class PathArrivals(NamedTuple):
     """The packets that paths bring to places (columns): the time of the first packet, that of the last, and that at
     which relays have made up for losses; and in draws (rows) the number of packets missing at the second time and from
     the third on.
@@ -109,13 +109,13 @@ class Arrival(NamedTuple):
     missed_again: Ints
 
 
-class State(NamedTuple):
+class GossipState(NamedTuple):
     """One event in a group: the pending events of the calculation, and what each member has, asks and announces.
 
     The publisher, if it gossips, stands behind the members in the arrays by *gossiper*.
     """
 
-    queue: Queue
+    queue: PendingEvents
     now: Floats
     """[1] The present time, an array so that it can change."""
     gained: Ints
@@ -146,11 +146,11 @@ class State(NamedTuple):
     """[link] The state of a bursty link at its last packet, or UNMET."""
 
 
-def new_state(laws: Laws, ways: Ways, capacity: int) -> State:
+def new_state(laws: Laws, ways: Ways, capacity: int) -> GossipState:
     """Returns the arrays for a group, with space for `capacity` pending events."""
     members, everyone = laws.members, laws.members + laws.has_publisher
-    return State(
-        queue=new_queue(capacity),
+    return GossipState(
+        queue=new_pending_events(capacity),
         now=np.zeros(1),
         gained=np.empty(members, dtype=np.int64),
         tries=np.empty(members, dtype=np.int64),

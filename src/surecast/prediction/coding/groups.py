@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.prediction.coding.bursty_links import GilbertElliott
 from surecast.prediction.coding.group_kernel import (
     DIGEST,
     PULL,
@@ -23,16 +24,15 @@ from surecast.prediction.coding.group_kernel import (
     PUSH_PULL,
     REPLY,
     REQUEST,
-    Arrival,
     Laws,
+    PathArrivals,
     Ways,
     follow_groups,
     new_state,
 )
-from surecast.prediction.coding.links import GilbertElliott
 from surecast.scenario.spec.delivery import Gossip
 
-__all__ = ["VIEW_SIZE", "Group", "GroupAnswer", "PathStory", "Peers", "gossip_draws"]
+__all__ = ["VIEW_SIZE", "GossipGroup", "GroupAnswer", "PathStory", "PeerConnections", "gossip_draws"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,7 +48,7 @@ _AT_A_TIME: Final = 250
 
 
 @dataclass(frozen=True)
-class Peers:
+class PeerConnections:
     """The connections between places: success probability and latency of a message between each two.
 
     Where links lose in bursts `links` has (loss, burst) of each, a link having a number for each direction, and `ways`
@@ -74,7 +74,7 @@ class Peers:
 
 
 @dataclass(frozen=True)
-class Group:
+class GossipGroup:
     """Members by place, `sizes` of them at each of the first places; a publisher that gossips has the last place."""
 
     sizes: tuple[int, ...]
@@ -142,21 +142,21 @@ class GroupAnswer:
     messages: dict[str, float]
 
 
-def draws_of(group: Group, gossip: Gossip, draws: int) -> int:
+def draws_of(group: GossipGroup, gossip: Gossip, draws: int) -> int:
     """Returns `draws`, or fewer where each draw has many announcements."""
     announcements = (group.members + 1) * gossip.rounds * min(gossip.fan_out, group.members)
     return min(draws, max(DRAWS_MIN, MESSAGES_MAX // max(announcements, 1)))
 
 
 def gossip_draws(
-    group: Group, gossip: Gossip, peers: Peers, draws: int, seed: int, story: PathStory | None = None
+    group: GossipGroup, gossip: Gossip, peers: PeerConnections, draws: int, seed: int, story: PathStory | None = None
 ) -> GroupAnswer:
     """Follows an event in a group. Without a story of paths only the publisher has it at first.
 
     Of a story, draws in which somebody misses packets in the end come first: they tell more.
 
-    >>> near = Peers(np.full((2, 2), 0.9), np.full((2, 2), 0.01))
-    >>> group = Group((3,), True, packets=8, coded=False, field_bits=8, deadline_s=2.0)
+    >>> near = PeerConnections(np.full((2, 2), 0.9), np.full((2, 2), 0.01))
+    >>> group = GossipGroup((3,), True, packets=8, coded=False, field_bits=8, deadline_s=2.0)
     >>> answer = gossip_draws(group, Gossip(fan_out=2, rounds=4), near, draws=2000, seed=1)
     >>> bool(answer.everyone > 0.99), bool(answer.messages["digest"] > 30.0)
     (True, True)
@@ -176,10 +176,10 @@ def gossip_draws(
             if story is None:
                 never = np.full(places, math.inf)
                 nothing = np.full((len(some), places), group.packets)
-                arrival = Arrival(never, never, never, nothing, nothing)
+                arrival = PathArrivals(never, never, never, nothing, nothing)
             else:
                 missed = np.ascontiguousarray(story.missed[some]), np.ascontiguousarray(story.missed_again[some])
-                arrival = Arrival(story.first_s, story.last_s, story.again_s, *missed)
+                arrival = PathArrivals(story.first_s, story.last_s, story.again_s, *missed)
             by_place = arrival.missed.shape[1] == places
             done_s = np.empty((len(some), group.members))
             helped = np.empty(done_s.shape, dtype=np.bool_)
@@ -204,7 +204,7 @@ def _strata(lacks: NDArray[np.bool_], wanted: int) -> list[tuple[float, Ints]]:
 class _Accounts:
     """Sums over draws, by place."""
 
-    def __init__(self, group: Group):
+    def __init__(self, group: GossipGroup):
         self.group = group
         self.firsts = np.concatenate([[0], np.cumsum(group.sizes)])
         places = len(group.sizes)

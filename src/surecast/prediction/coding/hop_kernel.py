@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from surecast.kernels import njit
-from surecast.prediction.coding.kernel_parts import GOOD, UNMET, moved
+from surecast.prediction.coding.gossip_kernel_parts import GOOD, UNMET, moved
 
 __all__ = ["HopLaw", "cross_hop"]
 

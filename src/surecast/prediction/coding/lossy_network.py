@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.coding.groups import Peers
+from surecast.prediction.coding.groups import PeerConnections
 from surecast.prediction.coding.multicast import CodedLink, Way
 from surecast.scenario.paths import CapacityGraph, PathKind, PathPlan, Schedule, plan_paths
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
 
-__all__ = ["Audience", "Channel", "PathSet", "audiences_of", "path_set", "peers_of"]
+__all__ = ["Audience", "ChannelAssumptions", "PathSet", "audiences_of", "path_set", "peers_of"]
 
 Array = NDArray[np.float64]
 Hop = tuple[float, float | None]
@@ -24,7 +24,7 @@ Hop = tuple[float, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class ChannelAssumptions:
     """Losses and delays beside the links of the overlay, and the assumptions for all links.
 
     `access_loss` is lost between a home broker and its subscriber. `peer_loss` is lost between any two subscribers;
@@ -37,10 +37,10 @@ class Channel:
     serialise: bool = True
 
     @classmethod
-    def of_scenario(cls, spec: Coding) -> Channel:
+    def of_scenario(cls, spec: Coding) -> ChannelAssumptions:
         """Returns the channel that a scenario describes.
 
-        >>> Channel.of_scenario(Coding(access_loss=0.1)).access_loss
+        >>> ChannelAssumptions.of_scenario(Coding(access_loss=0.1)).access_loss
         0.1
         """
         return cls(spec.access_loss, spec.peer_loss)
@@ -132,7 +132,9 @@ def audiences_of(system: System) -> tuple[Audience, ...]:
     return tuple(audiences)
 
 
-def peers_of(overlay: Overlay, audience: Audience, channel: Channel, with_source: bool = False) -> Peers:
+def peers_of(
+    overlay: Overlay, audience: Audience, channel: ChannelAssumptions, with_source: bool = False
+) -> PeerConnections:
     """Losses and latencies between the home brokers of an audience, and its publisher's where that gossips too: over
     fewest links, and the fastest among these."""
     import networkx as nx
@@ -157,11 +159,13 @@ def peers_of(overlay: Overlay, audience: Audience, channel: Channel, with_source
         success[:] = 1.0 - channel.peer_loss
     elif any(link.burst_mean is not None and link.loss > 0.0 for link in overlay.links):
         facts = tuple((link.loss, link.burst_mean) for link in overlay.links for _ in range(2))
-        return Peers(success, latency_s, facts, tuple(ways), beside)
-    return Peers(success, latency_s)
+        return PeerConnections(success, latency_s, facts, tuple(ways), beside)
+    return PeerConnections(success, latency_s)
 
 
-def path_set(overlay: Overlay, audience: Audience, kind: PathKind, packets: int, channel: Channel) -> PathSet:
+def path_set(
+    overlay: Overlay, audience: Audience, kind: PathKind, packets: int, channel: ChannelAssumptions
+) -> PathSet:
     """Plans the paths of an audience and divides the packets of an event among them."""
     plan = plan_paths(CapacityGraph.of_overlay(overlay), kind, audience.source, audience.homes)
     if plan.unreachable:
@@ -210,5 +214,5 @@ def _shares(plan: PathPlan, home: int, packets: int) -> tuple[int, ...]:
     return tuple(apportion(packets, [path.rate_per_s for path in paths])) if paths else ()
 
 
-def _busy_s(packets: int, capacity_per_s: float, channel: Channel) -> float:
+def _busy_s(packets: int, capacity_per_s: float, channel: ChannelAssumptions) -> float:
     return packets / capacity_per_s if channel.serialise and capacity_per_s < math.inf else 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.kernels import njit
-from surecast.prediction.coding.links import passing
+from surecast.prediction.coding.bursty_links import passing
 
 __all__ = ["CodedLink", "Way", "sample_ranks"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
-from surecast.prediction.composed.laws import EventDelay, mixture_quantile_s
-from surecast.prediction.composed.model import ComposedModel, Outlook
+from surecast.prediction.composed.composed_model import ComposedModel, Outlook
+from surecast.prediction.composed.event_delay import EventDelay, mixture_quantile_s
 from surecast.prediction.composed.notes import add_assumptions
 from surecast.prediction.composed.parts import (
     COMPOSED_SCHEMES,

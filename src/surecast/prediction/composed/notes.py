@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surecast.prediction.composed.model import ComposedModel
+from surecast.prediction.composed.composed_model import ComposedModel
 from surecast.report import ReportBuilder
 from surecast.scenario.coverage import left_out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surecast.scenario.group import is_replicated
-from surecast.scenario.spec.delivery import Delivery
+from surecast.scenario.spec.delivery import DeliverySpec
 from surecast.scenario.system import System
 
 __all__ = [
@@ -104,7 +104,7 @@ def without_outlets(system: System) -> System:
 def without_replication(system: System) -> System:
     """Returns the system with each broker on its own, failing as one replica does."""
     before = system.delivery
-    delivery = Delivery(
+    delivery = DeliverySpec(
         routing=before.routing, fault_tolerance=before.fault_tolerance, dropping=before.dropping, coding=before.coding
     )
     return replace(system, delivery=delivery)

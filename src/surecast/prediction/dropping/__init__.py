@@ -7,11 +7,19 @@ from surecast.prediction.dropping.choose import (
     register_policy,
     unregister_policy,
 )
+from surecast.prediction.dropping.connection_phases import (
+    Phases,
+    alternating,
+    exponential_phases,
+    fitted_phases,
+    infinite_queue,
+    measured_phases,
+)
 from surecast.prediction.dropping.dropping_report import predict_dropping
 from surecast.prediction.dropping.onoff import (
     ArrivalAnswer,
     JoinAnswer,
-    Verdict,
+    TargetVerdict,
     accepted_rate_per_s,
     arrival_limit_per_s,
     arrival_rate_for,
@@ -29,16 +37,8 @@ from surecast.prediction.dropping.onoff_response_time import (
     tail_terms,
 )
 from surecast.prediction.dropping.optimal import OptimalPolicy, optimal_policy, program_bound, threshold_policy
-from surecast.prediction.dropping.phases import (
-    Phases,
-    alternating,
-    exponential_phases,
-    fitted_phases,
-    infinite_queue,
-    measured_phases,
-)
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
-from surecast.prediction.dropping.search import ParameterAnswer, Target, largest_parameter
+from surecast.prediction.dropping.search import ParameterAnswer, ResponseTarget, largest_parameter
 
 __all__ = [
     "POLICIES",
@@ -50,8 +50,8 @@ __all__ = [
     "Phases",
     "PolicyRule",
     "QueueAnswer",
-    "Target",
-    "Verdict",
+    "ResponseTarget",
+    "TargetVerdict",
     "accepted_rate_per_s",
     "alternating",
     "arrival_limit_per_s",

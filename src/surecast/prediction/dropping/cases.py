@@ -11,12 +11,19 @@ import numpy as np
 from scipy.optimize import brentq
 
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
-from surecast.prediction.dropping import OnOffQueue, QueueAnswer, Target, Verdict, largest_parameter, threshold_policy
-from surecast.prediction.dropping.choose import Outcome, choose, through_input
-from surecast.prediction.dropping.laws import ResponseLaw, quantile_of_law
-from surecast.prediction.dropping.paths import Outlet
+from surecast.prediction.dropping import (
+    OnOffQueue,
+    QueueAnswer,
+    ResponseTarget,
+    TargetVerdict,
+    largest_parameter,
+    threshold_policy,
+)
+from surecast.prediction.dropping.choose import MechanismOutcome, choose, through_input
 from surecast.prediction.dropping.queue import after
+from surecast.prediction.dropping.response_distributions import ResponseLaw, quantile_of_law
 from surecast.prediction.dropping.search import Parameter
+from surecast.prediction.dropping.stages_before import SubscriberQueue
 from surecast.scenario.mechanism import Mechanism, parameter_text
 from surecast.scenario.spec.delivery import Dropping
 from surecast.scenario.system import Subscriber
@@ -77,7 +84,7 @@ class Case:
         if self.quantile is not None and not 0.0 < self.quantile < 1.0:
             raise ConfigurationError(f"quantile: {self.quantile!r} must be between 0 and 1, both excluded")
         if self.target_s is not None:
-            Target(self.target_s, self.quantile)
+            ResponseTarget(self.target_s, self.quantile)
         if self.arrival_per_s >= self.input_per_s:
             raise SaturationError(
                 f"the broker's input queue is unstable: {self.arrival_per_s:.6g} events/s arrive and it processes "
@@ -90,11 +97,11 @@ class Case:
         return 0.0 if math.isinf(self.input_per_s) else 1.0 / (self.input_per_s - self.arrival_per_s)
 
     @cached_property
-    def outlet(self) -> Outlet:
+    def outlet(self) -> SubscriberQueue:
         """The queue as the formulas see it."""
         queue = OnOffQueue.exponential(self.arrival_per_s, self.service_per_s, self.on_s, self.off_s)
         subscriber = Subscriber("subscriber", 0, ("events",), response_target_s=self.target_s)
-        return Outlet(subscriber, queue, self.before_s, True, True)
+        return SubscriberQueue(subscriber, queue, self.before_s, True, True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +110,7 @@ class Gives:
 
     kind: str
     case: Case
-    outcome: Outcome | None
+    outcome: MechanismOutcome | None
     refusal: str = ""
     needed: bool = True
     """Whether the target is missed without the mechanism."""
@@ -128,7 +135,7 @@ class Gives:
         return self.outcome is not None and _excess(self.outcome, self.case) <= 1e-9
 
 
-def _whole(outcome: Outcome) -> ResponseLaw:
+def _whole(outcome: MechanismOutcome) -> ResponseLaw:
     law = after(outcome.answer.law, outcome.input_s)
     return _Sum(outcome.answer.law, outcome.input_s, outcome.delay_mean_s) if law is None else law
 
@@ -155,7 +162,7 @@ class _Sum:
         return quantile_of_law(self.within, quantile, self.mean_s)
 
 
-class _FromPublication(Target):
+class _FromPublication(ResponseTarget):
     """A quantile target for the time from publication on, met at a queue after an exponential time."""
 
     __slots__ = ("before_s",)
@@ -174,7 +181,7 @@ class _FromPublication(Target):
         return self.quantile - law.within(self.time_s)
 
 
-def _excess(outcome: Outcome, case: Case) -> float:
+def _excess(outcome: MechanismOutcome, case: Case) -> float:
     """Above 0 where the target is missed."""
     assert case.target_s is not None
     if case.quantile is None:
@@ -243,7 +250,7 @@ def _plain(error: AssumptionError) -> str:
     return str(error).removeprefix("subscriber subscriber: ")
 
 
-def _by_mean(case: Case, kind: str) -> Outcome:
+def _by_mean(case: Case, kind: str) -> MechanismOutcome:
     policy = "expiry" if kind == "exponential-expiry" else kind
     distribution = "exponential" if kind == "exponential-expiry" else "deterministic"
     dropping = Dropping(policy="expiry", lifetime="auto", lifetime_distribution=distribution)
@@ -255,7 +262,7 @@ def _by_mean(case: Case, kind: str) -> Outcome:
     return choose(case.outlet, policy, dropping)
 
 
-def _by_quantile(case: Case, kind: str) -> Outcome:
+def _by_quantile(case: Case, kind: str) -> MechanismOutcome:
     if kind == UNPROTECTED:
         raise AssumptionError("the best policy is known for a target of the mean only; leave the quantile out")
     before, queue, target = case.before_s, case.outlet.queue, _FromPublication.of(case, case.before_s)
@@ -268,7 +275,7 @@ def _by_quantile(case: Case, kind: str) -> Outcome:
     found = largest_parameter(queue, _PARAMETER[kind], target, base)
     if found.mechanism is None:
         least = {"probabilistic": Mechanism(join_probability=0.0), "finite-buffer": Mechanism(buffer_size=1)}
-        unstable = found.verdict is Verdict.UNSTABLE
+        unstable = found.verdict is TargetVerdict.UNSTABLE
         if unstable:
             raise SaturationError(_unstable(case))
         raise AssumptionError(_least(case, least.get(kind, base)))
@@ -280,7 +287,7 @@ def _by_quantile(case: Case, kind: str) -> Outcome:
     return through_input(case.outlet, found.mechanism)
 
 
-def _exponential(case: Case, start: Mechanism) -> Outcome:
+def _exponential(case: Case, start: Mechanism) -> MechanismOutcome:
     """The longest mean lifetime, with what expires in the input queue taken into account."""
 
     def excess(lifetime: float) -> float:

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
-from surecast.prediction.dropping.onoff import Verdict
+from surecast.prediction.dropping.onoff import TargetVerdict
 from surecast.prediction.dropping.optimal import optimal_policy, threshold_policy
-from surecast.prediction.dropping.paths import Outlet, outlets_of
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
-from surecast.prediction.dropping.search import Parameter, ParameterAnswer, Target, largest_parameter
+from surecast.prediction.dropping.search import Parameter, ParameterAnswer, ResponseTarget, largest_parameter
+from surecast.prediction.dropping.stages_before import SubscriberQueue, outlets_of
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
 from surecast.scenario.system import System
 
 __all__ = [
     "POLICIES",
-    "Outcome",
+    "MechanismOutcome",
     "PolicyRule",
     "choose",
     "find_mechanisms",
@@ -32,7 +32,7 @@ _OWN: Final = ("none", "probabilistic", "expiry", "finite-buffer", "optimal")
 POLICIES: Final[list[str]] = list(_OWN)
 """The dropping policies: those that scenarios name, and those that `register_policy` added."""
 
-PolicyRule: TypeAlias = Callable[[OnOffQueue, Target], Mechanism | None]
+PolicyRule: TypeAlias = Callable[[OnOffQueue, ResponseTarget], Mechanism | None]
 """What a policy does: from the queue of a subscriber and the response time to meet there, counted from the moment an
 event gets to the queue, to a mechanism with all its parameters; None if the target cannot be met."""
 
@@ -48,7 +48,7 @@ _PARAMETER: dict[str, Parameter] = {
 def register_policy(name: str, rule: PolicyRule) -> None:
     """Adds a dropping policy, so that predictions, simulations and `--policy` know it by its name.
 
-    >>> def half(queue: OnOffQueue, target: Target) -> Mechanism | None:
+    >>> def half(queue: OnOffQueue, target: ResponseTarget) -> Mechanism | None:
     ...     mechanism = Mechanism(join_probability=0.5)
     ...     return mechanism if target.excess(evaluate(queue, mechanism)) <= 0 else None
     >>> register_policy("half", half)
@@ -70,7 +70,7 @@ def unregister_policy(name: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MechanismOutcome:
     """The service to a subscriber under a mechanism, counted from publication on."""
 
     mechanism: Mechanism
@@ -99,7 +99,7 @@ class Outcome:
         return shares
 
 
-def through_input(outlet: Outlet, mechanism: Mechanism) -> Outcome:
+def through_input(outlet: SubscriberQueue, mechanism: Mechanism) -> MechanismOutcome:
     """Returns the outcome of a mechanism for a subscriber, with lifetimes counted from publication.
 
     Without an input queue this is exact. With one, an exponential lifetime goes on in the subscriber's queue as it
@@ -107,7 +107,7 @@ def through_input(outlet: Outlet, mechanism: Mechanism) -> Outcome:
     """
     before = outlet.before_s
     if not mechanism.expires or before == 0.0:
-        return Outcome(mechanism, evaluate(outlet.queue, mechanism), before, 1.0, outlet.exact)
+        return MechanismOutcome(mechanism, evaluate(outlet.queue, mechanism), before, 1.0, outlet.exact)
     queue, lifetime = outlet.queue, mechanism.lifetime_s
     if mechanism.lifetime_distribution == "exponential":
         reaching, input_s = lifetime / (lifetime + before), 1.0 / (1.0 / before + 1.0 / lifetime)
@@ -121,10 +121,12 @@ def through_input(outlet: Outlet, mechanism: Mechanism) -> Outcome:
             "events take on average to get to its queue"
         )
     arriving = OnOffQueue(queue.arrival_per_s * reaching, queue.service_per_s, queue.phases)
-    return Outcome(mechanism, evaluate(arriving, at_queue), input_s, reaching, False)
+    return MechanismOutcome(mechanism, evaluate(arriving, at_queue), input_s, reaching, False)
 
 
-def choose(outlet: Outlet, policy: str, dropping: Dropping, *, protect_connected: bool = True) -> Outcome:
+def choose(
+    outlet: SubscriberQueue, policy: str, dropping: Dropping, *, protect_connected: bool = True
+) -> MechanismOutcome:
     """Returns the outcome for one subscriber under a policy; refuses with the reason where the target cannot be met.
 
     Parameters come from the scenario where it has this policy and gives them; otherwise they are the largest that meet
@@ -169,9 +171,9 @@ def _scenario_parameters(policy: str, dropping: Dropping) -> dict[str, float] | 
     return None if value == "auto" else {_PARAMETER[policy]: value}
 
 
-def _automatic(outlet: Outlet, parameter: Parameter, base: Mechanism, wanted: float) -> Outcome:
+def _automatic(outlet: SubscriberQueue, parameter: Parameter, base: Mechanism, wanted: float) -> MechanismOutcome:
     before, queue = outlet.before_s, outlet.queue
-    search = largest_parameter(queue, parameter, Target(wanted - before), base)
+    search = largest_parameter(queue, parameter, ResponseTarget(wanted - before), base)
     if search.mechanism is None:
         raise AssumptionError(f"subscriber {outlet.subscriber.name}: {_why(outlet, search, parameter, base, wanted)}")
     if not search.mechanism.expires or before == 0.0:
@@ -182,7 +184,9 @@ def _automatic(outlet: Outlet, parameter: Parameter, base: Mechanism, wanted: fl
         # what expires before the queue depends, a little, on the lifetime that is sought
         lifetime = search.mechanism.lifetime_s
         thinned = OnOffQueue(queue.arrival_per_s * lifetime / (lifetime + before), queue.service_per_s, queue.phases)
-        again = largest_parameter(thinned, parameter, Target(wanted - 1.0 / (1.0 / before + 1.0 / lifetime)), base)
+        again = largest_parameter(
+            thinned, parameter, ResponseTarget(wanted - 1.0 / (1.0 / before + 1.0 / lifetime)), base
+        )
         if again.mechanism is None or not again.mechanism.expires:
             break
         search = again
@@ -190,8 +194,8 @@ def _automatic(outlet: Outlet, parameter: Parameter, base: Mechanism, wanted: fl
     return through_input(outlet, search.mechanism)
 
 
-def _by_rule(outlet: Outlet, policy: str, wanted: float) -> Outcome:
-    mechanism = _RULES[policy](outlet.queue, Target(wanted - outlet.before_s))
+def _by_rule(outlet: SubscriberQueue, policy: str, wanted: float) -> MechanismOutcome:
+    mechanism = _RULES[policy](outlet.queue, ResponseTarget(wanted - outlet.before_s))
     if mechanism is None:
         raise AssumptionError(
             f"subscriber {outlet.subscriber.name}: the policy finds no way to meet the target of {wanted:.6g} s"
@@ -202,9 +206,9 @@ def _by_rule(outlet: Outlet, policy: str, wanted: float) -> Outcome:
     return through_input(outlet, mechanism)
 
 
-def _why(outlet: Outlet, search: ParameterAnswer, parameter: Parameter, base: Mechanism, wanted: float) -> str:
+def _why(outlet: SubscriberQueue, search: ParameterAnswer, parameter: Parameter, base: Mechanism, wanted: float) -> str:
     queue = outlet.queue
-    if search.verdict is Verdict.UNSTABLE:
+    if search.verdict is TargetVerdict.UNSTABLE:
         return (
             f"its queue is unstable even if everything is dropped while it is disconnected: {queue.arrival_per_s:.6g} "
             f"events/s arrive while connected, and {queue.service_per_s:.6g}/s can be sent"
@@ -217,14 +221,14 @@ def _why(outlet: Outlet, search: ParameterAnswer, parameter: Parameter, base: Me
     )
 
 
-def _optimal(outlet: Outlet, target_s: float, protect_connected: bool) -> Outcome:
+def _optimal(outlet: SubscriberQueue, target_s: float, protect_connected: bool) -> MechanismOutcome:
     queue, name = outlet.queue, outlet.subscriber.name
     if queue.periods_s is None:
         if queue.is_stable():
             free = evaluate(queue, Mechanism())
             if free.response_mean_s <= target_s:
                 return through_input(outlet, Mechanism())
-        mechanism = _best_known(queue, Target(target_s))
+        mechanism = _best_known(queue, ResponseTarget(target_s))
     else:
         mechanism = optimal_policy(queue, target_s, protect_connected=protect_connected).mechanism
     if mechanism is None:
@@ -234,7 +238,7 @@ def _optimal(outlet: Outlet, target_s: float, protect_connected: bool) -> Outcom
     return through_input(outlet, mechanism)
 
 
-def _best_known(queue: OnOffQueue, target: Target) -> Mechanism | None:
+def _best_known(queue: OnOffQueue, target: ResponseTarget) -> Mechanism | None:
     """Returns the better of a threshold and a join probability: unless periods are exponential, either may win."""
     threshold = threshold_policy(queue, target) if queue.is_stable(0.0) else None
     join = largest_parameter(queue, "join_probability", target).mechanism

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError, refuse_unknown
 from surecast.prediction.broker_inputs import BrokerInput
-from surecast.prediction.dropping.choose import POLICIES, Outcome, choose, through_input
-from surecast.prediction.dropping.paths import Outlet, outlets_of
+from surecast.prediction.dropping.choose import POLICIES, MechanismOutcome, choose, through_input
 from surecast.prediction.dropping.queue import after
+from surecast.prediction.dropping.stages_before import SubscriberQueue, outlets_of
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
@@ -80,7 +80,9 @@ def predict_dropping(
     for policy in names:
         mechanism = mechanisms.get(policy)
 
-        def outcome(outlet: Outlet, policy: str = policy, mechanism: Mechanism | None = mechanism) -> Outcome:
+        def outcome(
+            outlet: SubscriberQueue, policy: str = policy, mechanism: Mechanism | None = mechanism
+        ) -> MechanismOutcome:
             if mechanism is not None:
                 return through_input(outlet, mechanism)
             return choose(outlet, policy, system.delivery.dropping, protect_connected=protect_connected)
@@ -96,12 +98,12 @@ def predict_dropping(
 def _add_policy(
     builder: ReportBuilder,
     policy: str,
-    outlets: Sequence[Outlet],
-    outcome: Callable[[Outlet], Outcome],
+    outlets: Sequence[SubscriberQueue],
+    outcome: Callable[[SubscriberQueue], MechanismOutcome],
     quantiles: Sequence[float],
 ) -> list[AssumptionError]:
     """Adds the figures of one policy; returns the refusals, which the report shows as warnings."""
-    results: dict[tuple[object, ...], tuple[Outcome, list[tuple[str, float, str, str]]]] = {}
+    results: dict[tuple[object, ...], tuple[MechanismOutcome, list[tuple[str, float, str, str]]]] = {}
     refusals = []
     weights, shares, met = [], [], []
     for outlet in outlets:
@@ -136,7 +138,9 @@ def _add_policy(
     return refusals
 
 
-def _figures(outcome: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> list[tuple[str, float, str, str]]:
+def _figures(
+    outcome: MechanismOutcome, outlet: SubscriberQueue, quantiles: Sequence[float]
+) -> list[tuple[str, float, str, str]]:
     """Returns metric, value, detail and how of all figures of one subscriber."""
     answer, mechanism, rate = outcome.answer, outcome.mechanism, outlet.queue.arrival_per_s
     how = "exact" if outcome.exact else "approximation"
@@ -178,7 +182,9 @@ def _figures(outcome: Outcome, outlet: Outlet, quantiles: Sequence[float]) -> li
 _TURNED_AWAY = ("rejected while disconnected", "buffer full while disconnected")
 
 
-def _add_system(builder: ReportBuilder, policy: str, weights: Sequence[float], outcomes: Sequence[Outcome]) -> None:
+def _add_system(
+    builder: ReportBuilder, policy: str, weights: Sequence[float], outcomes: Sequence[MechanismOutcome]
+) -> None:
     """Adds means over the subscribers: of shares as they stand, of times over the events delivered."""
     how = "exact" if all(outcome.exact for outcome in outcomes) else "approximation"
     count = len(outcomes)

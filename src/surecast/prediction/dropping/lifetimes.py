@@ -27,8 +27,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import splu
 
 from surecast.errors import AssumptionError
-from surecast.prediction.dropping.laws import quantile_of_law
-from surecast.prediction.dropping.phases import Phases
+from surecast.prediction.dropping.connection_phases import Phases
+from surecast.prediction.dropping.response_distributions import quantile_of_law
 
 __all__ = ["AgeLaw", "LifetimeQueue", "lifetime_queue"]
 
@@ -91,7 +91,7 @@ class LifetimeQueue:
 def lifetime_queue(phases: Phases, arrival_per_s: float, service_per_s: float, lifetime_s: float) -> LifetimeQueue:
     """Returns the queue in which every event lives equally long from its arrival, also while it is transmitted.
 
-    >>> from surecast.prediction.dropping.phases import exponential_phases
+    >>> from surecast.prediction.dropping.connection_phases import exponential_phases
     >>> answer = lifetime_queue(exponential_phases(20.0, 20.0), 2.0, 8.0, 25.0)
     >>> round(answer.success_share, 4), round(answer.response_mean_s, 4)
     (0.8265, 5.8791)

@@ -18,7 +18,7 @@ from surecast.errors import ConfigurationError, SaturationError
 __all__ = [
     "ArrivalAnswer",
     "JoinAnswer",
-    "Verdict",
+    "TargetVerdict",
     "accepted_rate_per_s",
     "arrival_limit_per_s",
     "arrival_rate_for",
@@ -36,10 +36,10 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int8]
 
 
-class Verdict(IntEnum):
+class TargetVerdict(IntEnum):
     """The verdict on a target: it can be met, or why not.
 
-    >>> Verdict(2).name
+    >>> TargetVerdict(2).name
     'IMPOSSIBLE'
     """
 
@@ -55,7 +55,8 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """Join probabilities and, for each, what became of the target (codes of `Verdict`); NaN where there is none."""
+    """Join probabilities and, for each, what became of the target (codes of `TargetVerdict`); NaN where there is
+    none."""
 
     join_probability: Array
     verdict: Codes
@@ -63,7 +64,8 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalAnswer:
-    """Largest arrival rates and, for each, what became of the target (codes of `Verdict`); NaN where there is none."""
+    """Largest arrival rates and, for each, what became of the target (codes of `TargetVerdict`); NaN where there is
+    none."""
 
     arrival_per_s: Array
     verdict: Codes
@@ -241,7 +243,7 @@ def join_probability_for(
     >>> answer = join_probability_for([1.0, 7.0, 30.0, 0.1], 2.0, 8.0, 20.0, 20.0)
     >>> answer.join_probability.round(4).tolist()
     [0.0335, 0.3537, 1.0, nan]
-    >>> [Verdict(code).name for code in answer.verdict]
+    >>> [TargetVerdict(code).name for code in answer.verdict]
     ['DROPPING', 'DROPPING', 'NOT_NEEDED', 'IMPOSSIBLE']
     """
     target, *queue = checked(
@@ -258,9 +260,11 @@ def join_probability_for(
     with np.errstate(divide="ignore", invalid="ignore"):
         zeta = np.where(b > 0.0, -2.0 * c / (b + root), (root - b) / (2.0 * a))
     reachable, stable = c <= 0.0, spare > 0.0
-    verdict = np.where(reachable, np.where(zeta >= 1.0, Verdict.NOT_NEEDED, Verdict.DROPPING), Verdict.IMPOSSIBLE)
-    verdict = np.where(stable, verdict, Verdict.UNSTABLE)
-    zeta = np.where(verdict <= Verdict.NOT_NEEDED, np.clip(zeta, 0.0, 1.0), np.nan)
+    verdict = np.where(
+        reachable, np.where(zeta >= 1.0, TargetVerdict.NOT_NEEDED, TargetVerdict.DROPPING), TargetVerdict.IMPOSSIBLE
+    )
+    verdict = np.where(stable, verdict, TargetVerdict.UNSTABLE)
+    zeta = np.where(verdict <= TargetVerdict.NOT_NEEDED, np.clip(zeta, 0.0, 1.0), np.nan)
     return JoinAnswer(np.asarray(zeta), verdict.astype(np.int8))
 
 
@@ -290,7 +294,7 @@ def arrival_rate_for(
     reachable = b < 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(reachable, -b / a, np.nan)
-    verdict = np.where(reachable, Verdict.DROPPING, Verdict.IMPOSSIBLE)
+    verdict = np.where(reachable, TargetVerdict.DROPPING, TargetVerdict.IMPOSSIBLE)
     return ArrivalAnswer(np.asarray(rate), verdict.astype(np.int8))
 
 

@@ -22,9 +22,9 @@ from scipy.optimize import brentq, linprog
 from scipy.sparse import coo_array, csr_array, vstack
 
 from surecast.errors import AssumptionError
-from surecast.prediction.dropping.onoff import Verdict
+from surecast.prediction.dropping.onoff import TargetVerdict
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
-from surecast.prediction.dropping.search import Target
+from surecast.prediction.dropping.search import ResponseTarget
 from surecast.scenario.mechanism import JoinTable, Mechanism
 
 __all__ = ["OptimalPolicy", "Program", "optimal_policy", "program_bound", "threshold_policy"]
@@ -63,7 +63,7 @@ class OptimalPolicy:
     the solver gives up.
     """
 
-    verdict: Verdict
+    verdict: TargetVerdict
     mechanism: Mechanism | None
     answer: QueueAnswer | None
     bound_share: float
@@ -226,14 +226,14 @@ def _mechanism(off: float, on: float) -> Mechanism:
     return Mechanism(join_table=table, protect_connected=math.isinf(on))
 
 
-def threshold_policy(queue: OnOffQueue, target: Target, on: float = math.inf) -> Mechanism | None:
+def threshold_policy(queue: OnOffQueue, target: ResponseTarget, on: float = math.inf) -> Mechanism | None:
     """Returns the largest threshold while disconnected that meets a target, with a given one while connected.
 
     Thresholds are real numbers: the fraction is the join probability at the level where it is reached. None if even
     dropping everything while disconnected misses the target.
 
     >>> queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
-    >>> [round(entry, 4) for entry in threshold_policy(queue, Target(7.0)).join_table[0][-3:]]
+    >>> [round(entry, 4) for entry in threshold_policy(queue, ResponseTarget(7.0)).join_table[0][-3:]]
     [1.0, 0.0415, 0.0]
     """
 
@@ -277,16 +277,16 @@ def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: boo
     >>> round(best.answer.success_share, 4), round(best.answer.response_mean_s, 6)
     (0.6988, 7.0)
     """
-    target = Target(target_s)
+    target = ResponseTarget(target_s)
     if queue.is_stable():
         free = evaluate(queue, Mechanism())
         if target.excess(free) <= 0.0:
-            return OptimalPolicy(Verdict.NOT_NEEDED, Mechanism(), free, 1.0, 0.0)
+            return OptimalPolicy(TargetVerdict.NOT_NEEDED, Mechanism(), free, 1.0, 0.0)
     least = _least_mean_s(queue, protect_connected)
     if least is None:
-        return OptimalPolicy(Verdict.UNSTABLE, None, None, 0.0, 0.0)
+        return OptimalPolicy(TargetVerdict.UNSTABLE, None, None, 0.0, 0.0)
     if target_s < least:
-        return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, 0.0)
+        return OptimalPolicy(TargetVerdict.IMPOSSIBLE, None, None, 0.0, 0.0)
     _check_size(queue, target_s)
     try:
         program = _large_enough(queue, target_s, protect_connected)
@@ -294,16 +294,16 @@ def optimal_policy(queue: OnOffQueue, target_s: float, *, protect_connected: boo
         best = _candidate(queue, target, math.inf) if protect_connected else None
         if best is None:
             raise
-        return OptimalPolicy(Verdict.DROPPING, best.mechanism, best, math.nan, math.nan)
+        return OptimalPolicy(TargetVerdict.DROPPING, best.mechanism, best, math.nan, math.nan)
     if program.success_share < 1e-9:
-        return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, 0.0, program.truncation)
+        return OptimalPolicy(TargetVerdict.IMPOSSIBLE, None, None, 0.0, program.truncation)
     if protect_connected:
         best = _candidate(queue, target, math.inf)
     else:
         best = _climb(queue, target, _threshold(program, 0), _threshold(program, 1))
     if best is None:
-        return OptimalPolicy(Verdict.IMPOSSIBLE, None, None, program.success_share, program.truncation)
-    return OptimalPolicy(Verdict.DROPPING, best.mechanism, best, program.success_share, program.truncation)
+        return OptimalPolicy(TargetVerdict.IMPOSSIBLE, None, None, program.success_share, program.truncation)
+    return OptimalPolicy(TargetVerdict.DROPPING, best.mechanism, best, program.success_share, program.truncation)
 
 
 def _check_size(queue: OnOffQueue, target_s: float) -> None:
@@ -334,7 +334,7 @@ def _threshold(program: Program, state: int) -> int:
     return int(rare[0]) if len(rare) else int(np.flatnonzero(reached)[-1]) + 1 if reached.any() else 0
 
 
-def _climb(queue: OnOffQueue, target: Target, off: int, on: int) -> QueueAnswer | None:
+def _climb(queue: OnOffQueue, target: ResponseTarget, off: int, on: int) -> QueueAnswer | None:
     """Returns the best pair of thresholds near those of the program, whose small probabilities are not exact."""
     near = range(-2, 3)
     candidates = []
@@ -349,13 +349,13 @@ def _climb(queue: OnOffQueue, target: Target, off: int, on: int) -> QueueAnswer 
     return max(answers, key=lambda answer: answer.success_share, default=None)
 
 
-def _candidate(queue: OnOffQueue, target: Target, on: float) -> QueueAnswer | None:
+def _candidate(queue: OnOffQueue, target: ResponseTarget, on: float) -> QueueAnswer | None:
     """Returns the best policy with the given threshold while connected; None if there is none."""
     mechanism = threshold_policy(queue, target, on)
     return None if mechanism is None else evaluate(queue, mechanism)
 
 
-def _between(queue: OnOffQueue, target: Target, off: int, on: int) -> QueueAnswer | None:
+def _between(queue: OnOffQueue, target: ResponseTarget, off: int, on: int) -> QueueAnswer | None:
     """Returns the best policy with the given threshold while disconnected, and the other near that of the program."""
 
     def excess(free: float) -> float:

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError, SaturationError
-from surecast.prediction.dropping.laws import ExponentialSum, ResponseLaw, TransformLaw
+from surecast.prediction.dropping.connection_phases import Phases, exponential_phases, infinite_queue
 from surecast.prediction.dropping.levels import delivered_moments, delivery_transforms, level_distribution
 from surecast.prediction.dropping.lifetimes import lifetime_queue
 from surecast.prediction.dropping.onoff import mean_number, success_share
 from surecast.prediction.dropping.onoff_response_time import tail_terms
-from surecast.prediction.dropping.phases import Phases, exponential_phases, infinite_queue
+from surecast.prediction.dropping.response_distributions import ExponentialSum, ResponseLaw, TransformLaw
 from surecast.scenario.mechanism import Mechanism
 
 __all__ = ["OnOffQueue", "QueueAnswer", "after", "evaluate"]

@@ -11,22 +11,22 @@ import numpy as np
 from scipy.optimize import brentq
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.dropping.onoff import Verdict, join_probability_for
+from surecast.prediction.dropping.onoff import TargetVerdict, join_probability_for
 from surecast.prediction.dropping.queue import OnOffQueue, QueueAnswer, evaluate
 from surecast.scenario.mechanism import Mechanism
 
-__all__ = ["Parameter", "ParameterAnswer", "Target", "largest_parameter"]
+__all__ = ["Parameter", "ParameterAnswer", "ResponseTarget", "largest_parameter"]
 
 Parameter = Literal["join_probability", "buffer_size", "lifetime_s"]
 _BUFFER_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResponseTarget:
     """A response time to meet: by the mean over delivered events, or by a share (`quantile`) of them.
 
-    >>> Target(7.0, 0.95)
-    Target(time_s=7.0, quantile=0.95)
+    >>> ResponseTarget(7.0, 0.95)
+    ResponseTarget(time_s=7.0, quantile=0.95)
     """
 
     time_s: float
@@ -49,13 +49,13 @@ class Target:
 class ParameterAnswer:
     """The result of a search. If the target can be met, `mechanism` meets it and `answer` is the service under it."""
 
-    verdict: Verdict
+    verdict: TargetVerdict
     mechanism: Mechanism | None
     answer: QueueAnswer | None
 
 
 def largest_parameter(
-    queue: OnOffQueue, parameter: Parameter, target: Target, base: Mechanism | None = None
+    queue: OnOffQueue, parameter: Parameter, target: ResponseTarget, base: Mechanism | None = None
 ) -> ParameterAnswer:
     """Returns the largest join probability, buffer size or lifetime that meets a target, all else being as in `base`.
 
@@ -64,7 +64,7 @@ def largest_parameter(
 
     >>> queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
     >>> for parameter in ("join_probability", "buffer_size", "lifetime_s"):
-    ...     search = largest_parameter(queue, parameter, Target(7.0))
+    ...     search = largest_parameter(queue, parameter, ResponseTarget(7.0))
     ...     print(parameter, round(getattr(search.mechanism, parameter), 4), round(search.answer.success_share, 4))
     join_probability 0.3537 0.6768
     buffer_size 22 0.6925
@@ -77,7 +77,7 @@ def largest_parameter(
     if _settles(queue, free):
         answer = evaluate(queue, free)
         if target.excess(answer) <= 0.0:
-            return ParameterAnswer(Verdict.NOT_NEEDED, free, answer)
+            return ParameterAnswer(TargetVerdict.NOT_NEEDED, free, answer)
     if parameter == "buffer_size":
         return _largest_buffer(queue, target, free)
     if parameter == "lifetime_s":
@@ -101,12 +101,12 @@ def _settles(queue: OnOffQueue, mechanism: Mechanism) -> bool:
     return queue.is_stable(mechanism.join_probability)
 
 
-def _largest_join(queue: OnOffQueue, target: Target, free: Mechanism) -> ParameterAnswer:
+def _largest_join(queue: OnOffQueue, target: ResponseTarget, free: Mechanism) -> ParameterAnswer:
     lowest = replace(free, join_probability=0.0)
     if not _settles(queue, lowest):
-        return ParameterAnswer(Verdict.UNSTABLE, None, None)
+        return ParameterAnswer(TargetVerdict.UNSTABLE, None, None)
     if target.excess(evaluate(queue, lowest)) > 0.0:
-        return ParameterAnswer(Verdict.IMPOSSIBLE, None, None)
+        return ParameterAnswer(TargetVerdict.IMPOSSIBLE, None, None)
     periods = queue.periods_s
     if free == Mechanism() and target.quantile is None and periods is not None:
         solution = join_probability_for(target.time_s, queue.arrival_per_s, queue.service_per_s, *periods)
@@ -119,7 +119,7 @@ def _largest_join(queue: OnOffQueue, target: Target, free: Mechanism) -> Paramet
     return _answer_for(queue, replace(free, join_probability=_last_below(excess, 0.0, 1.0)))
 
 
-def _largest_lifetime(queue: OnOffQueue, target: Target, free: Mechanism) -> ParameterAnswer:
+def _largest_lifetime(queue: OnOffQueue, target: ResponseTarget, free: Mechanism) -> ParameterAnswer:
     def excess(lifetime: float) -> float:
         return target.excess(evaluate(queue, replace(free, lifetime_s=lifetime)))
 
@@ -127,19 +127,19 @@ def _largest_lifetime(queue: OnOffQueue, target: Target, free: Mechanism) -> Par
     while excess(low) > 0.0:
         low *= 0.5
         if low < 1e-9 * target.time_s:
-            return ParameterAnswer(Verdict.IMPOSSIBLE, None, None)
+            return ParameterAnswer(TargetVerdict.IMPOSSIBLE, None, None)
     high = 2.0 * low
     while excess(high) <= 0.0:
         low, high = high, 2.0 * high
     return _answer_for(queue, replace(free, lifetime_s=_last_below(excess, low, high)))
 
 
-def _largest_buffer(queue: OnOffQueue, target: Target, free: Mechanism) -> ParameterAnswer:
+def _largest_buffer(queue: OnOffQueue, target: ResponseTarget, free: Mechanism) -> ParameterAnswer:
     def missed(size: int) -> bool:
         return target.excess(evaluate(queue, replace(free, buffer_size=size))) > 0.0
 
     if missed(1):
-        return ParameterAnswer(Verdict.IMPOSSIBLE, None, None)
+        return ParameterAnswer(TargetVerdict.IMPOSSIBLE, None, None)
     low, high = 1, 2
     while not missed(high):
         low, high = high, 2 * high
@@ -161,4 +161,4 @@ def _last_below(excess: Callable[[float], float], low: float, high: float) -> fl
 
 
 def _answer_for(queue: OnOffQueue, mechanism: Mechanism) -> ParameterAnswer:
-    return ParameterAnswer(Verdict.DROPPING, mechanism, evaluate(queue, mechanism))
+    return ParameterAnswer(TargetVerdict.DROPPING, mechanism, evaluate(queue, mechanism))

@@ -22,7 +22,7 @@ from surecast.scenario.system import Failures, System
 if TYPE_CHECKING:
     from surecast.prediction.replication.chain import GroupChain
 
-__all__ = ["Component", "Components", "component_of", "components_of"]
+__all__ = ["ComponentChain", "Components", "component_of", "components_of"]
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ GROUP_STATES_MAX = 11
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentChain:
     """A broker or a link: `generator` moves it between its phases, of which the first `up` are up ones."""
 
     name: str
@@ -66,7 +66,7 @@ class Component:
         return np.asarray(expm(self.generator * time_s), dtype=np.float64)
 
 
-def component_of(name: str, failures: Failures | None) -> Component | None:
+def component_of(name: str, failures: Failures | None) -> ComponentChain | None:
     """Returns the chain of a component; None if it never fails.
 
     Exponential up and down times give the two states of the paper. Any other are replaced by their phases.
@@ -93,7 +93,7 @@ def component_of(name: str, failures: Failures | None) -> Component | None:
         ]
     )
     exponential = isinstance(failures.up, Exponential) and isinstance(failures.down, Exponential)
-    return Component(name, generator, n, exponential)
+    return ComponentChain(name, generator, n, exponential)
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Components:
     the inverse means.
     """
 
-    brokers: tuple[Component | None, ...]
-    links: tuple[Component | None, ...]
+    brokers: tuple[ComponentChain | None, ...]
+    links: tuple[ComponentChain | None, ...]
     broker_up: Array
     link_up: Array
     broker_failure: Array
@@ -157,7 +157,7 @@ def _groups(system: System) -> list[GroupChain | None]:
     if system.delivery.replication.replicas == 1:
         return [None] * len(brokers)
     from surecast.prediction.replication.chain import group_chain, reversible_chain
-    from surecast.prediction.replication.election import failover_s
+    from surecast.prediction.replication.election_time import failover_s
 
     cache: dict[tuple[Failures | None, float], GroupChain | None] = {}
     chains = []
@@ -174,10 +174,10 @@ def _is_large(group: GroupChain) -> bool:
     return len(group.generator) > GROUP_STATES_MAX
 
 
-def _group_component(name: str, group: GroupChain) -> Component:
+def _group_component(name: str, group: GroupChain) -> ComponentChain:
     """Returns a group in place of a broker: as it is, or, if that is too large, with the moments of its times."""
     if not _is_large(group):
-        return Component(f"broker {name}", group.generator, group.up, False)
+        return ComponentChain(f"broker {name}", group.generator, group.up, False)
     failures = group.failures()
     # most outages are elections, and few are long: their lengths vary more than exponential ones
     down = Hyperexponential(scv=max(1.0, failures.down.squared_cv)).with_mean(failures.mttr_s)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surecast.kernels import njit
 
-__all__ = ["WIDTH_MAX", "Sweep", "plan_sweep", "run_sweep"]
+__all__ = ["WIDTH_MAX", "FrontierSteps", "plan_sweep", "run_sweep"]
 
 WIDTH_MAX = 13
 """Brokers in the frontier: a state has four bits for each, in one 64-bit word."""
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sweep:
+class FrontierSteps:
     """The steps of a sweep: take up a broker at a place of the frontier, join two places by a link, drop a place."""
 
     kind: Numbers
@@ -37,7 +37,9 @@ class Sweep:
     width: int
 
 
-def plan_sweep(adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int) -> Sweep:
+def plan_sweep(
+    adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int
+) -> FrontierSteps:
     """Returns an order that keeps the frontier narrow: the best of a greedy order from either end."""
     plans = [_steps(adjacency, node_up, source, target, first) for first in (source, target)]
     return min(plans, key=lambda plan: plan[0])[1]
@@ -45,7 +47,7 @@ def plan_sweep(adjacency: dict[int, dict[int, float]], node_up: dict[int, float]
 
 def _steps(
     adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int, first: int
-) -> tuple[tuple[int, int], Sweep]:
+) -> tuple[tuple[int, int], FrontierSteps]:
     left = {v: set(neighbours) for v, neighbours in adjacency.items()}
     place: dict[int, int] = {}
     free: list[int] = []
@@ -79,7 +81,7 @@ def _steps(
         if near:
             chosen = min(near, key=lambda v: _growth(v, adjacency, left, place, entered))
     kind, a, b = [np.array([step[i] for step in steps], dtype=np.int64) for i in range(3)]
-    return (width, cost), Sweep(kind, a, b, np.array([step[3] for step in steps]), width)
+    return (width, cost), FrontierSteps(kind, a, b, np.array([step[3] for step in steps]), width)
 
 
 def _growth(
@@ -96,7 +98,7 @@ def _growth(
     return stays - freed, min((entered[u] for u in inside), default=0), v
 
 
-def run_sweep(sweep: Sweep, states_max: int) -> tuple[float | None, int]:
+def run_sweep(sweep: FrontierSteps, states_max: int) -> tuple[float | None, int]:
     """Returns P[source and target connected, given that both are up], or None beyond `states_max`; and the work done,
     in states times steps.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eig, eigh
 
-from surecast.prediction.reliability.component_chains import Component
+from surecast.prediction.reliability.component_chains import ComponentChain
 
 __all__ = ["Hop", "SpectralHop", "hop_chain", "spectral_hop"]
 
@@ -68,7 +68,7 @@ class SpectralHop:
 
 
 def hop_chain(
-    holder: Component | None, link: Component | None, after: Component | None, interval_s: float = 0.0
+    holder: ComponentChain | None, link: ComponentChain | None, after: ComponentChain | None, interval_s: float = 0.0
 ) -> Hop:
     """Returns the hop from the broker that holds an event over a link to the next broker.
 

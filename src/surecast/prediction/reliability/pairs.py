@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
 from surecast.prediction.reliability.component_chains import Components
-from surecast.prediction.reliability.connection import STATES_MAX, ConnectionSolver
 from surecast.prediction.reliability.disjoint import disjoint_path_bound
 from surecast.prediction.reliability.sampling import sample_connections
+from surecast.prediction.reliability.two_terminal import STATES_MAX, ConnectionSolver
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import System
 

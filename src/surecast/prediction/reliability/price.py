@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.kernels import njit
-from surecast.prediction.reliability.floods import link_state_rate
-from surecast.prediction.reliability.model import DeliveryModel
-from surecast.prediction.reliability.static import route_up
+from surecast.prediction.reliability.link_state_floods import link_state_rate
+from surecast.prediction.reliability.reliability_model import DeliveryModel
+from surecast.prediction.reliability.static_routes import route_up
 from surecast.scenario.system import Overlay
 
 __all__ = ["DUPLICATE", "Price", "flow_values", "later_share", "price_of"]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.prediction.reliability.inversion import Mixtures
-from surecast.prediction.reliability.model import DeliveryModel, delivery_model
 from surecast.prediction.reliability.pairs import Connection, PairConnections, connect_pairs
 from surecast.prediction.reliability.price import DUPLICATE, Price, price_of
-from surecast.prediction.reliability.schemes import SCHEMES, SchemeAnswer, Term, answers
+from surecast.prediction.reliability.reliability_model import DeliveryModel, delivery_model
+from surecast.prediction.reliability.scheme_reliability import SCHEMES, SchemeAnswer, Term, answers
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part, left_out
 from surecast.scenario.system import System

@@ -2,7 +2,7 @@
 
 from surecast.prediction.replication.calibrate import Calibration, Measurement, fit_costs, predict_measurement
 from surecast.prediction.replication.chain import GroupChain, group_chain, reversible_chain
-from surecast.prediction.replication.election import failover_s
+from surecast.prediction.replication.election_time import failover_s
 from surecast.prediction.replication.performance import (
     GroupPerformance,
     predict_closed,

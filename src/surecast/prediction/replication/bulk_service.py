@@ -1,4 +1,4 @@
-"""A gate that lets through, all at once, whatever came while it was closed.
+"""A bulk-service queue: a server that takes all at once whatever came while it was busy.
 
 That is how a group batches: while an instance of k publications keeps it busy for a time that depends on k, others
 gather, and the next instance takes them all.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-__all__ = ["Cycle", "Gate", "Mixture", "Times", "solve_cycle", "solve_gate"]
+__all__ = ["BulkService", "Cycle", "Mixture", "Times", "solve_bulk_service", "solve_cycle"]
 
 Array = NDArray[np.float64]
 Times = Callable[[Array], Array]
@@ -58,11 +58,11 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Cycle:
-    """The time that an instance keeps the gate closed, by how it began, and the time that the gate then rests.
+    """The time that an instance keeps the server busy, by how it began, and the time that the server then rests.
 
-    `driven`: others waited while the one before was in flight. Where nobody did, the gate stays closed for `rest` of
+    `driven`: others waited while the one before was in flight. Where nobody did, the server stays busy for `rest` of
     that one: who came meanwhile begins `rested`. Where nobody came then either, the next one begins alone, and closes
-    the gate for `alone_s`.
+    the server for `alone_s`.
     """
 
     driven: Times
@@ -72,7 +72,7 @@ class Cycle:
 
 
 @dataclass(frozen=True)
-class Gate:
+class BulkService:
     """The stationary state: `share[i]` of the instances have `sizes[i]` publications, close for `closed_s[i]`, and
     rest for `rest_s[i]` where nobody came meanwhile. `begun[i]` says how: 0 driven, 1 rested, 2 alone.
     """
@@ -98,7 +98,7 @@ class Gate:
     def latency(self, driven: Times, rested: Times | None = None, alone: Mixture | None = None) -> Mixture:
         """Returns the time from arrival until the own instance is done, given its duration by batch size.
 
-        A publication that arrives while the gate is closed waits for the rest of that time, which is uniform, together
+        A publication that arrives while the server is busy waits for the rest of that time, which is uniform, together
         with all that arrive in the same period. One that finds it open begins alone.
         """
         load = self.rate_per_s * self.closed_s
@@ -126,18 +126,19 @@ class Gate:
         return Mixture(weight[relevant] / weight[relevant].sum(), base[relevant], width[relevant])
 
 
-def solve_gate(rate_per_s: float, closed: Times) -> Gate | None:
-    """Returns the gate that does not rest, under Poisson arrivals; None where it cannot keep up.
+def solve_bulk_service(rate_per_s: float, closed: Times) -> BulkService | None:
+    """Returns the service of a server that does not rest, under Poisson arrivals; None where it cannot keep up.
 
-    >>> gate = solve_gate(100.0, lambda k: 0.001 + 0.0 * k)
-    >>> round(gate.batch_mean, 3)  # a gate of fixed length closes with every first arrival, and takes those of a while
+    >>> batches = solve_bulk_service(100.0, lambda k: 0.001 + 0.0 * k)
+    >>> round(batches.batch_mean, 3)  # a fixed time begins with every first arrival, and takes those of a while
     1.005
     """
     return solve_cycle(rate_per_s, Cycle(closed, closed, lambda k: 0.0 * k, float(closed(np.ones(1))[0])))
 
 
-def solve_cycle(rate_per_s: float, cycle: Cycle) -> Gate | None:
-    """Returns the gate under Poisson arrivals, None where it cannot keep up: the exact chain of successive batch sizes.
+def solve_cycle(rate_per_s: float, cycle: Cycle) -> BulkService | None:
+    """Returns the service under Poisson arrivals, None where it cannot keep up: the exact chain of successive batch
+    sizes.
 
     >>> cycle = Cycle(lambda k: 0.001 + 0.0 * k, lambda k: 0.001 + 0.0 * k, lambda k: 0.001 + 0.0 * k, 0.001)
     >>> round(solve_cycle(100.0, cycle).batch_mean, 3)
@@ -148,7 +149,7 @@ def solve_cycle(rate_per_s: float, cycle: Cycle) -> Gate | None:
         return None
     if size > BATCH_MAX:
         single = np.array([size])
-        return Gate(rate_per_s, single, np.ones(1), cycle.driven(single), cycle.rest(single), np.zeros(1))
+        return BulkService(rate_per_s, single, np.ones(1), cycle.driven(single), cycle.rest(single), np.zeros(1))
     top = int(size + 12.0 * np.sqrt(size) + 20)
     while True:
         count = np.arange(1.0, top + 1)
@@ -166,7 +167,7 @@ def solve_cycle(rate_per_s: float, cycle: Cycle) -> Gate | None:
         step[:, top - 1] += lost
         share = _stationary(step)
         if share @ lost < 1e-9 or top > 4 * BATCH_MAX:
-            return Gate(rate_per_s, sizes, share, closed_s, rest_s, begun)
+            return BulkService(rate_per_s, sizes, share, closed_s, rest_s, begun)
         top *= 2
 
 
@@ -178,7 +179,7 @@ def _stationary(step: Array) -> Array:
 
 
 def _typical(rate_per_s: float, closed: Times) -> float | None:
-    """Returns the batch that reproduces itself: k publications come while k of them keep the gate closed."""
+    """Returns the batch that reproduces itself: k publications come while k of them keep the server busy."""
     size = 1.0
     for _ in range(10_000):
         after = max(1.0, rate_per_s * float(closed(np.array([size]))[0]))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError, SaturationError
-from surecast.prediction.replication.bulk_service import Gate, Mixture, solve_cycle, solve_gate
+from surecast.prediction.replication.bulk_service import BulkService, Mixture, solve_bulk_service, solve_cycle
 from surecast.prediction.replication.times import InstanceTimes
 from surecast.scenario.group import Group
 
@@ -64,8 +64,8 @@ def saturation_per_s(group: Group) -> float:
     """
     many, times = np.array([1e9]), InstanceTimes(group)
     # in the limit nobody finds the group idle
-    is_gate = times.are_several or not times.peers
-    closed = times.closed(many, _ALWAYS_BUSY_PER_S) if is_gate else times.driven(many, many)
+    is_bulk = times.are_several or not times.peers
+    closed = times.closed(many, _ALWAYS_BUSY_PER_S) if is_bulk else times.driven(many, many)
     slowest = float(np.maximum(closed, times.follower_cpu(many, 0.0))[0] / many[0])
     return math.inf if slowest <= 0 else 1.0 / slowest
 
@@ -100,39 +100,39 @@ def predict_open(group: Group, rate_per_s: float, name: str = "the group") -> Gr
 
 def _lone(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
     """Returns the time to the acknowledgement, publications per instance and time to commit of a single replica."""
-    gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
-    return None if gate is None else (gate.latency(times.whole), gate.batch_mean, times.group.sync_s)
+    batches = solve_bulk_service(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
+    return None if batches is None else (batches.latency(times.whole), batches.batch_mean, times.group.sync_s)
 
 
 def _one_by_one(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
     """Returns the same with one instance in flight at a time."""
-    gate = solve_cycle(rate_per_s, times.cycle(rate_per_s))
-    if gate is None:
+    batches = solve_cycle(rate_per_s, times.cycle(rate_per_s))
+    if batches is None:
         return None
     # what is applied before an instance was gathered before those who are in it came
-    ahead, weight = gate.sizes[:, None], gate.driving
-    latency = gate.latency(
+    ahead, weight = batches.sizes[:, None], batches.driving
+    latency = batches.latency(
         lambda k: weight @ times.driven(k[None, :], ahead) + times.apply(k),
         lambda k: times.whole(k) + times.follow(k),
         times.alone(rate_per_s),
     )
     # where others wait, a leader proposes for them in the turn in which it answers
-    alone = float(times.told_alone(np.array([gate.batch_mean]), rate_per_s)[0])
+    alone = float(times.told_alone(np.array([batches.batch_mean]), rate_per_s)[0])
     latency = latency.plus([(alone, 0.0), (1.0 - alone, times.begin_s)])
-    rested = gate.closed_s - times.propose(gate.sizes) - times.votes_s
-    driven = weight @ times.driven_commit(gate.sizes[None, :], ahead)
-    return latency, gate.batch_mean, float(gate.share @ np.where(gate.begun > 0, rested, driven))
+    rested = batches.closed_s - times.propose(batches.sizes) - times.votes_s
+    driven = weight @ times.driven_commit(batches.sizes[None, :], ahead)
+    return latency, batches.batch_mean, float(batches.share @ np.where(batches.begun > 0, rested, driven))
 
 
 def _several(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float, float] | None:
     """Returns the same with several instances in flight."""
-    gate = solve_gate(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
-    gathered = solve_gate(rate_per_s, partial(times.gathering, rate_per_s=rate_per_s))
-    if gate is None or gathered is None:
+    batches = solve_bulk_service(rate_per_s, partial(times.closed, rate_per_s=rate_per_s))
+    gathered = solve_bulk_service(rate_per_s, partial(times.gathering, rate_per_s=rate_per_s))
+    if batches is None or gathered is None:
         return None
     batch = np.array([gathered.batch_mean])
     alone = float(np.exp(-rate_per_s * times.whole(batch))[0])
-    latency = gate.latency(times.whole).plus([(alone, 0.0), (1.0 - alone, times.begin_s)])
+    latency = batches.latency(times.whole).plus([(alone, 0.0), (1.0 - alone, times.begin_s)])
     held_s = math.prod(_held(times, rate_per_s, gathered.batch_mean))
     return latency, gathered.batch_mean, float(times.commit(batch)[0]) + _behind(times, gathered) + held_s
 
@@ -205,21 +205,21 @@ def _cpu(times: InstanceTimes, batch: float, instances_per_s: float) -> tuple[fl
     return leader, follower if times.peers else 0.0
 
 
-def _behind(times: InstanceTimes, gate: Gate) -> float:
+def _behind(times: InstanceTimes, batches: BulkService) -> float:
     """Returns the mean wait of a proposal for followers that apply the last instance, and of a commit for the
     leader."""
-    follow, rate = times.follow(gate.sizes), gate.rate_per_s
+    follow, rate = times.follow(batches.sizes), batches.rate_per_s
     if not rate or not follow.any():
         return 0.0
-    ahead = times.votes_s + times.apply(gate.sizes)
+    ahead = times.votes_s + times.apply(batches.sizes)
     # who came while the leader applied waits for all of theirs, who came later for what is left of it
     during = -np.expm1(-rate * ahead)
     left = follow + np.expm1(-rate * follow) / rate
-    waits = times.told_alone(gate.sizes, rate) * (during * follow + (1.0 - during) * left)
+    waits = times.told_alone(batches.sizes, rate) * (during * follow + (1.0 - during) * left)
     # one that was proposed before the commit of another is chosen while that is applied
-    first = np.minimum(ahead, times.commit(gate.sizes))
+    first = np.minimum(ahead, times.commit(batches.sizes))
     waits += rate * (first * ahead - first**2 / 2)
-    return float(gate.share @ waits)
+    return float(batches.share @ waits)
 
 
 def _collisions(times: InstanceTimes, instances_per_s: float) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from surecast.prediction.replication.chain import GroupChain, group_chain
-from surecast.prediction.replication.election import failover_s
+from surecast.prediction.replication.election_time import failover_s
 from surecast.prediction.replication.performance import GroupPerformance, predict_open
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out

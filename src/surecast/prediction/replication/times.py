@@ -150,7 +150,7 @@ class InstanceTimes:
         return self.before(ahead) + self.begin_s + self.driven_commit(k, ahead) + self.votes_s
 
     def cycle(self, rate_per_s: float) -> Cycle:
-        """Returns the gate of one instance at a time. The number applied before varies as the instances do."""
+        """Returns the bulk service of one instance at a time. The number applied before varies as the instances do."""
         single = np.ones(1)
         follow_s = float(self.follow(single)[0])
         left_s = follow_s + float(np.expm1(-rate_per_s * follow_s)) / rate_per_s if rate_per_s else 0.0
@@ -219,7 +219,7 @@ class InstanceTimes:
         return np.asarray(np.exp(-rate_per_s * self.decide(k)))
 
     def closed(self, k: Array, rate_per_s: float) -> Array:
-        """Returns the time by which an instance delays later ones: a gate with as large an area under the wait.
+        """Returns the time by which an instance delays later ones: a bulk service with as large an area under the wait.
 
         A single replica does everything at once. With several instances in flight, it is at least the proposal
         interval of the leader. A publication that arrives before the commit waits for the applying ahead, and one that

@@ -12,13 +12,13 @@ from surecast.documents.source import FieldPath
 from surecast.scenario.build.collect import Collector
 from surecast.scenario.spec.periods import PeriodSpec
 
-__all__ = ["Period", "build_periods"]
+__all__ = ["RatePeriod", "build_periods"]
 
 PERIODS: FieldPath = ("workload", "periods")
 
 
 @dataclass(frozen=True)
-class Period:
+class RatePeriod:
     """A share of the time in which the rates of each class are these factors times the workload's."""
 
     name: str
@@ -29,7 +29,7 @@ class Period:
 
 def build_periods(
     periods: Sequence[PeriodSpec], classes: Sequence[tuple[str, str]], collect: Collector
-) -> tuple[Period, ...]:
+) -> tuple[RatePeriod, ...]:
     """Returns the periods with a factor for every class; shares are made to sum to 1 exactly.
 
     `classes` has the name of each class and the name of its group, which are the same for a class alone.
@@ -54,5 +54,5 @@ def build_periods(
                 publications[meant] = change.publications
             if change.subscriptions is not None:
                 subscriptions[meant] = change.subscriptions
-        built.append(Period(period.name, period.share / total, publications, subscriptions))
+        built.append(RatePeriod(period.name, period.share / total, publications, subscriptions))
     return tuple(built)

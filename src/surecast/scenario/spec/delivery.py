@@ -14,7 +14,7 @@ from surecast.scenario.spec.base import Probability, ScenarioPart
 __all__ = [
     "SCHEMES",
     "Coding",
-    "Delivery",
+    "DeliverySpec",
     "Dropping",
     "FaultTolerance",
     "Gossip",
@@ -198,7 +198,7 @@ class Coding(ScenarioPart):
         return self
 
 
-class Delivery(ScenarioPart):
+class DeliverySpec(ScenarioPart):
     """The delivery of events from publishers to subscribers."""
 
     routing: Routing | None = None

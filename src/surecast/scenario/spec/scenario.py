@@ -14,7 +14,7 @@ from surecast.documents.models import Int, Name
 from surecast.documents.source import Source
 from surecast.documents.units import Duration, PositiveDuration
 from surecast.scenario.spec.base import ScenarioPart, Share
-from surecast.scenario.spec.delivery import Delivery
+from surecast.scenario.spec.delivery import DeliverySpec
 from surecast.scenario.spec.network import NetworkSpec
 from surecast.scenario.spec.overlay import AvailabilitySpec, OverlaySpec
 from surecast.scenario.spec.workload import WorkloadSpec
@@ -81,7 +81,7 @@ class Scenario(ScenarioPart):
     """How brokers and links fail and come back; what is left out never fails."""
     workload: WorkloadSpec = WorkloadSpec()
     """Who publishes and subscribes to what."""
-    delivery: Delivery = Delivery()
+    delivery: DeliverySpec = DeliverySpec()
     """How events are delivered."""
     targets: Targets = Targets()
     """The quality of service that is asked for."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["read_brite"]
 
@@ -18,7 +18,7 @@ _UNKNOWN = -1.0
 """BRITE writes -1 where it has no autonomous system, and no delay."""
 
 
-def read_brite(source: Source, options: ReadOptions) -> RawTopology:
+def read_brite(source: TopologyFile, options: ReadOptions) -> RawTopology:
     raw = RawTopology(source.name)
     section, announced = "", {}
     for number, line in source.lines():
@@ -46,7 +46,7 @@ def read_brite(source: Source, options: ReadOptions) -> RawTopology:
     return raw
 
 
-def _read_node(source: Source, raw: RawTopology, line: str, number: int) -> None:
+def _read_node(source: TopologyFile, raw: RawTopology, line: str, number: int) -> None:
     fields = line.split()
     if len(fields) < 6:
         raise source.fail(f"{len(fields)} fields; expected a node: id x y indegree outdegree ASid type", number)
@@ -55,7 +55,7 @@ def _read_node(source: Source, raw: RawTopology, line: str, number: int) -> None
     raw.add_router(fields[0], place=source.place(fields[1], fields[2], number), domain=domain, line=number)
 
 
-def _read_edge(source: Source, raw: RawTopology, line: str, number: int) -> None:
+def _read_edge(source: TopologyFile, raw: RawTopology, line: str, number: int) -> None:
     fields = line.split()
     if len(fields) < 5:
         raise source.fail(f"{len(fields)} fields; expected an edge: id from to length delay bandwidth ...", number)

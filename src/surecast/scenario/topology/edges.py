@@ -9,7 +9,7 @@ from surecast.documents.units import parse_duration
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["is_latency", "read_edges", "read_latency", "split_edge"]
 
@@ -29,7 +29,7 @@ def split_edge(line: str) -> list[str]:
     return content.split()
 
 
-def read_edges(source: Source, options: ReadOptions) -> RawTopology:
+def read_edges(source: TopologyFile, options: ReadOptions) -> RawTopology:
     raw = RawTopology(source.name)
     for number, line in source.lines():
         fields = split_edge(line)
@@ -47,7 +47,7 @@ def read_edges(source: Source, options: ReadOptions) -> RawTopology:
     return raw
 
 
-def read_latency(source: Source, text: str, line: int | None) -> float:
+def read_latency(source: TopologyFile, text: str, line: int | None) -> float:
     """Returns seconds of a latency that is written with its unit."""
     try:
         return parse_duration(text)

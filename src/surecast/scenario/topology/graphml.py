@@ -17,7 +17,7 @@ from surecast.scenario.topology.raw import RawTopology, ReadOptions
 if TYPE_CHECKING:
     import networkx as nx
 
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["read_graphml"]
 
@@ -25,7 +25,7 @@ _NO_LABEL = ("", "None")
 """The Zoo's tools write the label None for nodes that stand for a shared medium."""
 
 
-def read_graphml(source: Source, options: ReadOptions) -> RawTopology:
+def read_graphml(source: TopologyFile, options: ReadOptions) -> RawTopology:
     _check_references(source)
     graph = _load(source)
     raw = RawTopology(source.name, coordinates="geographic", both_directions=graph.is_directed())
@@ -52,7 +52,7 @@ def read_graphml(source: Source, options: ReadOptions) -> RawTopology:
     return raw
 
 
-def _check_references(source: Source) -> None:
+def _check_references(source: TopologyFile) -> None:
     """Refuses edges that name an undefined node; networkx would quietly create it."""
     if b"<!ENTITY" in source.data.replace(b"\0", b""):
         raise source.fail("the file defines XML entities, which are not read; save it without them")
@@ -78,7 +78,7 @@ def _check_references(source: Source) -> None:
                 raise source.fail(f"an edge refers to node {edge.get(end)!r}, which the file does not define", line)
 
 
-def _load(source: Source) -> nx.Graph[str]:
+def _load(source: TopologyFile) -> nx.Graph[str]:
     import networkx as nx
 
     try:
@@ -89,7 +89,7 @@ def _load(source: Source) -> nx.Graph[str]:
         raise source.fail(f"not GraphML that can be read: {type(error).__name__}: {error}") from None
 
 
-def _place(source: Source, node: str, attributes: dict[str, Any]) -> tuple[float, float] | None:
+def _place(source: TopologyFile, node: str, attributes: dict[str, Any]) -> tuple[float, float] | None:
     longitude, latitude = attributes.get("longitude"), attributes.get("latitude")
     if longitude is None and latitude is None:
         return None
@@ -105,7 +105,7 @@ def _local(element: ElementTree.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def _line_of(source: Source, tag: str, attribute: str, value: str) -> int | None:
+def _line_of(source: TopologyFile, tag: str, attribute: str, value: str) -> int | None:
     """Returns the line of an element, found by its text: parsed XML no longer knows its lines."""
     pattern = rf"<{tag}\b[^>]*\b{attribute}\s*=\s*[\"']{re.escape(value)}[\"']"
     match = re.search(pattern.encode(), source.data)

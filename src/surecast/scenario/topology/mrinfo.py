@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["read_mrinfo"]
 
 
-def read_mrinfo(source: Source, options: ReadOptions) -> RawTopology:
+def read_mrinfo(source: TopologyFile, options: ReadOptions) -> RawTopology:
     raw = RawTopology(source.name, both_directions=True)
     topology = _member(source, _parse(source), "topology", dict, "the file")
     for position, node in enumerate(_member(source, topology, "nodes", list, "topology")):
@@ -27,7 +27,7 @@ def read_mrinfo(source: Source, options: ReadOptions) -> RawTopology:
     return raw
 
 
-def _parse(source: Source) -> Any:
+def _parse(source: TopologyFile) -> Any:
     try:
         return json.loads(source.text)
     except json.JSONDecodeError as error:
@@ -36,14 +36,14 @@ def _parse(source: Source) -> Any:
         raise source.fail(f"not JSON of a topology: {error}") from None
 
 
-def _member(source: Source, holder: Any, name: str, kind: type, where: str) -> Any:
+def _member(source: TopologyFile, holder: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(holder, dict) or not isinstance(holder.get(name), kind):
         expected = "an object" if kind is dict else "a list"
         raise source.fail(f"{where}: expected {expected} called {name!r}")
     return holder[name]
 
 
-def _identifier(source: Source, value: object, where: str) -> str:
+def _identifier(source: TopologyFile, value: object, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise source.fail(f"{where}: expected the identifier of a router, a string or a whole number")
     return str(value)

@@ -17,7 +17,7 @@ from surecast.scenario.topology.repetita import read_repetita
 from surecast.scenario.topology.rocketfuel import ROUTER_LINE, read_rocketfuel
 from surecast.scenario.topology.rtt import read_rtt_matrix
 from surecast.scenario.topology.sndlib import read_sndlib
-from surecast.scenario.topology.source import Source, open_source
+from surecast.scenario.topology.source import TopologyFile, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "detect_format", "read_network"]
 
-_READERS: dict[str, Callable[[Source, ReadOptions], RawTopology]] = {
+_READERS: dict[str, Callable[[TopologyFile, ReadOptions], RawTopology]] = {
     "graphml": read_graphml,
     "brite": read_brite,
     "edges": read_edges,
@@ -82,10 +82,10 @@ def read_network(path: Path, format: str = "auto", *, options: ReadOptions = _DE
     return finish(reader(source, options), options)
 
 
-def detect_format(source: Source) -> str:
+def detect_format(source: TopologyFile) -> str:
     """Returns the format of a file by its content, then by its suffix; a matrix of round-trip times is never guessed.
 
-    >>> detect_format(Source("net.txt", b"NODES 2\\nlabel x y\\n"))
+    >>> detect_format(TopologyFile("net.txt", b"NODES 2\\nlabel x y\\n"))
     'repetita'
     """
     try:
@@ -109,7 +109,7 @@ def detect_format(source: Source) -> str:
     )
 
 
-def _looks_like_edges(source: Source) -> bool:
+def _looks_like_edges(source: TopologyFile) -> bool:
     looked_at = 0
     for _, line in source.lines():
         fields = split_edge(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["read_repetita"]
 
@@ -17,7 +17,7 @@ _MISSING = (0.0, 0.0)
 Lines = Iterator[tuple[int, str]]
 
 
-def read_repetita(source: Source, options: ReadOptions) -> RawTopology:
+def read_repetita(source: TopologyFile, options: ReadOptions) -> RawTopology:
     raw = RawTopology(source.name, coordinates="either", both_directions=True)
     lines = source.lines()
     for _ in range(_section(source, lines, "NODES", "label x y")):
@@ -39,7 +39,7 @@ def read_repetita(source: Source, options: ReadOptions) -> RawTopology:
     return raw
 
 
-def _section(source: Source, lines: Lines, name: str, columns: str) -> int:
+def _section(source: TopologyFile, lines: Lines, name: str, columns: str) -> int:
     """Returns the number of rows that a section announces, its column titles skipped."""
     number, fields = _row(source, lines, f"'{name} n'", 2)
     if fields[0] != name:
@@ -50,7 +50,7 @@ def _section(source: Source, lines: Lines, name: str, columns: str) -> int:
     return source.count(fields[1], f"the number of {name.lower()}", number)
 
 
-def _row(source: Source, lines: Lines, expected: str, fields: int) -> tuple[int, list[str]]:
+def _row(source: TopologyFile, lines: Lines, expected: str, fields: int) -> tuple[int, list[str]]:
     number, line = next(lines, (0, ""))
     if not number:
         raise source.fail(f"the file is cut off: expected {expected}", source.text.rstrip().count("\n") + 1)

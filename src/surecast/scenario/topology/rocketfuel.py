@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["ROUTER_LINE", "read_rocketfuel"]
 
@@ -20,7 +20,7 @@ _INTERNAL = re.compile(r"<([^<>]*)>")
 _UNKNOWN_PLACES = ("", "T", "?")
 
 
-def read_rocketfuel(source: Source, options: ReadOptions) -> RawTopology:
+def read_rocketfuel(source: TopologyFile, options: ReadOptions) -> RawTopology:
     if ROUTER_LINE.match(source.text) or _EXTERNAL_LINE.match(source.text) or source.stem.endswith(".cch"):
         return _read_map(source)
     if "latenc" in source.stem:
@@ -42,7 +42,7 @@ def _city(location: str) -> str:
     return "" if location in _UNKNOWN_PLACES else location.replace("+", " ").strip()
 
 
-def _read_backbone(source: Source, latencies: bool) -> RawTopology:
+def _read_backbone(source: TopologyFile, latencies: bool) -> RawTopology:
     raw = RawTopology(source.name, both_directions=True)
     value_name = "a latency in ms" if latencies else "a weight"
     for number, line in source.lines():
@@ -59,7 +59,7 @@ def _read_backbone(source: Source, latencies: bool) -> RawTopology:
     return raw
 
 
-def _read_map(source: Source) -> RawTopology:
+def _read_map(source: TopologyFile) -> RawTopology:
     raw = RawTopology(source.name, both_directions=True)
     neighbours: list[tuple[int, int, str]] = []
     for number, line in source.lines():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surecast.scenario.topology.raw import LINKS_MAX, RawTopology, ReadOptions
-from surecast.scenario.topology.source import BYTES_MAX, Source
+from surecast.scenario.topology.source import BYTES_MAX, TopologyFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +24,7 @@ _TAR_MAGIC = b"ustar"
 _TAR_MAGIC_AT = 257
 
 
-def read_rtt_matrix(source: Source, options: ReadOptions) -> RawTopology:
+def read_rtt_matrix(source: TopologyFile, options: ReadOptions) -> RawTopology:
     """Returns a topology in which every measured pair is a direct link with half of its mean round-trip time."""
     if options.unit is None:
         raise source.fail("a matrix of round-trip times does not name its unit; set the option unit to ms or s")
@@ -35,7 +35,7 @@ def read_rtt_matrix(source: Source, options: ReadOptions) -> RawTopology:
     return _links(source, _matrix(source, options.limit), options.unit)
 
 
-def _choose_slice(source: Source, wanted: int | str | None) -> Source:
+def _choose_slice(source: TopologyFile, wanted: int | str | None) -> TopologyFile:
     try:
         with tarfile.open(fileobj=io.BytesIO(source.data), mode="r:") as archive:
             members = {PurePosixPath(member.name).name: member for member in archive if member.isfile()}
@@ -54,7 +54,7 @@ def _choose_slice(source: Source, wanted: int | str | None) -> Source:
             data = b"" if file is None else file.read(BYTES_MAX)
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         raise source.fail(f"damaged or cut off archive ({error}); fetch it again") from None
-    return Source(f"{source.name}({chosen})", data)
+    return TopologyFile(f"{source.name}({chosen})", data)
 
 
 def _matching(members: dict[str, tarfile.TarInfo], wanted: int | str | None) -> str | None:
@@ -68,7 +68,7 @@ def _matching(members: dict[str, tarfile.TarInfo], wanted: int | str | None) -> 
     return None
 
 
-def _matrix(source: Source, limit: int | None) -> NDArray[np.float64]:
+def _matrix(source: TopologyFile, limit: int | None) -> NDArray[np.float64]:
     rows: list[NDArray[np.float64]] = []
     width = height = 0
     for number, line in source.lines():
@@ -89,7 +89,7 @@ def _matrix(source: Source, limit: int | None) -> NDArray[np.float64]:
     return np.array(rows)
 
 
-def _row(source: Source, fields: list[str], number: int) -> NDArray[np.float64]:
+def _row(source: TopologyFile, fields: list[str], number: int) -> NDArray[np.float64]:
     try:
         row = np.array(fields, dtype=np.float64)
     except ValueError:
@@ -99,7 +99,7 @@ def _row(source: Source, fields: list[str], number: int) -> NDArray[np.float64]:
     return row
 
 
-def _links(source: Source, rtt: NDArray[np.float64], unit: str) -> RawTopology:
+def _links(source: TopologyFile, rtt: NDArray[np.float64], unit: str) -> RawTopology:
     raw = RawTopology(source.name)
     for i in range(len(rtt)):
         raw.add_router(f"n{i}")

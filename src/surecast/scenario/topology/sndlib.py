@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import Source
+    from surecast.scenario.topology.source import TopologyFile
 
 __all__ = ["read_sndlib"]
 
@@ -17,7 +17,7 @@ _NODE = re.compile(r"(\S+)(?:\s+\(\s*([^\s,()]+)(?:\s*,\s*|\s+)([^\s,()]+)\s*\))
 _LINK = re.compile(r"(\S+)\s+\(\s*(\S+)\s+(\S+)\s*\)")
 
 
-def read_sndlib(source: Source, options: ReadOptions) -> RawTopology:
+def read_sndlib(source: TopologyFile, options: ReadOptions) -> RawTopology:
     raw = RawTopology(source.name, coordinates="either")
     sections: set[str] = set()
     section, started, depth = "", 0, 0
@@ -47,7 +47,7 @@ def read_sndlib(source: Source, options: ReadOptions) -> RawTopology:
     return raw
 
 
-def _read_node(source: Source, raw: RawTopology, line: str, number: int) -> None:
+def _read_node(source: TopologyFile, raw: RawTopology, line: str, number: int) -> None:
     node = _NODE.match(line)
     if node is None:
         raise source.fail(f"expected a node, 'name ( x y )', and found {line[:40]!r}", number)
@@ -55,7 +55,7 @@ def _read_node(source: Source, raw: RawTopology, line: str, number: int) -> None
     raw.add_router(node[1], place=place, line=number)
 
 
-def _read_link(source: Source, raw: RawTopology, line: str, number: int) -> None:
+def _read_link(source: TopologyFile, raw: RawTopology, line: str, number: int) -> None:
     link = _LINK.match(line)
     if link is None:
         raise source.fail(f"expected a link, 'name ( from to ) ...', and found {line[:40]!r}", number)

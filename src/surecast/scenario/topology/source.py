@@ -16,7 +16,7 @@ from surecast.errors import TopologyError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BYTES_MAX", "COORDINATE_MAX", "Source", "open_source"]
+__all__ = ["BYTES_MAX", "COORDINATE_MAX", "TopologyFile", "open_source"]
 
 BYTES_MAX = 64 * 2**20
 COORDINATE_MAX = 1e9
@@ -27,7 +27,7 @@ _UTF8_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
-class Source:
+class TopologyFile:
     """An open file: `name` as the user gave it, `data` decompressed."""
 
     name: str
@@ -102,7 +102,7 @@ class Source:
         return lon, lat
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> TopologyFile:
     """Returns the decompressed content of a file; raises a TopologyError with the reason if there is none."""
     name = str(path)
     try:
@@ -123,7 +123,7 @@ def open_source(path: Path) -> Source:
         raise TopologyError("its name says gzip, but it is not compressed; rename it or compress it", name)
     if not data.strip():
         raise TopologyError("the file is empty; expected a topology", name)
-    return Source(name, data)
+    return TopologyFile(name, data)
 
 
 def _decompress(name: str, data: bytes) -> bytes:

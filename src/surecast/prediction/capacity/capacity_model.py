@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.prediction.capacity.filters import LAWS, ROUTINGS
-from surecast.prediction.capacity.service import Services, services_of
-from surecast.prediction.capacity.statistics import FilterStatistics, statistics_of
-from surecast.prediction.capacity.tree import BrokerTree, broker_tree
+from surecast.prediction.capacity.filter_probabilities import LAWS, ROUTINGS
+from surecast.prediction.capacity.filter_statistics import FilterStatistics, statistics_of
+from surecast.prediction.capacity.overlay_tree import BrokerTree, broker_tree
+from surecast.prediction.capacity.service_times import Services, services_of
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.system import ClassWorkload, Matching, System
 
-__all__ = ["ALGORITHMS", "CapacityModel", "Flows", "Loads", "Servers", "capacity_model", "known_algorithms"]
+__all__ = ["ALGORITHMS", "CapacityModel", "LinkFlows", "Loads", "Servers", "capacity_model", "known_algorithms"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -55,7 +55,7 @@ class Servers:
 
 
 @dataclass(frozen=True)
-class Flows:
+class LinkFlows:
     """Messages of each class over each directed link under one algorithm.
 
     `notify` and `subscribe` are P_n and P_s; `notifications` and `controls` are rates per second of one class.
@@ -159,7 +159,7 @@ class CapacityModel:
         routing = algorithm.rpartition(" ")[2]
         return self.by_class(lambda kind, x: kind.remote_entries(routing, x), scale * self.known_behind(algorithm))
 
-    def flows(self, algorithm: str, scale: float = 1.0) -> Flows:
+    def flows(self, algorithm: str, scale: float = 1.0) -> LinkFlows:
         """Returns the traffic under an algorithm with all arrivals `scale` times as frequent, lifetimes unchanged."""
         routing = algorithm.rpartition(" ")[2]
         active = scale * self.active
@@ -173,7 +173,7 @@ class CapacityModel:
         # capacity Eqs. 22, 25
         notifications = scale * notify * self.publications_behind
         controls = 2.0 * scale * subscribe * self.subscriptions_behind
-        return Flows(notify, subscribe, notifications, controls, algorithm)
+        return LinkFlows(notify, subscribe, notifications, controls, algorithm)
 
     def _rates(self, notifications: Array, controls: Array) -> Array:
         """Returns rates of both kinds over all classes: messages, and weighted by service factor and by its square."""
@@ -185,7 +185,7 @@ class CapacityModel:
         """The rates that each broker gets from its own clients; every subscription is revoked once."""
         return self._rates(self.publications, 2.0 * self.subscriptions)
 
-    def loads(self, flows: Flows, scale: float = 1.0) -> Loads:
+    def loads(self, flows: LinkFlows, scale: float = 1.0) -> Loads:
         """Returns the load of every broker and every queue of the physical network."""
         link_rates = self._rates(flows.notifications, flows.controls)
         # capacity Eqs. 21, 24, 27
@@ -201,7 +201,7 @@ class CapacityModel:
         mean_s = services.first
         return Loads(link_rates, broker_rates, server_rates, both[:, 0], both[:, 1], mean_s[0], mean_s[1])
 
-    def _by_broker(self, flows: Flows, scale: float, services: Services) -> Array:
+    def _by_broker(self, flows: LinkFlows, scale: float, services: Services) -> Array:
         """Returns rates times first and second moments of service times, summed over both kinds of message and all
         classes.
         """

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.capacity.statistics import FilterStatistics
+from surecast.prediction.capacity.filter_statistics import FilterStatistics
 from surecast.scenario.system import Matching
 
 if TYPE_CHECKING:
-    from surecast.prediction.capacity.model import CapacityModel, Flows
+    from surecast.prediction.capacity.capacity_model import CapacityModel, LinkFlows
 
 __all__ = ["Services", "services_of"]
 
@@ -34,7 +34,7 @@ class Services:
     second: Array
 
 
-def services_of(model: CapacityModel, flows: Flows, scale: float = 1.0) -> Services:
+def services_of(model: CapacityModel, flows: LinkFlows, scale: float = 1.0) -> Services:
     """Returns service times under the traffic of an algorithm, when arrivals are `scale` times as frequent."""
     moments = np.stack([model.notification_service, model.control_service])
     first = np.broadcast_to(moments[:, :, :1], (*moments.shape[:2], len(model.count)))
@@ -50,7 +50,7 @@ def services_of(model: CapacityModel, flows: Flows, scale: float = 1.0) -> Servi
 class _Work:
     """Mean and variance of the time that each broker (row) spends on its table for a message of each class."""
 
-    def __init__(self, model: CapacityModel, flows: Flows, scale: float):
+    def __init__(self, model: CapacityModel, flows: LinkFlows, scale: float):
         self.model = model
         self.algorithm = flows.algorithm
         self.routing = flows.algorithm.rpartition(" ")[2]
@@ -103,7 +103,7 @@ class _Work:
         spread = np.array([kind.matching_variance(predicate_s, match_s) for kind in self.model.statistics])
         return np.asarray(entries**2 * spread, dtype=np.float64)
 
-    def _compared(self, flows: Flows) -> Array:
+    def _compared(self, flows: LinkFlows) -> Array:
         """Returns the number of filters that a control message is compared with, over all neighbours but the one that
         it came from.
         """

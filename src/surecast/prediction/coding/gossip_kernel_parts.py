@@ -15,11 +15,11 @@ __all__ = [
     "BAD",
     "GOOD",
     "UNMET",
-    "Queue",
+    "PendingEvents",
     "among",
     "moved",
     "new",
-    "new_queue",
+    "new_pending_events",
     "pop",
     "push",
     "some_of",
@@ -118,7 +118,7 @@ def some_of(words, order, view, me):
     return size
 
 
-class Queue(NamedTuple):
+class PendingEvents(NamedTuple):
     """The pending events: a heap of times, and with each its kind, the member, two numbers and a serial number; their
     count, the next serial number, and whether there was no room for one.
     """
@@ -128,8 +128,8 @@ class Queue(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-def new_queue(capacity: int) -> Queue:
-    return Queue(np.empty(capacity), np.empty((capacity, 5), dtype=np.int64), np.zeros(3, dtype=np.int64))
+def new_pending_events(capacity: int) -> PendingEvents:
+    return PendingEvents(np.empty(capacity), np.empty((capacity, 5), dtype=np.int64), np.zeros(3, dtype=np.int64))
 
 
 @njit(cache=True)

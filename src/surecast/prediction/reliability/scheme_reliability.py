@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.reliability.model import DeliveryModel
 from surecast.prediction.reliability.pairs import PairConnections
 from surecast.prediction.reliability.price import flow_values
-from surecast.prediction.reliability.static import with_refresh
+from surecast.prediction.reliability.reliability_model import DeliveryModel
+from surecast.prediction.reliability.static_routes import with_refresh
 from surecast.scenario.spec.delivery import SCHEMES
 
 __all__ = ["SCHEMES", "SchemeAnswer", "Term", "answers"]

@@ -15,7 +15,7 @@ from surecast.prediction.passages import FlowTimes, flow_times
 from surecast.prediction.reliability.component_chains import Components, components_of
 from surecast.prediction.reliability.hops import SpectralHop, hop_chain, spectral_hop
 from surecast.prediction.reliability.inversion import HopTable, RouteTable
-from surecast.prediction.reliability.static import RouteParts, route_up
+from surecast.prediction.reliability.static_routes import RouteParts, route_up
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.system import System
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
-from surecast.prediction.coding.delivery import (
+from surecast.prediction.coding.groups import PeerConnections
+from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, PathSet, path_set, peers_of
+from surecast.prediction.coding.packet_delivery import (
     Arrivals,
-    Event,
-    Outcome,
+    CodedEvent,
+    SchemeOutcome,
     coded_outcome,
     gossip_outcome,
     path_arrivals,
 )
-from surecast.prediction.coding.groups import Peers
-from surecast.prediction.coding.lossy_network import Audience, Channel, PathSet, path_set, peers_of
-from surecast.prediction.coding.trees import retransmission_outcome, tree_outcome
+from surecast.prediction.coding.tree_delivery import retransmission_outcome, tree_outcome
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding, Gossip
 from surecast.scenario.system import System
@@ -76,22 +76,22 @@ class Forecaster:
     `samples` draws of the losses stand for paths that share links.
     """
 
-    def __init__(self, system: System, channel: Channel | None = None, samples: int = 2000):
+    def __init__(self, system: System, channel: ChannelAssumptions | None = None, samples: int = 2000):
         self.system = system
         self.coding = coding_of(system)
-        self.channel = channel or Channel.of_scenario(self.coding)
+        self.channel = channel or ChannelAssumptions.of_scenario(self.coding)
         self.samples = samples
-        self._peers: dict[tuple[int, bool], Peers] = {}
+        self._peers: dict[tuple[int, bool], PeerConnections] = {}
         self._arrivals: dict[tuple[int, PathKind, int], Arrivals] = {}
 
-    def event(self, coded: int | None = None) -> Event:
+    def event(self, coded: int | None = None) -> CodedEvent:
         """Returns an event of the scenario, with its own number of coded packets or another."""
         spec = self.coding
         if coded is None:
             coded = math.ceil(spec.redundancy * spec.packets - 1e-9)
-        return Event(spec.packets, coded, spec.field_bits, float(spec.packet_size))
+        return CodedEvent(spec.packets, coded, spec.field_bits, float(spec.packet_size))
 
-    def outcome(self, audience: Audience, alternative: Alternative) -> Outcome:
+    def outcome(self, audience: Audience, alternative: Alternative) -> SchemeOutcome:
         """Returns the outcome of an alternative for an audience."""
         overlay, channel, method = self.system.overlay, self.channel, alternative.method
         if method in ("tree", "tree-retransmission"):
@@ -112,7 +112,7 @@ class Forecaster:
         kind = alternative.paths or self.coding.paths
         return self.coded(audience, kind, self.event().coded, gossip if method == "coding-gossip" else None)
 
-    def coded(self, audience: Audience, kind: PathKind, coded: int, gossip: Gossip | None) -> Outcome:
+    def coded(self, audience: Audience, kind: PathKind, coded: int, gossip: Gossip | None) -> SchemeOutcome:
         """Returns the outcome of coding with `coded` coded packets over paths of a kind, with or without gossip."""
         arrivals = self.arrivals(audience, kind, coded)
         return coded_outcome(audience, arrivals, self.peers(audience), gossip, self.channel, self.system.seed)
@@ -128,7 +128,7 @@ class Forecaster:
             )
         return self._arrivals[key]
 
-    def peers(self, audience: Audience, with_source: bool = False) -> Peers:
+    def peers(self, audience: Audience, with_source: bool = False) -> PeerConnections:
         key = (id(audience), with_source)
         if key not in self._peers:
             self._peers[key] = peers_of(self.system.overlay, audience, self.channel, with_source)

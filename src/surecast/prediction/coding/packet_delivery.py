@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.prediction.coding.chains import LossyPath, decodes, end_ranks, hop_matrix, on_paths_probability
-from surecast.prediction.coding.groups import Group, PathStory, Peers, draws_of, gossip_draws
-from surecast.prediction.coding.lossy_network import Audience, Channel, Hop, PathSet
+from surecast.prediction.coding.groups import GossipGroup, PathStory, PeerConnections, draws_of, gossip_draws
+from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, Hop, PathSet
 from surecast.prediction.coding.multicast import sample_ranks
 from surecast.scenario.spec.delivery import Gossip
 
-__all__ = ["Arrivals", "Event", "Outcome", "coded_outcome", "gossip_outcome", "path_arrivals"]
+__all__ = ["Arrivals", "CodedEvent", "SchemeOutcome", "coded_outcome", "gossip_outcome", "path_arrivals"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CodedEvent:
     """An event: its plain packets, the coded ones sent in addition, the field of the symbols, bytes of a packet."""
 
     packets: int
@@ -45,7 +45,7 @@ class Arrivals:
     no making up by relays, `times_s` when these and the others are complete, and `lacking` what is missed between.
     """
 
-    event: Event
+    event: CodedEvent
     paths: PathSet
     on_time: Array
     is_exact: bool
@@ -57,7 +57,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SchemeOutcome:
     """The result of a scheme for an audience.
 
     `on_time` is by home broker, `recovered` the part of it that gossip brought. `delays` has, for each home broker,
@@ -77,8 +77,8 @@ class Outcome:
 def path_arrivals(
     audience: Audience,
     paths: PathSet,
-    event: Event,
-    channel: Channel,
+    event: CodedEvent,
+    channel: ChannelAssumptions,
     samples: int,
     seed: int,
     flush_s: float = 0.05,
@@ -120,8 +120,13 @@ def path_arrivals(
 
 
 def coded_outcome(
-    audience: Audience, arrivals: Arrivals, peers: Peers, gossip: Gossip | None, channel: Channel, seed: int
-) -> Outcome:
+    audience: Audience,
+    arrivals: Arrivals,
+    peers: PeerConnections,
+    gossip: Gossip | None,
+    channel: ChannelAssumptions,
+    seed: int,
+) -> SchemeOutcome:
     """Returns the outcome of coding, with gossip for missing packets if the scenario has it."""
     event, paths = arrivals.event, arrivals.paths
     messages = {"data": float(paths.messages)}
@@ -131,7 +136,7 @@ def coded_outcome(
         delays = tuple(_path_delays(arrivals, i) for i in range(len(audience.homes)))
         how, drawn = ("exact", None) if arrivals.is_exact and not paths.relays.any() else ("approximation", draws)
         nothing = np.zeros(len(audience.homes))
-        return Outcome(arrivals.on_time, all_on_time, nothing, delays, messages, how, drawn, paths=paths)
+        return SchemeOutcome(arrivals.on_time, all_on_time, nothing, delays, messages, how, drawn, paths=paths)
     group = _group(audience, event, gossip, has_publisher=False)
     story = _story(audience, arrivals, channel, seed)
     gossiped = gossip_draws(group, gossip, peers, draws, seed, story)
@@ -142,39 +147,45 @@ def coded_outcome(
     on_time = np.minimum(arrivals.on_time + np.maximum(rest, 0.0) * (1.0 - arrivals.on_time), 1.0)
     helped = np.minimum(gossiped.helped, on_time)
     used = draws_of(group, gossip, draws)
-    return Outcome(on_time, gossiped.everyone, helped, gossiped.delays, messages, "approximation", used, paths=paths)
+    return SchemeOutcome(
+        on_time, gossiped.everyone, helped, gossiped.delays, messages, "approximation", used, paths=paths
+    )
 
 
-def gossip_outcome(audience: Audience, event: Event, peers: Peers, gossip: Gossip, draws: int, seed: int) -> Outcome:
+def gossip_outcome(
+    audience: Audience, event: CodedEvent, peers: PeerConnections, gossip: Gossip, draws: int, seed: int
+) -> SchemeOutcome:
     """Returns the outcome of gossip alone: only the publisher has the event at first; plain packets are requested by
     number.
     """
     if not _gossips(event, gossip):
         nothing = np.zeros(len(audience.homes))
         empty = tuple((np.zeros(0), np.zeros(0)) for _ in audience.homes)
-        return Outcome(nothing, 0.0, nothing, empty, {}, "approximation")
+        return SchemeOutcome(nothing, 0.0, nothing, empty, {}, "approximation")
     group = _group(audience, event, gossip, has_publisher=True)
     gossiped = gossip_draws(group, gossip, peers, draws, seed)
     used = draws_of(group, gossip, draws)
-    return Outcome(
+    return SchemeOutcome(
         gossiped.complete, gossiped.everyone, gossiped.helped, gossiped.delays, gossiped.messages, "approximation", used
     )
 
 
-def _gossips(event: Event, gossip: Gossip) -> bool:
+def _gossips(event: CodedEvent, gossip: Gossip) -> bool:
     """Returns whether there is a round to gossip in, and buffer space to keep an event."""
     return gossip.rounds > 0 and gossip.buffer_size >= event.packets
 
 
-def _group(audience: Audience, event: Event, gossip: Gossip, has_publisher: bool) -> Group:
+def _group(audience: Audience, event: CodedEvent, gossip: Gossip, has_publisher: bool) -> GossipGroup:
     """Returns the group of an audience. Gossip alone sends plain packets by their numbers."""
     # An event is kept for others until so many packets of later events have taken its place.
     kept_s = gossip.buffer_size // event.packets / audience.rate_per_s if audience.rate_per_s else math.inf
     sizes = tuple(len(members) for members in audience.members)
-    return Group(sizes, has_publisher, event.packets, not has_publisher, event.field_bits, audience.deadline_s, kept_s)
+    return GossipGroup(
+        sizes, has_publisher, event.packets, not has_publisher, event.field_bits, audience.deadline_s, kept_s
+    )
 
 
-def _story(audience: Audience, arrivals: Arrivals, channel: Channel, seed: int) -> PathStory:
+def _story(audience: Audience, arrivals: Arrivals, channel: ChannelAssumptions, seed: int) -> PathStory:
     """Draws of what subscribers miss when the last packet has come, and after relays have made up for losses."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))
     ranks, columns = arrivals.ranks, np.arange(len(audience.homes))
@@ -197,7 +208,7 @@ def _story(audience: Audience, arrivals: Arrivals, channel: Channel, seed: int) 
     return PathStory(arrivals.paths.latency_s, arrivals.times_s[0], arrivals.times_s[1], first, final)
 
 
-def _missing(event: Event, channel: Channel) -> Array:
+def _missing(event: CodedEvent, channel: ChannelAssumptions) -> Array:
     """Returns P[a subscriber misses d | rank at its home broker], for d = 0 to all."""
     table = np.zeros((event.sent + 1, event.packets + 1))
     if not channel.access_loss:
@@ -216,7 +227,7 @@ def _missing(event: Event, channel: Channel) -> Array:
     return table
 
 
-def _exact(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
+def _exact(paths: PathSet, home: int, event: CodedEvent, channel: ChannelAssumptions) -> float:
     """Returns the probability that paths alone suffice where a chain of ranks gives it; NaN where paths share links."""
     if paths.ways[home] is None and not channel.access_loss:
         return 1.0
@@ -226,13 +237,13 @@ def _exact(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
     return on_paths_probability(event.packets, event.coded, [_way(hops, channel)], event.field_bits)
 
 
-def _way(hops: tuple[Hop, ...], channel: Channel) -> LossyPath:
+def _way(hops: tuple[Hop, ...], channel: ChannelAssumptions) -> LossyPath:
     """Returns the links of a path, and the last hop to a subscriber."""
     hops = (*hops, (channel.access_loss, None)) if channel.access_loss else hops
     return LossyPath(tuple(loss for loss, _ in hops), bursts=tuple(burst for _, burst in hops))
 
 
-def _part_needed(paths: PathSet, home: int, event: Event, channel: Channel) -> float:
+def _part_needed(paths: PathSet, home: int, event: CodedEvent, channel: ChannelAssumptions) -> float:
     """Returns the share of the packets sent to a home broker after which an event is complete, where enough of them
     arrive.
     """
@@ -242,7 +253,7 @@ def _part_needed(paths: PathSet, home: int, event: Event, channel: Channel) -> f
     return min(1.0, event.packets / passed)
 
 
-def _without_recoding(paths: PathSet, home: int, event: Event, channel: Channel) -> Array:
+def _without_recoding(paths: PathSet, home: int, event: CodedEvent, channel: ChannelAssumptions) -> Array:
     """Returns P[a subscriber misses d packets] before any relay has made up for losses, for d = 0 to all."""
     missing = np.zeros(event.packets + 1)
     hops = paths.hops[home] or ((),)

@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.capacity import predict_capacity
-from surecast.prediction.capacity.periods import predict_periods
+from surecast.prediction.capacity.day_periods import predict_periods
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.build.collect import Collector
-from surecast.scenario.build.periods import Period, build_periods
+from surecast.scenario.build.periods import RatePeriod, build_periods
 from surecast.scenario.spec.periods import Periods
 
 TEXT = """
@@ -43,8 +43,8 @@ def ones(count: int = 2) -> np.ndarray:
     return np.ones(count)
 
 
-AFTER = Period("after A", 1 / 6, np.array([6.0, 6.0]), ones())
-QUIET = Period("quiet", 5 / 6, np.array([0.0, 0.0]), ones())
+AFTER = RatePeriod("after A", 1 / 6, np.array([6.0, 6.0]), ones())
+QUIET = RatePeriod("quiet", 5 / 6, np.array([0.0, 0.0]), ones())
 
 
 def test_the_example_of_the_paper() -> None:
@@ -94,7 +94,7 @@ def test_worst_paths_and_headroom_are_of_the_worst_period() -> None:
 
 def test_one_period_is_the_whole_time() -> None:
     system = hourly()
-    report = predict_periods(system, [Period("always", 1.0, ones(), ones())], ["hierarchical merging"])
+    report = predict_periods(system, [RatePeriod("always", 1.0, ones(), ones())], ["hierarchical merging"])
     plain = predict_capacity(system, ["hierarchical merging"])
     for figure in plain:
         if figure.metric != "delay_quantile_s":
@@ -109,8 +109,8 @@ def test_one_period_is_the_whole_time() -> None:
 
 
 def test_overload_names_the_period() -> None:
-    rush = Period("rush", 0.1, np.array([10.0, 10.0]), ones())
-    rest = Period("rest", 0.9, np.array([0.0, 0.0]), ones())
+    rush = RatePeriod("rush", 0.1, np.array([10.0, 10.0]), ones())
+    rest = RatePeriod("rest", 0.9, np.array([0.0, 0.0]), ones())
     report = predict_periods(hourly(), [rush, rest], ["flooding"])
     assert "flooding: overloaded in period rush, so there are no delays over all" in report.info.warnings
     assert any(text.startswith("period rush: flooding: overloaded") for text in report.info.warnings)
@@ -126,11 +126,11 @@ def test_overload_names_the_period() -> None:
         ([], "one period or more"),
         ([AFTER, AFTER], "different names"),
         ([AFTER], "sum to 0.166667"),
-        ([Period("p", 1.0, np.ones(3), ones())], "each of the 2 classes"),
-        ([Period("p", 1.0, -ones(), ones())], "0 or more"),
+        ([RatePeriod("p", 1.0, np.ones(3), ones())], "each of the 2 classes"),
+        ([RatePeriod("p", 1.0, -ones(), ones())], "0 or more"),
     ],
 )
-def test_wrong_periods_are_refused(periods: list[Period], message: str) -> None:
+def test_wrong_periods_are_refused(periods: list[RatePeriod], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         predict_periods(hourly(), periods, ["flooding"])
 

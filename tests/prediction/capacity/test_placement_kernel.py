@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from surecast.prediction.capacity.filters import (
+from surecast.prediction.capacity.filter_probabilities import (
     ROUTINGS,
     notification_probability,
     remote_entries,

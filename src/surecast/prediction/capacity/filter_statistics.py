@@ -18,9 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlogy
 
 from surecast.errors import AssumptionError
-from surecast.prediction.capacity import filters
-from surecast.prediction.capacity.filters import checked_count
-from surecast.prediction.capacity.laws import Intervals, Law, Values, interval_law, value_points
+from surecast.prediction.capacity import filter_probabilities as filters
+from surecast.prediction.capacity.attribute_distributions import (
+    Intervals,
+    NumberDistribution,
+    Values,
+    interval_law,
+    value_points,
+)
+from surecast.prediction.capacity.filter_probabilities import checked_count
 from surecast.prediction.capacity.transform import Transform
 from surecast.scenario.system import AttributeStatistics, Histogram
 
@@ -44,7 +50,7 @@ class _Attribute:
 
     def __init__(self, statistics: AttributeStatistics):
         self.constrained = q = statistics.constrained
-        value, law = Law(statistics.value), interval_law(statistics)
+        value, law = NumberDistribution(statistics.value), interval_law(statistics)
         v, s = value_points(value, law), law.points(value)
         free = 1.0 - q
         self.values = Values(v.weight, free + q * v.held, free + q * v.begun, free + q * v.reached)

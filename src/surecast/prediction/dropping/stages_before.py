@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
-from surecast.prediction.dropping.phases import Phases, fitted_phases
+from surecast.prediction.dropping.connection_phases import Phases, fitted_phases
 from surecast.prediction.dropping.queue import OnOffQueue
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Subscriber, System
 
-__all__ = ["Outlet", "outlets_of"]
+__all__ = ["SubscriberQueue", "outlets_of"]
 
 Array = NDArray[np.float64]
 _PROMPT = 1000.0
@@ -23,7 +23,7 @@ _PROMPT = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class Outlet:
+class SubscriberQueue:
     """The queue of one subscriber, and the mean time that events take to get there.
 
     `exact` says whether all that precedes the queue, and the queue itself, are as the formulas assume; `exponential`
@@ -39,7 +39,7 @@ class Outlet:
 
 def outlets_of(
     system: System, note: Callable[[str], None], warn: Callable[[str], None]
-) -> tuple[list[Outlet], list[BrokerInput]]:
+) -> tuple[list[SubscriberQueue], list[BrokerInput]]:
     """Returns the queues of all subscribers that disconnect and that have a publisher; assumptions go to the notes."""
     flows = flows_of(system)
     inputs = broker_inputs(system, flows)
@@ -80,7 +80,7 @@ def outlets_of(
         queue = OnOffQueue(rate, service, chain)
         home = inputs[subscriber.home]
         certain = exact and as_assumed and alone and home.exact
-        outlets.append(Outlet(subscriber, queue, float(mean_before[interest]), certain, alone and home.exact))
+        outlets.append(SubscriberQueue(subscriber, queue, float(mean_before[interest]), certain, alone and home.exact))
     return outlets, inputs
 
 

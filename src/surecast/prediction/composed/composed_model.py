@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from surecast.errors import SaturationError
 from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
-from surecast.prediction.composed.laws import Waits, interrupted
-from surecast.prediction.dropping.choose import Outcome, choose, through_input
-from surecast.prediction.dropping.laws import ExponentialSum, ResponseLaw
-from surecast.prediction.dropping.paths import Outlet, outlets_of
+from surecast.prediction.composed.event_delay import Waits, interrupted
+from surecast.prediction.dropping.choose import MechanismOutcome, choose, through_input
 from surecast.prediction.dropping.queue import OnOffQueue
+from surecast.prediction.dropping.response_distributions import ExponentialSum, ResponseLaw
+from surecast.prediction.dropping.stages_before import SubscriberQueue, outlets_of
 from surecast.prediction.passages import Passage, group_passages, queue_passages
-from surecast.prediction.reliability.model import DeliveryModel, delivery_model
-from surecast.prediction.reliability.schemes import SchemeAnswer, answers
+from surecast.prediction.reliability.reliability_model import DeliveryModel, delivery_model
+from surecast.prediction.reliability.scheme_reliability import SchemeAnswer, answers
 from surecast.prediction.replication.performance import GroupPerformance, predict_open
-from surecast.scenario.flows import Route
+from surecast.scenario.flows import OverlayPath
 from surecast.scenario.group import group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.saturation import broker_rates_per_s
@@ -46,7 +46,7 @@ class Outlook:
     response_mean_s: float
     dropped: Mapping[str, float]
     rate_per_s: float
-    outcome: Outcome | None = None
+    outcome: MechanismOutcome | None = None
 
 
 class ComposedModel:
@@ -170,7 +170,7 @@ class ComposedModel:
         return self.flows.weighted(means[self.flows.route])
 
     @cached_property
-    def outlets(self) -> dict[str, Outlet]:
+    def outlets(self) -> dict[str, SubscriberQueue]:
         """The queues of the subscribers that come and go, as the dropping model has them, behind the queues here."""
         notes: list[str] = []
         outlets, _ = outlets_of(self.system, notes.append, self.warnings.append)
@@ -253,7 +253,7 @@ class ComposedModel:
                 total += float(reach[i] * rates[j]) * linked * self._also_up(own, other)
         return total / float(reach.sum())
 
-    def _also_up(self, own: Route, other: Route) -> float:
+    def _also_up(self, own: OverlayPath, other: OverlayPath) -> float:
         """Returns P[all of another route is up], given that all of the own one is."""
         parts = self.delivery.components
         brokers = [float(parts.broker_up[b]) for b in set(other.brokers) - set(own.brokers)]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 
-from surecast.prediction.dropping.laws import ExponentialSum, ResponseLaw, TransformLaw
 from surecast.prediction.dropping.queue import after
+from surecast.prediction.dropping.response_distributions import ExponentialSum, ResponseLaw, TransformLaw
 from surecast.prediction.passages import Passage
 
 __all__ = ["EventDelay", "Waits", "interrupted", "mixture_quantile_s"]
@@ -55,7 +55,7 @@ class Waits:
 class EventDelay:
     """The delay of a flow's events that are delivered, from publication on.
 
-    >>> from surecast.prediction.dropping.laws import ExponentialSum
+    >>> from surecast.prediction.dropping.response_distributions import ExponentialSum
     >>> response = ExponentialSum(np.array([1.0]), np.array([0.5]))
     >>> delay = EventDelay(Waits(np.array([0.0, 10.0]), np.array([0.9, 0.1])), Passage(), response)
     >>> round(delay.within(10.0), 6)  # 0.9 (1 - exp(-5))

@@ -15,7 +15,7 @@ import numpy as np
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.capacity.capacity_report import predict_capacity
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.build.periods import Period
+from surecast.scenario.build.periods import RatePeriod
 from surecast.scenario.system import System
 
 __all__ = ["predict_periods"]
@@ -55,7 +55,7 @@ _MESSAGES: Final = {
 
 def predict_periods(
     system: System,
-    periods: Sequence[Period],
+    periods: Sequence[RatePeriod],
     algorithms: Sequence[str] | None = None,
     *,
     shared_directions: bool = True,
@@ -79,8 +79,8 @@ def predict_periods(
     ...   subscriptions: {active: 20, lifetime: 100000s}
     ...   publications: 600/h
     ... '''))
-    >>> follow = Period("after A", 1 / 6, np.array([6.0]), np.array([1.0]))
-    >>> quiet = Period("quiet", 5 / 6, np.array([0.0]), np.array([1.0]))
+    >>> follow = RatePeriod("after A", 1 / 6, np.array([6.0]), np.array([1.0]))
+    >>> quiet = RatePeriod("quiet", 5 / 6, np.array([0.0]), np.array([1.0]))
     >>> report = predict_periods(system, [follow, quiet], ["flooding"])
     >>> for variant in report.variants:
     ...     print(f"{variant}: {report.value('utilisation', name='a', variant=variant):.2f}")
@@ -117,7 +117,7 @@ def predict_periods(
     return builder.build()
 
 
-def _check(system: System, periods: Sequence[Period]) -> None:
+def _check(system: System, periods: Sequence[RatePeriod]) -> None:
     workload = system.class_workload
     if workload is None:
         raise AssumptionError(f"{system.name} has no filter classes: periods belong to workload.classes")
@@ -135,7 +135,7 @@ def _check(system: System, periods: Sequence[Period]) -> None:
                 )
 
 
-def _during(system: System, period: Period) -> System:
+def _during(system: System, period: RatePeriod) -> System:
     """Returns the system as if the period lasted forever."""
     workload = system.class_workload
     assert workload is not None  # checked before
@@ -147,7 +147,9 @@ def _during(system: System, period: Period) -> System:
     return replace(system, class_workload=changed)
 
 
-def _add_whole(builder: ReportBuilder, algorithm: str, periods: Sequence[Period], reports: Sequence[QoSReport]) -> None:
+def _add_whole(
+    builder: ReportBuilder, algorithm: str, periods: Sequence[RatePeriod], reports: Sequence[QoSReport]
+) -> None:
     """Adds the figures of an algorithm over all periods."""
     by_period: list[_Figures] = [
         {
@@ -174,7 +176,7 @@ def _add_whole(builder: ReportBuilder, algorithm: str, periods: Sequence[Period]
         builder.note(f"{algorithm}: the period with the longest mean delay is {name}, {value:.4g} s")
 
 
-def _combined(key: _Key, periods: Sequence[Period], by_period: Sequence[_Figures], stable: bool) -> float | None:
+def _combined(key: _Key, periods: Sequence[RatePeriod], by_period: Sequence[_Figures], stable: bool) -> float | None:
     """Returns one figure over all periods; None where there is none."""
     scope, name, metric, _ = key
     there = [(period.share, each) for period, each in zip(periods, by_period, strict=True) if key in each]
@@ -194,7 +196,7 @@ def _combined(key: _Key, periods: Sequence[Period], by_period: Sequence[_Figures
     return sum(weight * each[key][0] for weight, (_, each) in zip(weights, there, strict=True)) / sum(weights)
 
 
-def _add_texts(builder: ReportBuilder, periods: Sequence[Period], reports: Sequence[QoSReport]) -> None:
+def _add_texts(builder: ReportBuilder, periods: Sequence[RatePeriod], reports: Sequence[QoSReport]) -> None:
     """Notes and warnings of the periods; those about an algorithm, and all warnings, name their period."""
     for period, report in zip(periods, reports, strict=True):
         starts = tuple(f"{algorithm}: " for algorithm in report.variants)

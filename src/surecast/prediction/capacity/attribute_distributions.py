@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from surecast.scenario.system import AttributeStatistics, Histogram
 
-__all__ = ["IntervalLaw", "Intervals", "Law", "Values", "interval_law", "value_points"]
+__all__ = ["IntervalLaw", "Intervals", "NumberDistribution", "Values", "interval_law", "value_points"]
 
 Array = NDArray[np.float64]
 
@@ -75,11 +75,11 @@ class IntervalLaw(Protocol):
     def breaks(self) -> Array:
         """Returns the points at which these functions may have kinks, for a = b."""
 
-    def points(self, value: Law) -> Intervals:
+    def points(self, value: NumberDistribution) -> Intervals:
         """Returns quadrature points for intervals; `value` is the law of the values that they match."""
 
 
-class Law:
+class NumberDistribution:
     """A distribution of numbers with exact distribution functions."""
 
     def __init__(self, histogram: Histogram):
@@ -163,7 +163,7 @@ class Law:
 class _EqualEnds:
     """Both ends are drawn from one law."""
 
-    def __init__(self, ends: Law):
+    def __init__(self, ends: NumberDistribution):
         self.ends = ends
 
     def covers(self, a: Array, b: Array) -> Array:
@@ -187,7 +187,7 @@ class _EqualEnds:
     def breaks(self) -> Array:
         return self.ends.points
 
-    def points(self, value: Law) -> Intervals:
+    def points(self, value: NumberDistribution) -> Intervals:
         if self.ends.continuous:
             return self._continuous(value)
         i, j = np.triu_indices(len(self.ends.points))
@@ -203,7 +203,7 @@ class _EqualEnds:
             weight.copy(),
         )
 
-    def _continuous(self, value: Law) -> Intervals:
+    def _continuous(self, value: NumberDistribution) -> Intervals:
         """In shares of the law of ends everything but the values is as with uniform ends, whatever the histogram."""
         marks = np.array([0.0, 1.0])
         shares = np.unique(np.concatenate([self.ends.below_point, self.ends.at_most(value.points), marks]))
@@ -245,7 +245,7 @@ class _EqualEnds:
 class _Centred:
     """A centre and a width, independent of each other."""
 
-    def __init__(self, centre: Law, width: Law):
+    def __init__(self, centre: NumberDistribution, width: NumberDistribution):
         self.centre, self.width = centre, width
 
     def covers(self, a: Array, b: Array) -> Array:
@@ -276,7 +276,7 @@ class _Centred:
         steps = np.concatenate([-self.width.points, self.width.points]) / 2.0
         return np.unique(np.add.outer(self.centre.points, steps))
 
-    def points(self, value: Law) -> Intervals:
+    def points(self, value: NumberDistribution) -> Intervals:
         along = isqrt(min(100_000, _WORK_MAX // len(self.width.weights)))
         centre, centre_weight = _law_points(self.centre, along)
         width, width_weight = _law_points(self.width, along)
@@ -329,11 +329,11 @@ class _Centred:
 def interval_law(attribute: AttributeStatistics) -> IntervalLaw:
     """Returns the law of the intervals of an attribute."""
     if attribute.centre is not None and attribute.width is not None:
-        return _Centred(Law(attribute.centre), Law(attribute.width))
-    return _EqualEnds(Law(attribute.ends or attribute.value))
+        return _Centred(NumberDistribution(attribute.centre), NumberDistribution(attribute.width))
+    return _EqualEnds(NumberDistribution(attribute.ends or attribute.value))
 
 
-def value_points(value: Law, intervals: IntervalLaw) -> Values:
+def value_points(value: NumberDistribution, intervals: IntervalLaw) -> Values:
     """Returns quadrature points for the values of notifications."""
     if value.continuous:
         breaks = intervals.breaks()
@@ -349,7 +349,7 @@ def value_points(value: Law, intervals: IntervalLaw) -> Values:
     return Values(weight, intervals.covers(points, points), intervals.begins_by(points), intervals.reaches(points))
 
 
-def _law_points(law: Law, most: int) -> tuple[Array, Array]:
+def _law_points(law: NumberDistribution, most: int) -> tuple[Array, Array]:
     """Returns about `most` quadrature points of one law and their weights; the numbers themselves where it is not
     continuous.
 

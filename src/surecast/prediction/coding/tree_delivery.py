@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.coding.delivery import Event, Outcome
+from surecast.prediction.coding.bursty_links import GilbertElliott
 from surecast.prediction.coding.hop_kernel import HopLaw, cross_hop
-from surecast.prediction.coding.links import GilbertElliott
-from surecast.prediction.coding.lossy_network import Audience, Channel, PathSet
+from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, PathSet
+from surecast.prediction.coding.packet_delivery import CodedEvent, SchemeOutcome
 from surecast.scenario.spec.delivery import Retransmission
 from surecast.scenario.system import Overlay
 
@@ -24,7 +24,7 @@ GRACE_S: Final = 0.01
 """What is waited for an acknowledgement beyond the round trip."""
 
 
-def tree_outcome(audience: Audience, paths: PathSet, event: Event, channel: Channel) -> Outcome:
+def tree_outcome(audience: Audience, paths: PathSet, event: CodedEvent, channel: ChannelAssumptions) -> SchemeOutcome:
     """Returns the outcome of forwarding packets once: all of them have to pass all links."""
     chances = []
     for home in range(len(audience.homes)):
@@ -40,19 +40,19 @@ def tree_outcome(audience: Audience, paths: PathSet, event: Event, channel: Chan
     all_on_time = whole * (1.0 - channel.access_loss) ** (event.packets * audience.size)
     if not all(on_time > 0.0):
         all_on_time = 0.0
-    return Outcome(on_time, all_on_time, np.zeros_like(on_time), delays, {"data": sent}, "exact", paths=paths)
+    return SchemeOutcome(on_time, all_on_time, np.zeros_like(on_time), delays, {"data": sent}, "exact", paths=paths)
 
 
 def retransmission_outcome(
     audience: Audience,
     paths: PathSet,
-    event: Event,
-    channel: Channel,
+    event: CodedEvent,
+    channel: ChannelAssumptions,
     overlay: Overlay,
     again: Retransmission,
     samples: int,
     seed: int,
-) -> Outcome:
+) -> SchemeOutcome:
     """Returns the outcome of retransmitting lost packets, hop by hop, until the deadline.
 
     Each link is followed on the clock, with its acknowledgements and its timer, in draws that are the same for all
@@ -95,7 +95,7 @@ def retransmission_outcome(
     chances = np.array(on_time)
     nothing = np.zeros_like(chances)
     share = float(complete.mean())
-    return Outcome(chances, share, nothing, tuple(delays), messages, "approximation", samples, paths=paths)
+    return SchemeOutcome(chances, share, nothing, tuple(delays), messages, "approximation", samples, paths=paths)
 
 
 @dataclass(frozen=True, slots=True)
