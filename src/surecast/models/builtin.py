@@ -100,16 +100,14 @@ def _simulate_reliability(question: Question, plan: SimulationPlan) -> QoSReport
     if plan.method == "protocol":
         from surecast.simulation import simulate_protocol
 
-        return simulate_protocol(
-            system, schemes, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=plan.progress
-        )
+        return simulate_protocol(system, schemes, **_extent(plan))
     if system.delivery.replication.replicas > 1:
         from surecast.simulation.replication import simulate_group_reliability
 
         return simulate_group_reliability(system, schemes, **_extent(plan))
     from surecast.simulation import simulate_reliability
 
-    return simulate_reliability(system, schemes, workers=plan.workers, **_extent(plan))
+    return simulate_reliability(system, schemes, **_extent(plan))
 
 
 def _predict_dropping(question: Question) -> QoSReport:
@@ -158,7 +156,6 @@ def _simulate_queues(system: System, policies: Sequence[str] | None, plan: Simul
         simulate_dropping(
             replace(alone, subscribers=tuple(s for s in coming if s.name in names)),
             mechanisms=by_policy,
-            workers=plan.workers,
             quantiles=QUANTILES,
             **_extent(plan),
         )
@@ -212,7 +209,7 @@ def _predict_capacity(question: Question) -> QoSReport:
 def _simulate_capacity(question: Question, plan: SimulationPlan) -> QoSReport:
     from surecast.simulation.capacity import simulate_routing
 
-    return simulate_routing(question.system, question.algorithms, workers=plan.workers, **_extent(plan))
+    return simulate_routing(question.system, question.algorithms, **_extent(plan))
 
 
 def _predict_groups(question: Question) -> QoSReport:
@@ -244,6 +241,7 @@ def _extent(plan: SimulationPlan) -> dict[str, Any]:
         "duration_s": plan.duration_s,
         "seed": plan.seed,
         "warm_up_s": plan.warm_up_s,
+        "workers": plan.workers,
         "progress": plan.progress,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
 from surecast.pipeline.sweep import Sweep, run_blocks
 from surecast.report import QoSReport
 from surecast.scenario import System
+from surecast.simulation.experiment import Progress, check_at_least_one
 from surecast.simulation.reliability.compiled.compiled_plan import Plan
 from surecast.simulation.reliability.compiled.compiled_run import simulate_run
-from surecast.simulation.reliability.compiled.compiled_simulation import _builder, _prepare
+from surecast.simulation.reliability.compiled.compiled_simulation import lay_out, report_head
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
 from surecast.simulation.reliability.compiled.simulated_reliability_report import build_report
-from surecast.simulation.reliability.compiled.up_intervals import Intervals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +47,11 @@ class _Task:
 
     plan: Plan
     settings: Settings
-    up_intervals: Mapping[str, Intervals]
 
     def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
         rows = []
         for run in numbers.tolist():
-            result = simulate_run(self.plan, self.settings, run, self.up_intervals)
+            result = simulate_run(self.plan, self.settings, {}, run)
             rows += [
                 {
                     "run": run,
@@ -80,14 +78,14 @@ def simulate_on_spark(
     warm_up_s: float = 0.0,
     block: int = RUNS_PER_BLOCK,
     resume: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> QoSReport:
     """Returns the report of `simulate_reliability`, its runs shared by the cores of a cluster and kept in `storage`."""
-    if runs < 1:
-        raise ConfigurationError(f"runs: {runs} must be 1 or more")
-    plan, settings, intervals = _prepare(system, schemes, duration_s, seed, warm_up_s, (None, None, None), None)
+    check_at_least_one("runs", runs)
+    settings = Settings.of(system, schemes, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
+    plan = lay_out(system)
     sweep = Sweep(storage, _fingerprint(system, settings), runs, block, SCHEMA)
-    rows = run_blocks(spark, sweep, _Task(plan, settings, intervals), resume=resume, progress=progress)
+    rows = run_blocks(spark, sweep, _Task(plan, settings), resume=resume, progress=progress)
     accounts: dict[int, dict[str, Accounts]] = {}
     published: dict[int, int] = {}
     for row in rows.to_table().to_pylist():
@@ -100,7 +98,7 @@ def simulate_on_spark(
     results = [
         RunResult(published[run], {scheme: accounts[run][scheme] for scheme in settings.schemes}) for run in range(runs)
     ]
-    return build_report(plan, settings, results, _builder(plan, settings, runs, []))
+    return build_report(plan, settings, results, report_head(plan, settings, runs))
 
 
 def _fingerprint(system: System, settings: Settings) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.scenario import Streams
-from surecast.scenario.group import Group
 from surecast.simulation.composed.composed_arrays import Outlet, Plan
 from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, NO_ENTRY, PATH_DOWN, REACHED, UNDER_WAY, travel
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches, draw_times
@@ -30,13 +29,13 @@ from surecast.simulation.dropping.queue_kernel import (
     output_queue,
 )
 from surecast.simulation.reliability.compiled.compiled_plan import Source
-from surecast.simulation.reliability.compiled.outcomes import Settings as WalkSettings
+from surecast.simulation.reliability.compiled.outcomes import Settings
 from surecast.simulation.reliability.compiled.static import NEVER, Entries, both, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
 from surecast.simulation.reliability.compiled.up_intervals import Intervals, intersect, join
-from surecast.simulation.replication.outages import simulate_outages
+from surecast.simulation.replication.outages import group_trace
 
-__all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "RunResult", "Settings", "simulate_run"]
+__all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "RunResult", "simulate_run"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,39 +54,8 @@ QUEUE_LOSSES = {
 }
 """Why an event is dropped at the queue: the state in which it came (None: either), and the outcome."""
 
-WARM_UP_CYCLES = 20
-"""Mean times between failures for which a group has been running when a run begins."""
 _FATES = {"home broker down": HOME_DOWN, "path down": PATH_DOWN, "no routing entry": NO_ENTRY, "expired": EXPIRED}
 _CLIENT_DOWN = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How long, from which seed, and with which intervals to simulate."""
-
-    duration_s: float
-    warm_up_s: float
-    seed: int
-    retransmission_interval_s: float
-    refresh_interval_s: float
-    subscription_timeout_s: float
-    horizon_s: float
-
-    @property
-    def window(self) -> tuple[float, float, float]:
-        return self.warm_up_s, self.warm_up_s + self.duration_s, self.horizon_s
-
-    def for_walk(self, scheme: str) -> WalkSettings:
-        return WalkSettings(
-            (scheme,),
-            self.duration_s,
-            self.warm_up_s,
-            self.horizon_s,
-            self.seed,
-            self.refresh_interval_s,
-            self.subscription_timeout_s,
-            self.retransmission_interval_s,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +80,7 @@ class _Travelled:
     arrivals: list[Floats]
 
 
-def simulate_run(plan: Plan, settings: Settings, run: int, gaps_s: list[Floats]) -> RunResult:
+def simulate_run(plan: Plan, settings: Settings, gaps_s: list[Floats], run: int) -> RunResult:
     """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
     streams = Streams(settings.seed)
     traces = _traces(plan, settings, streams, run, gaps_s)
@@ -134,24 +102,22 @@ def _traces(plan: Plan, settings: Settings, streams: Streams, run: int, gaps_s: 
     """When each broker and each link is up; a group by its replicas."""
     found = []
     for i, component in enumerate(plan.walk.components):
+        name = f"run {run}/{component.name}"
         group = plan.laws[i] if i < len(plan.laws) else None
         if group is not None and group.replicas > 1:
-            found.append(_group_trace(group, gaps_s[i], settings, f"run {run}/{component.name}"))
+            found.append(
+                group_trace(
+                    group,
+                    gaps_s[i],
+                    horizon_s=settings.horizon_s,
+                    seed=settings.seed,
+                    name=name,
+                )
+            )
         else:
             purpose = f"run {run}/{component.kind}"
             found.append(draw_trace(component.failures, streams, purpose, component.name, settings.horizon_s))
     return found
-
-
-def _group_trace(group: Group, gaps_s: Floats, settings: Settings, name: str) -> Intervals:
-    if group.failures is None:
-        return np.zeros(1), np.full(1, math.inf)
-    warm_up_s = WARM_UP_CYCLES * (group.failures.mtbf_s + group.failures.mttr_s)
-    horizon = settings.horizon_s
-    starts, ends = simulate_outages(
-        group, gaps_s, horizon_s=horizon, seed=settings.seed, name=name, warm_up_s=warm_up_s
-    )
-    return starts, np.where(ends >= horizon, math.inf, ends)
 
 
 def _travel(
@@ -227,7 +193,7 @@ def _entries(
     if plan.scheme == "none":
         held = without_refresh(traces, plan.walk.brokers)
     else:
-        held = Entries(plan.walk, traces, settings.for_walk(plan.scheme), run, count_only=False).of
+        held = Entries(plan.walk, traces, settings, run, count_only=False).of
     lists: list[Intervals] = [NEVER]
     routes: dict[tuple[int, int], int] = {}
     for node, (which, place) in enumerate(plan.node_source):

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import System
 from surecast.simulation.composed.composed_arrays import Plan, compose_plan
-from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, RunResult, Settings, simulate_run
+from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, RunResult, simulate_run
 from surecast.simulation.dropping.histogram import quantile
 from surecast.simulation.dropping.queue_kernel import DELAY, DELIVERED, LATE, RESPONSE
 from surecast.simulation.dropping.queue_kernel import QUEUED as WAITING
-from surecast.simulation.experiment.confidence import ratio_estimate
-from surecast.simulation.replication.group_load_run import measure_failovers
+from surecast.simulation.experiment import (
+    Extent,
+    Progress,
+    check_at_least_one,
+    interval_ends,
+    ratio_estimate,
+    replicate,
+)
+from surecast.simulation.reliability.compiled.outcomes import Settings
+from surecast.simulation.replication.group_load_run import election_gaps
 
 __all__ = ["simulate_composed"]
 
 Floats = NDArray[np.float64]
 VARIANT = "composed"
-FAILOVERS = 10
-"""Fail-overs measured of each group, from which the lengths of elections are drawn."""
 EVENTS_MAX = 3_000_000
 """Events of all runs together; a longer simulation is cut."""
 
@@ -43,7 +48,8 @@ def simulate_composed(
     seed: int,
     warm_up_s: float = 0.0,
     quantiles: Sequence[float] = (0.5, 0.9, 0.95, 0.99),
-    progress: Callable[[int, int], None] | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
 ) -> QoSReport:
     """What each subscriber gets where brokers and links fail, brokers queue or order events, and subscribers come and
     go, with 95 % intervals over the runs.
@@ -67,17 +73,13 @@ def simulate_composed(
     >>> 0.6 < report.value("reliability", name="s") < 0.85
     True
     """
-    if runs < 1:
-        raise ConfigurationError(f"runs: {runs} must be 1 or more")
+    check_at_least_one("runs", runs)
     scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
     plan = compose_plan(system, scheme, mechanisms or {})
     settings = _settings(system, plan, runs, duration_s, warm_up_s, seed)
-    gaps = _gaps(plan, seed)
-    results = []
-    for run in range(runs):
-        results.append(simulate_run(plan, settings, run, gaps))
-        if progress is not None:
-            progress(run + 1, runs)
+    gaps_s = election_gaps(plan.laws, plan.loads, seed)
+    simulate = partial(simulate_run, plan, settings, gaps_s)
+    results = replicate(simulate, runs, workers=workers, progress=progress)
     builder = _builder(plan, settings, runs)
     if settings.duration_s < duration_s:
         builder.warn(
@@ -91,38 +93,11 @@ def simulate_composed(
 
 
 def _settings(system: System, plan: Plan, runs: int, duration_s: float, warm_up_s: float, seed: int) -> Settings:
-    if not 0 < duration_s < math.inf:
-        raise ConfigurationError(f"duration_s: {duration_s} must be above 0 and finite")
+    """The extent of a run, cut where there would be too many events; the last are followed for as long again."""
+    asked = Extent(duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
     rate = math.fsum(stream.rate_per_s for stream in plan.streams)
-    duration = min(float(duration_s), max(EVENTS_MAX / (runs * max(rate, 1e-9)) - warm_up_s, 1.0))
-    tolerance = system.delivery.fault_tolerance
-    timeout = tolerance.subscription_timeout
-    lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < math.inf]
-    end = warm_up_s + duration
-    return Settings(
-        duration,
-        float(warm_up_s),
-        seed,
-        float(tolerance.retransmission_interval),
-        float(tolerance.refresh_interval),
-        float(3.0 * tolerance.refresh_interval if timeout is None else timeout),
-        float(end + max(duration, *lifetimes, 0.0)),
-    )
-
-
-def _gaps(plan: Plan, seed: int) -> list[Floats]:
-    """Measured lengths of elections, by broker; equal groups share theirs."""
-    known: dict[tuple[object, ...], Floats] = {}
-    found = []
-    for group, load in zip(plan.laws, plan.loads, strict=True):
-        if group is None or group.failures is None or group.replicas == 1:
-            found.append(np.zeros(0))
-            continue
-        key = (group.service, load)
-        if key not in known:
-            known[key] = measure_failovers(group, load, count=FAILOVERS, seed=seed)
-        found.append(known[key])
-    return found
+    cut_s = min(asked.duration_s, max(EVENTS_MAX / (runs * max(rate, 1e-9)) - warm_up_s, 1.0))
+    return Settings.of(system, [plan.scheme], duration_s=cut_s, warm_up_s=warm_up_s, seed=seed, followed_s=cut_s)
 
 
 def _builder(plan: Plan, settings: Settings, runs: int) -> ReportBuilder:
@@ -250,13 +225,13 @@ class _Figures:
             shares = np.divide(part, self.published, out=np.zeros_like(part), where=some).sum(axis=1, keepdims=True)
             value, half = (float(x[0]) for x in ratio_estimate(shares, count))
             if not math.isnan(value):
-                ends = (None, None) if math.isnan(half) else (max(0.0, value - half), min(1.0, value + half))
-                add(metric, value, low=ends[0], high=ends[1])
+                low, high = interval_ends(value, half, most=1.0)
+                add(metric, value, low=low, high=high)
         delay, got = (x.sum(axis=1, keepdims=True) for x in (self.sums[:, :, DELAY], self.delivered))
         value, half = (float(x[0]) for x in ratio_estimate(delay, got))
         if not math.isnan(value):
-            ends = (None, None) if math.isnan(half) else (max(0.0, value - half), value + half)
-            add("delay_mean_s", value, low=ends[0], high=ends[1])
+            low, high = interval_ends(value, half)
+            add("delay_mean_s", value, low=low, high=high)
 
     def _brokers(self) -> None:
         brokers = self.plan.system.overlay.brokers

@@ -14,8 +14,8 @@ __all__ = ["Extent"]
 class Extent:
     """What happens from `warm_up_s` on, for `duration_s`, counts.
 
-    >>> Extent(duration_s=3600.0, warm_up_s=60.0, seed=1).window
-    (60.0, 3660.0, 7260.0)
+    >>> Extent(duration_s=3600.0, warm_up_s=60.0, seed=1).end_s
+    3660.0
     """
 
     duration_s: float
@@ -32,13 +32,3 @@ class Extent:
     def end_s(self) -> float:
         """When the last that counts may begin."""
         return self.warm_up_s + self.duration_s
-
-    @property
-    def horizon_s(self) -> float:
-        """When the run ends: what is under way at `end_s` is followed for as long again, at most."""
-        return self.end_s + self.duration_s
-
-    @property
-    def window(self) -> tuple[float, float, float]:
-        """Where counting begins and ends, and where the run ends."""
-        return self.warm_up_s, self.end_s, self.horizon_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,14 @@ from surecast.simulation.replication.host import Host
 from surecast.simulation.replication.options import Load, OpenLoad
 from surecast.simulation.replication.simulated_group import GroupWorld, Publication
 
-__all__ = ["GroupRun", "measure_failovers", "simulate_group"]
+__all__ = ["GroupRun", "election_gaps", "measure_failovers", "simulate_group"]
 
 Floats = NDArray[np.float64]
 
 ELECTION_MARGIN = 8
 """A group is left to itself for so many times `suspect_s` before anything is asked of it, so that somebody leads."""
+FAILOVERS = 10
+"""Fail-overs measured of each group, from which the lengths of elections are drawn."""
 PROBE = 0
 """The client that asks whether the group is back."""
 
@@ -122,6 +125,21 @@ def measure_failovers(group: Group, rate_per_s: float, *, count: int, seed: int,
         gaps.append(_gap_s(world, failed, pause_s))
         world.start(failed)
     return np.array(gaps[1:], dtype=np.float64)
+
+
+def election_gaps(groups: Sequence[Group | None], loads: Sequence[float], seed: int) -> list[Floats]:
+    """Measured lengths of elections, by group; those that differ only in how they fail share theirs."""
+    measured: dict[tuple[object, ...], Floats] = {}
+    gaps = []
+    for group, rate_per_s in zip(groups, loads, strict=True):
+        if group is None or group.failures is None or group.replicas == 1:
+            gaps.append(np.zeros(0))
+            continue
+        key = (group.service, rate_per_s)
+        if key not in measured:
+            measured[key] = measure_failovers(group, rate_per_s, count=FAILOVERS, seed=seed)
+        gaps.append(measured[key])
+    return gaps
 
 
 def _gap_s(world: GroupWorld, failed: Host, limit_s: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from heapq import heappop, heappush
 
 import numpy as np
@@ -12,10 +13,12 @@ from surecast.scenario.streams import Streams
 from surecast.scenario.system import Failures
 from surecast.simulation.equilibrium import residual_times
 
-__all__ = ["simulate_outages"]
+__all__ = ["WARM_UP_CYCLES", "group_trace", "simulate_outages"]
 
 Floats = NDArray[np.float64]
 _BLOCK = 256
+WARM_UP_CYCLES = 20
+"""Mean times between failures for which a group has been running when a run begins."""
 _FAILURE, _REPAIR, _ELECTED = range(3)
 
 
@@ -144,3 +147,12 @@ def simulate_outages(
     starts, ends = np.maximum(edges[::2], 0.0), np.minimum(edges[1::2], horizon_s)
     kept = starts < ends
     return starts[kept], ends[kept]
+
+
+def group_trace(group: Group, gaps_s: Floats, *, horizon_s: float, seed: int, name: str) -> tuple[Floats, Floats]:
+    """When a group that has been running for long serves; beyond the horizon its last state goes on."""
+    if group.failures is None:
+        return np.zeros(1), np.full(1, math.inf)
+    warm_up_s = WARM_UP_CYCLES * (group.failures.mtbf_s + group.failures.mttr_s)
+    starts, ends = simulate_outages(group, gaps_s, horizon_s=horizon_s, seed=seed, name=name, warm_up_s=warm_up_s)
+    return starts, np.where(ends >= horizon_s, math.inf, ends)

@@ -34,7 +34,7 @@ _LABELS_MAX = 500_000_000
 _SUBSCRIPTION, _LINK_STATE = KINDS.index("subscription"), KINDS.index("link-state")
 
 
-def simulate_run(plan: Plan, settings: Settings, run: int, given: Mapping[str, Intervals]) -> RunResult:
+def simulate_run(plan: Plan, settings: Settings, given: Mapping[str, Intervals], run: int) -> RunResult:
     """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
     streams = Streams(settings.seed)
     traces = [

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
 from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
+from surecast.simulation.experiment import Progress, check_at_least_one, replicate, replications
 from surecast.simulation.reliability.compiled.compiled_plan import Plan, make_plan
 from surecast.simulation.reliability.compiled.compiled_run import simulate_run
-from surecast.simulation.reliability.compiled.outcomes import SCHEMES, RunResult, Settings
+from surecast.simulation.reliability.compiled.outcomes import RunResult, Settings
 from surecast.simulation.reliability.compiled.simulated_reliability_report import (
     add_time_notes,
     build_report,
     mean_half_width,
 )
 from surecast.simulation.reliability.compiled.traces import GivenTraces, checked_traces
-from surecast.simulation.reliability.compiled.up_intervals import Intervals
 
-__all__ = ["run_until", "simulate_reliability"]
-
-Progress = Callable[[int, int], None]
-_Runner = Callable[[int, int], Iterator[RunResult]]
+__all__ = ["lay_out", "report_head", "run_until", "simulate_reliability"]
 
 
 def simulate_reliability(
@@ -63,23 +60,21 @@ def simulate_reliability(
     >>> {figure.variant: round(figure.value, 2) for figure in report.figures(name="s", metric="reliability")}
     {'buffering': 0.82, 'bypass': 0.81}
     """
-    _check_runs("runs", runs)
-    plan, settings, given = _prepare(
+    check_at_least_one("runs", runs)
+    settings = Settings.of(
         system,
         schemes,
-        duration_s,
-        seed,
-        warm_up_s,
-        (refresh_interval_s, subscription_timeout_s, retransmission_interval_s),
-        traces,
+        duration_s=duration_s,
+        warm_up_s=warm_up_s,
+        seed=seed,
+        refresh_interval_s=refresh_interval_s,
+        subscription_timeout_s=subscription_timeout_s,
+        retransmission_interval_s=retransmission_interval_s,
     )
-    results: list[RunResult] = []
-    with _runner(plan, settings, given, workers) as do_runs:
-        for result in do_runs(0, runs):
-            results.append(result)
-            if progress is not None:
-                progress(len(results), runs)
-    return build_report(plan, settings, results, _builder(plan, settings, runs, sorted(given)))
+    plan, given = lay_out(system), checked_traces(system, traces)
+    simulate = partial(simulate_run, plan, settings, given)
+    results = replicate(simulate, runs, workers=workers, progress=progress)
+    return build_report(plan, settings, results, report_head(plan, settings, runs, traced=len(given)))
 
 
 def run_until(
@@ -116,93 +111,44 @@ def run_until(
     >>> (figure.high - figure.low) / 2 <= 0.02
     True
     """
-    _check_runs("max_runs", max_runs)
+    check_at_least_one("max_runs", max_runs)
     if not half_width > 0:
         raise ConfigurationError(f"half_width: {half_width} must be above 0")
-    plan, settings, given = _prepare(
+    settings = Settings.of(
         system,
         schemes,
-        duration_s,
-        seed,
-        warm_up_s,
-        (refresh_interval_s, subscription_timeout_s, retransmission_interval_s),
-        traces,
+        duration_s=duration_s,
+        warm_up_s=warm_up_s,
+        seed=seed,
+        refresh_interval_s=refresh_interval_s,
+        subscription_timeout_s=subscription_timeout_s,
+        retransmission_interval_s=retransmission_interval_s,
     )
-    results: list[RunResult] = []
-    reached, width = False, math.inf
-    with _runner(plan, settings, given, workers) as do_runs:
-        while not reached and len(results) < max_runs:
-            wanted = max(2, min_runs) if not results else len(results) + max(1, len(results) // 4)
-            for result in do_runs(len(results), min(max_runs, wanted)):
-                results.append(result)
-                if progress is not None:
-                    progress(len(results), max_runs)
-            width = max(mean_half_width(plan, results, scheme) for scheme in settings.schemes)
-            reached = width <= half_width
-    builder = _builder(plan, settings, len(results), sorted(given))
-    if not reached:
-        known = f"are known to {width:.3g} only" if math.isfinite(width) else "have no interval"
+    plan, given = lay_out(system), checked_traces(system, traces)
+
+    def width(results: list[RunResult]) -> float:
+        return max(mean_half_width(plan, results, scheme) for scheme in settings.schemes)
+
+    simulate = partial(simulate_run, plan, settings, given)
+    with replications(simulate, total=max_runs, workers=workers, progress=progress) as do:
+        results = do.until(lambda results: width(results) <= half_width, first=min_runs, most=max_runs)
+    builder = report_head(plan, settings, len(results), traced=len(given))
+    reached = width(results)
+    if not reached <= half_width:
+        known = f"are known to {reached:.3g} only" if math.isfinite(reached) else "have no interval"
         builder.warn(f"after {len(results)} runs the reliabilities {known}, not to {half_width:g}: allow more runs")
     return build_report(plan, settings, results, builder)
 
 
-def _check_runs(name: str, runs: int) -> None:
-    if runs < 1:
-        raise ConfigurationError(f"{name}: {runs} must be 1 or more")
-
-
-def _prepare(
-    system: System,
-    schemes: Sequence[str] | None,
-    duration_s: float,
-    seed: int,
-    warm_up_s: float,
-    intervals: tuple[float | None, float | None, float | None],
-    traces: GivenTraces | None,
-) -> tuple[Plan, Settings, dict[str, Intervals]]:
-    tolerance = system.delivery.fault_tolerance
-    refresh, timeout, retransmission = intervals
-    if refresh is None:
-        refresh = tolerance.refresh_interval
-        timeout = tolerance.subscription_timeout if timeout is None else timeout
-    if isinstance(schemes, str):
-        raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
+def lay_out(system: System) -> Plan:
+    """The plan of a system that is not saturated."""
     refuse_saturated_events(system)
-    plan = make_plan(system)
-    lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < math.inf]
-    settings = Settings(
-        schemes=SCHEMES if schemes is None else tuple(schemes),
-        duration_s=float(duration_s),
-        warm_up_s=float(warm_up_s),
-        horizon_s=float(warm_up_s + duration_s + max(lifetimes, default=0.0)),
-        seed=seed,
-        refresh_interval_s=float(refresh),
-        subscription_timeout_s=float(3.0 * refresh if timeout is None else timeout),
-        retransmission_interval_s=float(
-            tolerance.retransmission_interval if retransmission is None else retransmission
-        ),
-    )
-    return plan, settings, checked_traces(system, traces)
+    return make_plan(system)
 
 
-@contextmanager
-def _runner(plan: Plan, settings: Settings, given: Mapping[str, Intervals], workers: int) -> Iterator[_Runner]:
-    """Something that does runs and yields their results in order, in this process or in several."""
-    if workers <= 1:
-        yield lambda start, stop: (simulate_run(plan, settings, run, given) for run in range(start, stop))
-        return
-    from surecast.workers import worker_pool
-
-    with worker_pool(workers) as pool:
-
-        def do_runs(start: int, stop: int) -> Iterator[RunResult]:
-            futures = [pool.submit(simulate_run, plan, settings, run, given) for run in range(start, stop)]
-            return (future.result() for future in futures)
-
-        yield do_runs
-
-
-def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> ReportBuilder:
+def report_head(
+    plan: Plan, settings: Settings, runs: int, *, traced: int = 0, method: str = "the walk"
+) -> ReportBuilder:
     """The head of the report, with what was assumed."""
     system = plan.system
     parameters: dict[str, float | str] = {
@@ -218,13 +164,13 @@ def _builder(plan: Plan, settings: Settings, runs: int, traced: list[str]) -> Re
     builder = ReportBuilder(system.name, "simulated", seed=settings.seed, parameters=parameters, notes=system.notes)
     add_time_notes(builder, plan)
     if traced:
-        builder.note(f"the traces of {len(traced)} brokers and links were given, not drawn")
+        builder.note(f"the traces of {traced} brokers and links were given, not drawn")
     if system.client_failures is not None:
         builder.note(
             "the link of a publisher must be up at publication and that of a subscriber at delivery; nothing is stored "
             "for a client"
         )
-    for sentence in left_out(system, "the walk"):
+    for sentence in left_out(system, method):
         builder.warn(sentence)
     unreached = sum(1 for interest in plan.interest_of.tolist() if interest < 0)
     if unreached:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError, refuse_unknown
+from surecast.scenario import System
 from surecast.scenario.spec.delivery import SCHEMES
+from surecast.simulation.experiment import Extent
 
 __all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Accounts", "RunResult", "Settings", "reasons_of"]
 
@@ -47,35 +51,72 @@ what neighbours that come together tell each other; answers to what is out of da
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a simulation is about; intervals of 0 mean ideal, without any waiting for the next one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Extent):
+    """What a simulation is about; intervals of 0 mean ideal, without any waiting for the next one.
+
+    Events are followed until `horizon_s`.
+    """
 
     schemes: tuple[str, ...]
-    duration_s: float
-    warm_up_s: float
     horizon_s: float
-    seed: int
     refresh_interval_s: float
     subscription_timeout_s: float
     retransmission_interval_s: float
 
     def __post_init__(self) -> None:
+        Extent.__post_init__(self)
         refuse_unknown("scheme", self.schemes, SCHEMES)
         if not self.schemes or len(set(self.schemes)) < len(self.schemes):
             raise ConfigurationError("schemes: name at least one scheme, and each only once")
-        if not 0 < self.duration_s < float("inf"):
-            raise ConfigurationError(f"duration_s: {self.duration_s} must be above 0 and finite")
-        for name in ("warm_up_s", "refresh_interval_s", "retransmission_interval_s"):
-            if not 0 <= getattr(self, name) < float("inf"):
+        for name in ("refresh_interval_s", "retransmission_interval_s"):
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(f"{name}: {getattr(self, name)} must be 0 or more, and finite")
         if self.refresh_interval_s > 0 and not self.subscription_timeout_s > self.refresh_interval_s:
             raise ConfigurationError("subscription_timeout_s must be longer than refresh_interval_s")
 
+    @classmethod
+    def of(
+        cls,
+        system: System,
+        schemes: Sequence[str] | None,
+        *,
+        duration_s: float,
+        warm_up_s: float,
+        seed: int,
+        refresh_interval_s: float | None = None,
+        subscription_timeout_s: float | None = None,
+        retransmission_interval_s: float | None = None,
+        followed_s: float = 0.0,
+    ) -> Settings:
+        """What was asked for, else what the scenario says; events are followed for `followed_s` at least."""
+        if isinstance(schemes, str):
+            raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
+        tolerance = system.delivery.fault_tolerance
+        if refresh_interval_s is None:
+            refresh_interval_s = tolerance.refresh_interval
+            if subscription_timeout_s is None:
+                subscription_timeout_s = tolerance.subscription_timeout
+        if subscription_timeout_s is None:
+            subscription_timeout_s = 3.0 * refresh_interval_s
+        if retransmission_interval_s is None:
+            retransmission_interval_s = tolerance.retransmission_interval
+        lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < math.inf]
+        return cls(
+            schemes=SCHEMES if schemes is None else tuple(schemes),
+            duration_s=float(duration_s),
+            warm_up_s=float(warm_up_s),
+            seed=seed,
+            horizon_s=float(warm_up_s + duration_s + max(followed_s, *lifetimes, 0.0)),
+            refresh_interval_s=float(refresh_interval_s),
+            subscription_timeout_s=float(subscription_timeout_s),
+            retransmission_interval_s=float(retransmission_interval_s),
+        )
+
     @property
-    def end_s(self) -> float:
-        """When the last event that counts may be published."""
-        return self.warm_up_s + self.duration_s
+    def window(self) -> tuple[float, float, float]:
+        """Where counting begins and ends, and where the run ends."""
+        return self.warm_up_s, self.end_s, self.horizon_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part
-from surecast.simulation.experiment.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import interval_ends, ratio_estimate
 from surecast.simulation.reliability.compiled.compiled_plan import NONE, Plan
 from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
 
@@ -113,7 +112,7 @@ def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: st
     pooled = outcomes.sum(axis=0)[index] / events.sum(axis=0)[index][:, None]
     value = float(pooled[:, 0].mean())
     _, half = ratio_estimate(by_run[:, None], np.ones((len(by_run), 1)))
-    low, high = _ends(value, float(half[0]), 1.0)
+    low, high = interval_ends(value, float(half[0]), most=1.0)
     add = partial(builder.add, "system", "", how="simulated", variant=scheme)
     add("reliability", value, low=low, high=high, samples=samples)
     for outcome, metric, detail in _parts(plan, settings, scheme):
@@ -144,7 +143,7 @@ def _messages(settings: Settings, results: list[RunResult], scheme: str, builder
     total = np.sum([counts for kind, counts in counted.items() if kind != "duplicate"], axis=0)
     for kind, counts in (*counted.items(), ("", total)):
         value, half = ratio_estimate(counts[:, None], published)
-        low, high = _ends(float(value[0]), float(half[0]), math.inf)
+        low, high = interval_ends(float(value[0]), float(half[0]))
         builder.add(
             "system",
             "",
@@ -157,10 +156,3 @@ def _messages(settings: Settings, results: list[RunResult], scheme: str, builder
             high=high,
             samples=int(published.sum()),
         )
-
-
-def _ends(value: float, half: float, largest: float) -> tuple[float | None, float | None]:
-    """The ends of an interval, None where there is none."""
-    if math.isnan(half):
-        return None, None
-    return max(0.0, value - half), min(largest, value + half)
