@@ -10,7 +10,10 @@ __all__ = [
     "MAX_LEVELS",
     "SharedError",
     "TopicError",
+    "covers",
+    "filter_levels",
     "has_wildcard",
+    "intersects",
     "match",
     "parse_shared",
     "validate_filter",
@@ -118,6 +121,55 @@ def match(filter: str, topic: str) -> bool:
         return False
     # With a closing # the levels beyond those wanted are free, and so zip must stop at the shorter one.
     return all(want in ("+", level) for want, level in zip(wanted, levels, strict=False))
+
+
+def filter_levels(filter: str) -> list[str]:
+    """Splits a filter into its levels, with "#" only behind levels that are a topic name: none is empty.
+
+    >>> filter_levels("a/#"), filter_levels("#")
+    (['a', '#'], ['+', '#'])
+    """
+    full = filter[:-1] + "+/#" if filter in ("#", "/#") else filter
+    return full.split("/")
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Returns whether a valid filter matches every topic name that another one matches. Neither is a shared one.
+
+    >>> covers("sport/#", "sport"), covers("sport/+", "sport/#"), covers("+/x", "sport/x")
+    (True, False, True)
+    >>> covers("#", "$SYS/uptime"), covers("+/#", "#")
+    (False, True)
+    """
+    if wide[:1] in ("+", "#") and narrow[:1] == "$":
+        return False
+    wider, narrower = filter_levels(wide), filter_levels(narrow)
+    for depth, level in enumerate(wider):
+        if level == "#":
+            return True
+        if depth == len(narrower) or narrower[depth] == "#" or level not in ("+", narrower[depth]):
+            # "a/#" matches "a" too, so that it covers a filter that ends one level before its "#".
+            return False
+    return len(wider) == len(narrower)
+
+
+def intersects(a: str, b: str) -> bool:
+    """Returns whether some topic name is matched by both of two valid filters. Neither is a shared one.
+
+    >>> intersects("sport/+", "+/tennis"), intersects("sport/#", "sport"), intersects("#", "$SYS/uptime")
+    (True, True, False)
+    """
+    if {a[:1], b[:1]} & {"+", "#"} and "$" in (a[:1], b[:1]):
+        return False
+    ours, theirs = filter_levels(a), filter_levels(b)
+    for mine, other in zip(ours, theirs, strict=False):
+        if "#" in (mine, other):
+            return True
+        if mine != other and "+" not in (mine, other):
+            return False
+    # One of them has ended. What is left of the other must match nothing: a closing "#" can.
+    longer, ended = (ours, len(theirs)) if len(ours) > len(theirs) else (theirs, len(ours))
+    return longer[ended:] in ([], ["#"])
 
 
 def _validate(text: str, what: str, max_levels: int) -> None:
