@@ -1,0 +1,50 @@
+"""What is wanted behind each link of an overlay: joint filters, what of them is announced, and who wants an event.
+
+>>> from surecast.protocol.filters import Event, parse
+>>> summary, table = SUMMARIES["covering"](), DemandTable(["b1"])
+>>> table.apply("b1", summary.change(added=[JointFilter("stock/#", parse("price > 35"), qos=1)]))
+>>> table.find("stock/acme").neighbours(Event("stock/acme", {"price": 37}))
+{'b1': 1}
+"""
+
+from surecast.protocol.demand.cover_index import CoverIndex
+from surecast.protocol.demand.demand_table import DemandTable, TopicDemand
+from surecast.protocol.demand.filter_hashes import FilterHashes
+from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter, joint_hull, joint_merge
+from surecast.protocol.demand.summaries import (
+    SUMMARIES,
+    DemandChange,
+    DemandSummary,
+    register_summary,
+    unregister_summary,
+)
+from surecast.protocol.demand.tree_demand import (
+    LOCAL,
+    DemandBucket,
+    DemandFrame,
+    DemandHashes,
+    DemandUpdate,
+    TreeDemand,
+)
+
+__all__ = [
+    "EVERY_CONTENT",
+    "LOCAL",
+    "SUMMARIES",
+    "CoverIndex",
+    "DemandBucket",
+    "DemandChange",
+    "DemandFrame",
+    "DemandHashes",
+    "DemandSummary",
+    "DemandTable",
+    "DemandUpdate",
+    "FilterHashes",
+    "JointFilter",
+    "TopicDemand",
+    "TreeDemand",
+    "joint_hull",
+    "joint_merge",
+    "register_summary",
+    "unregister_summary",
+]

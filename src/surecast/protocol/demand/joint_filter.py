@@ -1,0 +1,96 @@
+"""Joint filters: a topic filter, a content filter and the highest QoS, with covering, merging and hulls.
+
+A joint filter stands for the events whose topic and attributes it matches, each at its QoS or a lower one. Covering is
+exact: each factor has to cover its own. A union of products is no product, so that two filters merge exactly only
+where one covers the other, or where all factors but the content are equal and the contents merge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from surecast.protocol.filters import Event, Filter, hull, merge
+from surecast.protocol.mqtt import topics
+
+__all__ = ["EVERY_CONTENT", "JointFilter", "joint_hull", "joint_merge"]
+
+EVERY_CONTENT: Final = Filter()
+"""The content filter of a subscription that has none."""
+
+_SAME: Final = {"+/#": "#", "/+/#": "/#"}
+
+
+@dataclass(frozen=True, slots=True)
+class JointFilter:
+    """What is wanted: topics, contents, and the highest QoS at which they are.
+
+    >>> from surecast.protocol.filters import parse
+    >>> wide, narrow = JointFilter("stock/#", qos=1), JointFilter("stock/+", parse("price > 35"))
+    >>> wide.covers(narrow), narrow.covers(wide)
+    (True, False)
+    >>> print(narrow)
+    stock/+ where price > 35 at QoS 0
+    """
+
+    topic: str
+    content: Filter = EVERY_CONTENT
+    qos: int = 0
+    order: tuple[str, int, str] = field(init=False, compare=False, repr=False)
+    """Sorts joint filters alike everywhere, whatever the order in which they came."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topic", _SAME.get(self.topic, self.topic))
+        object.__setattr__(self, "order", (self.topic, self.qos, str(self.content)))
+
+    def __str__(self) -> str:
+        content = "" if self.content == EVERY_CONTENT else f" where {self.order[2]}"
+        return f"{self.topic}{content} at QoS {self.qos}"
+
+    @property
+    def satisfiable(self) -> bool:
+        """Whether some event is matched."""
+        return self.content.satisfiable
+
+    def matches(self, event: Event) -> bool:
+        """Returns whether an event, whose class is its topic, is matched.
+
+        >>> JointFilter("stock/+").matches(Event("stock/acme", {"price": 37}))
+        True
+        """
+        return topics.match(self.topic, event.class_name) and self.content.matches(event)
+
+    def covers(self, other: JointFilter) -> bool:
+        """Returns whether every event that the other matches is matched, at a QoS as high."""
+        return self.qos >= other.qos and topics.covers(self.topic, other.topic) and self.content.covers(other.content)
+
+
+def joint_merge(a: JointFilter, b: JointFilter) -> JointFilter | None:
+    """Returns the filter that matches exactly the events of either, each at its QoS; None if there is none.
+
+    >>> from surecast.protocol.filters import parse
+    >>> print(joint_merge(JointFilter("s", parse("p in [1, 2]")), JointFilter("s", parse("p in [2, 3]"))))
+    s where p in [1, 3] at QoS 0
+    >>> joint_merge(JointFilter("s/1"), JointFilter("s/2")) is None
+    True
+    """
+    if a.covers(b):
+        return a
+    if b.covers(a):
+        return b
+    if (a.topic, a.qos) != (b.topic, b.qos):
+        return None
+    content = merge(a.content, b.content)
+    return None if content is None else JointFilter(a.topic, content, a.qos)
+
+
+def joint_hull(a: JointFilter, b: JointFilter) -> JointFilter:
+    """Returns the smallest filter on the same topics that covers both.
+
+    >>> from surecast.protocol.filters import parse
+    >>> print(joint_hull(JointFilter("s", parse("p in [1, 2]")), JointFilter("s", parse("p in [3, 4]"), 1)))
+    s where p in [1, 4] at QoS 1
+    """
+    if a.topic != b.topic:
+        raise ValueError(f"the hull of {a} and {b}: their topic filters differ")
+    return JointFilter(a.topic, hull(a.content, b.content), max(a.qos, b.qos))
