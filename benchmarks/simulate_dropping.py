@@ -113,7 +113,7 @@ def main() -> None:
         speed = ours(period, mechanism)
         line = f"{name:32}{speed:16,.0f}"
         if ciw is not None:
-            sweeper = Sweeper(period, period, None, Settings(DURATION_S, 0.0, SEED), RATE)
+            sweeper = Sweeper(period, period, None, Settings(duration_s=DURATION_S, seed=SEED), RATE)
             run = sweeper.run(0, np.array([RATE]), np.array([SERVICE]), np.array([math.inf]), [mechanism])
             delivered = int(run.counts[0, :, DELIVERED].sum())
             response = run.sums[0, RESPONSE] / delivered

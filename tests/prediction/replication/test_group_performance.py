@@ -21,8 +21,9 @@ from surecast.simulation.replication import ClosedLoad, OpenLoad, measure_failov
 SERVICE = parse_distribution({"distribution": "deterministic", "mean": "2ms"})
 
 
-def dumb_bulk_service(rate_per_s: float, fixed_s: float, each_s: float, count: int, seed: int) -> tuple[float,
-np.ndarray]:
+def dumb_bulk_service(
+    rate_per_s: float, fixed_s: float, each_s: float, count: int, seed: int
+) -> tuple[float, np.ndarray]:
     """Arrivals one by one through a bulk server; the mean batch, and how long each takes until its batch is done."""
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(1 / rate_per_s, count))

@@ -13,6 +13,7 @@ from surecast.errors import AssumptionError, ConfigurationError, SaturationError
 from surecast.scenario import Connectivity, Distribution, System
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
+from surecast.simulation.experiment import Extent
 
 __all__ = ["Mechanisms", "Plan", "Policy", "Settings", "check_stable", "make_plan", "resolve_policies", "tables_of"]
 
@@ -40,19 +41,9 @@ class Policy:
     input_sizes: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Extent):
     """How long to simulate: events published from `warm_up_s` on, for `duration_s`, count."""
-
-    duration_s: float
-    warm_up_s: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        if not 0 < self.duration_s < math.inf:
-            raise ConfigurationError(f"duration_s: {self.duration_s} must be above 0 and finite")
-        if not 0 <= self.warm_up_s < math.inf:
-            raise ConfigurationError(f"warm_up_s: {self.warm_up_s} must be 0 or more, and finite")
 
     @property
     def window(self) -> tuple[float, float, float]:
@@ -61,8 +52,7 @@ class Settings:
         Later events never change what becomes of earlier ones, so none are published after the end; those that are
         under way are followed for as long again at most.
         """
-        end = self.warm_up_s + self.duration_s
-        return self.warm_up_s, end, end + self.duration_s
+        return self.warm_up_s, self.end_s, self.end_s + self.duration_s
 
 
 def make_plan(system: System) -> Plan:

@@ -61,7 +61,7 @@ class _Events:
 
 
 def simulate_run(
-    plan: Plan, policies: tuple[Policy, ...], settings: Settings, run: int, traces: Mapping[str, Switches]
+    plan: Plan, policies: tuple[Policy, ...], settings: Settings, traces: Mapping[str, Switches], run: int
 ) -> RunResult:
     """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
     streams = Streams(settings.seed)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
@@ -14,13 +12,13 @@ from surecast.simulation.dropping.draws import Switches, given_switches
 from surecast.simulation.dropping.dropping_plan import Mechanisms, Plan, Policy, Settings, make_plan, resolve_policies
 from surecast.simulation.dropping.dropping_run import RunResult, simulate_run
 from surecast.simulation.dropping.simulated_dropping_report import add_policy, relative_half_width
+from surecast.simulation.experiment import Progress, check_at_least_one, replicate, replications
 
 __all__ = ["QUANTILES", "simulate_dropping", "simulate_dropping_until"]
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 """The quantiles that are reported unless others are asked for."""
 
-Progress = Callable[[int, int], None]
 GivenPeriods = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -63,15 +61,9 @@ def simulate_dropping(
     >>> {figure.variant: round(figure.value, 2) for figure in report.figures(name="s", metric="success_share")}
     {'probabilistic': 0.65, 'finite-buffer': 0.62}
     """
-    if runs < 1:
-        raise ConfigurationError(f"runs: {runs} must be 1 or more")
+    check_at_least_one("runs", runs)
     job = _Job(system, policies, mechanisms, duration_s, warm_up_s, seed, traces, quantiles)
-    results: list[RunResult] = []
-    for result in job.runs(0, runs, workers):
-        results.append(result)
-        if progress is not None:
-            progress(len(results), runs)
-    return job.report(results).build()
+    return job.report(replicate(job.run, runs, workers=workers, threads=True, progress=progress)).build()
 
 
 def simulate_dropping_until(
@@ -112,15 +104,9 @@ def simulate_dropping_until(
     if not relative_half_width > 0:
         raise ConfigurationError(f"relative_half_width: {relative_half_width} must be above 0")
     job = _Job(system, policies, mechanisms, duration_s, warm_up_s, seed, traces, quantiles)
-    results: list[RunResult] = []
-    width = math.inf
-    while width > relative_half_width and len(results) < max_runs:
-        wanted = max(2, min_runs) if not results else len(results) + max(1, len(results) // 4)
-        for result in job.runs(len(results), min(max_runs, wanted), workers):
-            results.append(result)
-            if progress is not None:
-                progress(len(results), max_runs)
-        width = job.width(results)
+    with replications(job.run, total=max_runs, workers=workers, threads=True, progress=progress) as do:
+        results = do.until(lambda results: job.width(results) <= relative_half_width, first=min_runs, most=max_runs)
+    width = job.width(results)
     builder = job.report(results)
     if width > relative_half_width:
         builder.warn(
@@ -147,26 +133,15 @@ class _Job:
         for share in quantiles:
             if not 0.0 < share < 1.0:
                 raise ConfigurationError(f"quantiles: {share!r} is not between 0 and 1; write one such as 0.99")
-        self.settings = Settings(float(duration_s), float(warm_up_s), seed)
+        self.settings = Settings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
         self.plan: Plan = make_plan(system)
         self.policies: tuple[Policy, ...] = resolve_policies(self.plan, policies, mechanisms)
         self.quantiles = tuple(quantiles)
         self.traces = _periods(system, traces)
 
-    def runs(self, start: int, stop: int, workers: int) -> Iterator[RunResult]:
-        """The results of runs `start` to `stop`, in order. The compiled queues let other threads work beside them."""
-        if workers <= 1:
-            yield from (self._run(run) for run in range(start, stop))
-            return
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                yield from pool.map(self._run, range(start, stop))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-    def _run(self, run: int) -> RunResult:
-        return simulate_run(self.plan, self.policies, self.settings, run, self.traces)
+    def run(self, run: int) -> RunResult:
+        """One run. The compiled queues let other threads work beside them."""
+        return simulate_run(self.plan, self.policies, self.settings, self.traces, run)
 
     def width(self, results: list[RunResult]) -> float:
         return relative_half_width(results, len(self.policies))

@@ -66,7 +66,7 @@ def best_hybrid(
     if not 0 < target_s < math.inf:
         raise ConfigurationError(f"target_s: {target_s} must be above 0 and finite")
     names = [name for name in PARAMETERS if name in vary]
-    settings = Settings(float(duration_s), float(warm_up_s), seed)
+    settings = Settings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
     search = _Search(
         Sweeper(on, off, service, settings, arrival_per_s),
         (arrival_per_s, service_per_s, input_per_s),

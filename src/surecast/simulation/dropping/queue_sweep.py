@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from surecast.simulation.dropping.queue_kernel import (
     SUMS,
     sweep,
 )
-from surecast.simulation.experiment.confidence import ratio_estimate
+from surecast.simulation.experiment import check_at_least_one, ratio_estimate, relative_width, replications, until_known
 
 __all__ = ["Accounts", "Estimate", "Period", "QueueSweep", "Sweeper", "simulate_queue"]
 
@@ -160,9 +159,8 @@ def simulate_queue(
     >>> some.success_share.value.round(2).tolist()
     [0.75, 0.75, 0.75]
     """
-    if runs < 1 or max_runs < 1:
-        raise ConfigurationError(f"runs: {min(runs, max_runs)} must be 1 or more")
-    settings = Settings(float(duration_s), float(warm_up_s), seed)
+    check_at_least_one("runs", min(runs, max_runs))
+    settings = Settings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
     mechanisms: Any = np.empty(1 if not isinstance(mechanism, Sequence) else len(mechanism), dtype=object)
     mechanisms[:] = list(mechanism) if isinstance(mechanism, Sequence) else [mechanism or Mechanism()]
     if not isinstance(mechanism, Sequence):
@@ -177,16 +175,23 @@ def simulate_queue(
     sweeper = Sweeper(on, off, service, settings, float(rates.max(initial=0.0)))
     _check(sweeper, rates, services, inputs, chosen.tolist())
     accounts = Accounts(points[0].shape, settings)
-    wanted = runs
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        while True:
-            numbers = range(accounts.runs, wanted)
-            for run in pool.map(lambda run: sweeper.run(run, rates, services, inputs, chosen.tolist()), numbers):
-                accounts.add(run)
-            result = accounts.result()
-            if relative_half_width is None or accounts.runs >= max_runs or _width(result) <= relative_half_width:
-                return result
-            wanted = min(max_runs, accounts.runs + max(2, accounts.runs // 4))
+
+    def is_known() -> bool:
+        result = accounts.result()
+        widths = (relative_width(*estimate) for estimate in (result.success_share, result.response_mean_s))
+        return relative_half_width is None or max(widths) <= relative_half_width
+
+    def simulate(run: int) -> _Run:
+        return sweeper.run(run, rates, services, inputs, chosen.tolist())
+
+    with replications(simulate, total=max_runs, workers=workers, threads=True) as do:
+
+        def extend(count: int) -> None:
+            for result in do.each((run,) for run in range(accounts.runs, accounts.runs + count)):
+                accounts.add(result)
+
+        until_known(extend, is_known, first=runs, most=max(runs, max_runs))
+    return accounts.result()
 
 
 class _Run(NamedTuple):
@@ -335,13 +340,3 @@ def _check(sweeper: Sweeper, rates: Floats, services: Floats, inputs: Floats, me
             raise SaturationError(f"point {i}: {rate:g} events/s into an input queue that processes {into:g}/s")
         shape = None if math.isinf(service) else sweeper.service.with_mean(1.0 / service)
         check_stable(f"point {i}", rate, shape, sweeper.connectivity, mechanism)
-
-
-def _width(result: QueueSweep) -> float:
-    """The largest relative half-width of success shares and mean response times."""
-    widest = 0.0
-    for value, half in (result.success_share, result.response_mean_s):
-        known = value > 0
-        relative = np.where(np.isnan(half), math.inf, half)[known] / value[known]
-        widest = max(widest, float(relative.max(initial=0.0)))
-    return widest

@@ -32,7 +32,7 @@ from surecast.simulation.dropping.queue_kernel import (
     REJECTED,
     RESPONSE,
 )
-from surecast.simulation.experiment.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import interval_ends, ratio_estimate, relative_width
 
 __all__ = ["add_policy", "relative_half_width"]
 
@@ -44,10 +44,8 @@ def relative_half_width(results: list[RunResult], policies: int) -> float:
         counts = np.array([result.counts[p] for result in results], dtype=np.float64).sum(axis=2)
         responses = np.array([result.sums[p, :, RESPONSE] for result in results])
         delivered = counts[:, :, DELIVERED]
-        for value, half in (ratio_estimate(delivered, counts.sum(axis=2)), ratio_estimate(responses, delivered)):
-            known = value > 0
-            if known.any():
-                widest = max(widest, float(np.max(np.where(np.isnan(half), math.inf, half)[known] / value[known])))
+        for estimate in (ratio_estimate(delivered, counts.sum(axis=2)), ratio_estimate(responses, delivered)):
+            widest = max(widest, relative_width(*estimate))
     return widest
 
 
@@ -216,8 +214,8 @@ class _Figures:
         ):
             value, half = (float(part[0]) for part in ratio_estimate(over, under))
             if not math.isnan(value):
-                ends = (None, None) if math.isnan(half) else (max(0.0, value - half), min(largest, value + half))
-                add(metric, value, low=ends[0], high=ends[1])
+                low, high = interval_ends(value, half, most=largest)
+                add(metric, value, low=low, high=high)
 
     def brokers(self) -> None:
         """What each broker gets, and the input queue of those that take time."""

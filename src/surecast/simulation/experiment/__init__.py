@@ -5,7 +5,13 @@ returns sums or records, and a function that turns the results of all runs into 
 """
 
 from surecast.simulation.experiment.clock import Clock
-from surecast.simulation.experiment.confidence import half_width, interval_ends, ratio_estimate, student_t
+from surecast.simulation.experiment.confidence import (
+    half_width,
+    interval_ends,
+    ratio_estimate,
+    relative_width,
+    student_t,
+)
 from surecast.simulation.experiment.extent import Extent
 from surecast.simulation.experiment.host import Host, Machine
 from surecast.simulation.experiment.replications import (
@@ -28,6 +34,7 @@ __all__ = [
     "half_width",
     "interval_ends",
     "ratio_estimate",
+    "relative_width",
     "replicate",
     "replications",
     "student_t",

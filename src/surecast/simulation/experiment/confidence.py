@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-__all__ = ["half_width", "interval_ends", "ratio_estimate", "student_t"]
+__all__ = ["half_width", "interval_ends", "ratio_estimate", "relative_width", "student_t"]
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +51,17 @@ def ratio_estimate(numerators: Floats, denominators: Floats) -> tuple[Floats, Fl
     with np.errstate(invalid="ignore", divide="ignore"):
         value = numerators.sum(axis=0) / total
         return value, half_width((numerators - value * denominators) * (len(denominators) / total))
+
+
+def relative_width(value: Floats, half: Floats) -> float:
+    """The largest half-width relative to its value, over values above 0; infinite where one has no interval.
+
+    >>> relative_width(np.array([2.0, 0.0]), np.array([0.5, 3.0]))
+    0.25
+    """
+    known = value > 0
+    relative = np.where(np.isnan(half), math.inf, half)[known] / value[known]
+    return float(relative.max(initial=0.0))
 
 
 def interval_ends(

@@ -32,15 +32,17 @@ class Replications(Generic[R]):
         self._progress = progress
         self._done = 0
 
-    def all(self, jobs: Iterable[Job]) -> list[R]:
-        """The results of jobs, in order."""
-        results = []
+    def each(self, jobs: Iterable[Job]) -> Iterator[R]:
+        """Yields the results of jobs, in order."""
         for result in self._map_jobs(jobs):
-            results.append(result)
             self._done += 1
             if self._progress is not None:
                 self._progress(self._done, self._total)
-        return results
+            yield result
+
+    def all(self, jobs: Iterable[Job]) -> list[R]:
+        """The results of jobs, in order."""
+        return list(self.each(jobs))
 
     def until(
         self,
@@ -56,7 +58,7 @@ class Replications(Generic[R]):
         begun = self._done
 
         def extend(count: int) -> None:
-            results.extend(self.all([job(run) for run in range(len(results), len(results) + count)]))
+            results.extend(self.all(job(run) for run in range(len(results), len(results) + count)))
 
         until_known(extend, lambda: is_known(results), first=max(2, first), most=most, stop=stop)
         self._done = begun + most
