@@ -12,8 +12,7 @@ queues.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -39,6 +38,7 @@ __all__ = [
     "many",
     "numbers",
     "optional",
+    "pair",
     "pairs",
     "sized",
 ]
@@ -53,7 +53,12 @@ class CodecError(PeerError):
 
 
 class Form:
-    """A form of a field. `write` adds the bytes of a value; `read` returns a value and where the next one begins."""
+    """A form of a field. `write` adds the bytes of a value; `read` returns a value and where the next one begins.
+
+    A value has at least `size_min` bytes.
+    """
+
+    size_min = 0
 
     def write(self, value: Any, parts: list[bytes]) -> None:
         """Adds the bytes of a value to the parts."""
@@ -72,7 +77,7 @@ class Fixed(Form):
     ) -> None:
         self.code, self.to, self.of = code, to, of
         self._struct = struct.Struct(">" + code)
-        self.size = self._struct.size
+        self.size = self.size_min = self._struct.size
 
     def write(self, value: Any, parts: list[bytes]) -> None:
         """Adds one value."""
@@ -120,6 +125,7 @@ class _Sized(Form):
 
     def __init__(self, room: int, is_text: bool):
         self._room, self._is_text = room, is_text
+        self.size_min = room
 
     def write(self, value: Any, parts: list[bytes]) -> None:
         data = value.encode() if self._is_text else bytes(value)
@@ -151,6 +157,7 @@ class _Many(Form):
 
     def __init__(self, form: Form, count: Fixed | None, make: Callable[[list[Any]], Any]):
         self._form, self._count, self._make = form, count, make
+        self.size_min = 0 if count is None else count.size
 
     def write(self, value: Any, parts: list[bytes]) -> None:
         if self._count is not None:
@@ -159,13 +166,13 @@ class _Many(Form):
             self._form.write(each, parts)
 
     def read(self, data: bytes, at: int) -> tuple[Any, int]:
-        count, values = len(data), list[Any]()
+        form, count, values = self._form, len(data), list[Any]()
         if self._count is not None:
             count, at = self._count.read(data, at)
-            if count > len(data) - at:
+            if count * max(form.size_min, 1) > len(data) - at:
                 raise ValueError(f"{count} of them do not fit into {len(data) - at} bytes")
         while len(values) < count and (self._count is not None or at < len(data)):
-            value, at = self._form.read(data, at)
+            value, at = form.read(data, at)
             values.append(value)
         return self._make(values), at
 
@@ -180,6 +187,7 @@ class _Numbers(Form):
 
     def __init__(self, form: Fixed, count: Fixed | None):
         self._form, self._count = form, count
+        self.size_min = 0 if count is None else count.size
 
     def write(self, value: Any, parts: list[bytes]) -> None:
         if self._count is not None:
@@ -204,6 +212,7 @@ def numbers(form: Fixed, count: Fixed | None = U32) -> Form:
 class _Pair(Form):
     def __init__(self, first: Form, second: Form):
         self._first, self._second = first, second
+        self.size_min = first.size_min + second.size_min
 
     def write(self, value: Any, parts: list[bytes]) -> None:
         self._first.write(value[0], parts)
@@ -213,6 +222,11 @@ class _Pair(Form):
         first, at = self._first.read(data, at)
         second, at = self._second.read(data, at)
         return (first, second), at
+
+
+def pair(first: Form, second: Form) -> Form:
+    """Returns the form of two values, as a tuple."""
+    return _Pair(first, second)
 
 
 class _Pairs(_Many):
@@ -230,6 +244,8 @@ def pairs(key: Form, value: Form, is_sorted: bool = False) -> Form:
 
 
 class _Optional(Form):
+    size_min = 1
+
     def __init__(self, form: Form):
         self._form = form
 
@@ -246,17 +262,6 @@ class _Optional(Form):
 def optional(form: Form) -> Form:
     """Returns the form of a value that may be None: a byte says whether it is there."""
     return _Optional(form)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Fields of fixed size that follow each other: one call of `struct` for all."""
-
-    names: tuple[str, ...]
-    forms: tuple[Fixed, ...]
-    layout: struct.Struct
-    get: Callable[[Any], Any]
-    converts: bool
 
 
 class Layout(Form, Generic[T]):
@@ -279,6 +284,7 @@ class Layout(Form, Generic[T]):
         self.kind = kind
         self._make = make
         self._steps = list(_steps(fields))
+        self.size_min = sum(form.size_min for form in fields.values())
 
     def encode(self, value: T) -> bytes:
         """Returns the bytes of a structure; ValueError names the field whose value does not fit."""
@@ -295,39 +301,37 @@ class Layout(Form, Generic[T]):
 
     def write(self, value: T, parts: list[bytes]) -> None:
         """Adds the bytes of a structure to the parts."""
-        for step in self._steps:
-            if isinstance(step, _Run):
-                self._write_run(step, value, parts)
-                continue
-            name, form = step
-            try:
-                form.write(getattr(value, name), parts)
-            except _MISTAKES as error:
-                raise ValueError(f"{self.kind}: {name}: {error}") from error
-
-    def _write_run(self, run: _Run, structure: T, parts: list[bytes]) -> None:
-        found = run.get(structure)
-        values = found if len(run.names) > 1 else (found,)
+        name = ""
         try:
-            if run.converts:
-                values = [
-                    value if form.to is None else form.to(value) for form, value in zip(run.forms, values, strict=True)
-                ]
-            parts.append(run.layout.pack(*values))
+            for run, name, form in self._steps:
+                if run is None:
+                    form.write(getattr(value, name), parts)
+                    continue
+                values = run.get(value)
+                if run.to:
+                    values = [*values]
+                    for place, to in run.to:
+                        values[place] = to(values[place])
+                parts.append(run.pack(*values))
         except _MISTAKES as error:
-            raise ValueError(f"{self.kind}: {', '.join(run.names)}: {error}") from error
+            raise ValueError(f"{self.kind}: {name}: {error}") from error
 
     def read(self, data: bytes, at: int) -> tuple[T, int]:
         """Returns the structure at a place, and the place behind it."""
         values: dict[str, Any] = {}
         name = ""
         try:
-            for step in self._steps:
-                if isinstance(step, _Run):
-                    at = self._read_run(step, data, at, values)
-                else:
-                    name, form = step
+            for run, name, form in self._steps:
+                if run is None:
                     values[name], at = form.read(data, at)
+                    continue
+                if len(data) - at < run.size:
+                    name = run.first_beyond(len(data) - at)
+                    raise ValueError(f"it is cut off at byte {len(data)}")
+                values.update(zip(run.names, run.unpack_from(data, at), strict=True))
+                for name, of in run.of:
+                    values[name] = of(values[name])
+                at += run.size
         except CodecError:
             raise
         except _MISTAKES as error:
@@ -337,47 +341,39 @@ class Layout(Form, Generic[T]):
         except _MISTAKES as error:
             raise CodecError(f"{self.kind}: {error}") from error
 
-    def _read_run(self, run: _Run, data: bytes, at: int, values: dict[str, Any]) -> int:
-        if len(data) - at < run.layout.size:
-            short = _first_beyond(run, len(data) - at)
-            raise CodecError(f"{self.kind}: {short}: it is cut off at byte {len(data)}")
-        found = zip(run.names, run.forms, run.layout.unpack_from(data, at), strict=True)
-        if run.converts:
-            for name, form, value in found:
-                try:
-                    values[name] = value if form.of is None else form.of(value)
-                except _MISTAKES as error:
-                    raise CodecError(f"{self.kind}: {name}: {error}") from error
-        else:
-            values.update((name, value) for name, _, value in found)
-        return at + run.layout.size
+
+class _Run:
+    """Fields of fixed size that follow each other: one call of `struct` for all, and what conversions there are."""
+
+    def __init__(self, fields: Mapping[str, Fixed]):
+        self.names = tuple(fields)
+        self._forms = tuple(fields.values())
+        layout = struct.Struct(">" + "".join(form.code for form in self._forms))
+        self.size, self.pack, self.unpack_from = layout.size, layout.pack, layout.unpack_from
+        self.to = [(place, form.to) for place, form in enumerate(self._forms) if form.to is not None]
+        self.of = [(name, form.of) for name, form in fields.items() if form.of is not None]
+        get: Callable[[Any], Any] = attrgetter(*self.names)
+        self.get: Callable[[Any], Any] = get if len(self.names) > 1 else lambda value: (get(value),)
+
+    def first_beyond(self, size: int) -> str:
+        """Returns the first field that so few bytes have no room for."""
+        for name, form in zip(self.names, self._forms, strict=True):
+            size -= form.size
+            if size < 0:
+                return name
+        return self.names[-1]
 
 
-def _steps(fields: Mapping[str, Form]) -> Iterable[_Run | tuple[str, Form]]:
-    """Returns the fields in order, with those of fixed size that follow each other as one."""
+def _steps(fields: Mapping[str, Form]) -> Iterator[tuple[_Run | None, str, Form]]:
+    """Yields the fields in order, with those of fixed size that follow each other as one."""
     fixed: dict[str, Fixed] = {}
-
-    def run() -> Iterable[_Run]:
-        if fixed:
-            forms = tuple(fixed.values())
-            layout = struct.Struct(">" + "".join(form.code for form in forms))
-            converts = any(form.to is not None or form.of is not None for form in forms)
-            yield _Run(tuple(fixed), forms, layout, attrgetter(*fixed), converts)
-            fixed.clear()
-
     for name, form in fields.items():
         if isinstance(form, Fixed):
             fixed[name] = form
-        else:
-            yield from run()
-            yield name, form
-    yield from run()
-
-
-def _first_beyond(run: _Run, size: int) -> str:
-    """Returns the first field of a run that so few bytes have no room for."""
-    for name, form in zip(run.names, run.forms, strict=True):
-        size -= form.size
-        if size < 0:
-            return name
-    return run.names[-1]
+            continue
+        if fixed:
+            yield _Run(fixed), ", ".join(fixed), form
+            fixed = {}
+        yield None, name, form
+    if fixed:
+        yield _Run(fixed), ", ".join(fixed), Form()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,6 +34,7 @@ from surecast.protocol.dissemination import (
 from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Push, Reply, Wanted
 from surecast.scenario.paths import Branch
 
+GOLDEN = Path(__file__).parent / "golden" / "datagrams.txt"
 CODING = CodingSettings(packets=6, packet_bytes=10)
 KEY = b"a key of 16 bytes or more"
 
@@ -142,6 +145,33 @@ def test_bytes_of_any_kind_either_decode_to_what_encodes_the_same_or_are_rejecte
         assert encode(found, sender, CODING) == forged
 
 
+def one_of_each() -> list[Message]:
+    """A message of each kind, with something in each field."""
+    packet = Packet(9, 25, 0, 3, VectorKind.PLAIN, b"123456789", 2, 0, None)
+    event = Announced(1 << 40, 2, 3, 1.5)
+    return [
+        Data(1, 2, 3.5, packet, 4),
+        Push(1, 3.5, packet),
+        Reply(1, 3.5, packet),
+        Announcement((event, event)),
+        PacketRequest(7, (Wanted(1, 2, (3, 4)), Wanted(2, 0, ()))),
+        HopAck(1, 2, 3, 4, 0b1_0000_0001),
+        Install(1, 2, 30, 4, (Branch(5, 6, ((0, 3), (4, 30))),), 1, 3),
+        View(1, 2, (3, 4), (event,), False),
+        Known(1, 2, 3),
+        Register(1, 2, "a/ü", "price > 3"),
+        Unregister(1),
+        Registered(1, True),
+        PublishRequest(1, 2, 3.5, Body("t", b"payload", (("price", 2.5), ("name", "ü")), 1.25)),
+        Granted(1, True, 2, 3, 4.5),
+    ]
+
+
+def test_the_bytes_of_each_kind_of_message() -> None:
+    written = [encode(message, 258, CODING).hex() for message in one_of_each()]
+    assert written == GOLDEN.read_text(encoding="ascii").split()
+
+
 @given(st.binary(max_size=100))
 def test_noise_is_rejected(noise: bytes) -> None:
     with pytest.raises(DatagramError):
@@ -149,7 +179,7 @@ def test_noise_is_rejected(noise: bytes) -> None:
 
 
 def forged(body: bytes, kind: int) -> bytes:
-    datagram = b"SD\x01" + bytes([kind]) + bytes(4) + body
+    datagram = b"SD\x02" + bytes([kind]) + bytes(4) + body
     return datagram + checksum(datagram, None)
 
 
@@ -157,9 +187,9 @@ def forged(body: bytes, kind: int) -> bytes:
     ("datagram", "reason"),
     [
         (bytes(1401), DatagramRejection.LONG),
-        (b"SD\x01", DatagramRejection.SHORT),
+        (b"SD\x02", DatagramRejection.SHORT),
         (b"XX" + forged(bytes(14), 5)[2:], DatagramRejection.MAGIC),
-        (b"SD\x02" + forged(bytes(14), 5)[3:], DatagramRejection.VERSION),
+        (b"SD\x01" + forged(bytes(14), 5)[3:], DatagramRejection.VERSION),
         (forged(b"", 14), DatagramRejection.KIND),
         (forged(bytes(14), 5 + 128), DatagramRejection.KIND),
         (forged(bytes(14), 5)[:-1] + b"!", DatagramRejection.CHECKSUM),
@@ -171,7 +201,7 @@ def forged(body: bytes, kind: int) -> bytes:
         (forged(bytes(8) + bytes(8) + bytes(8), 4), DatagramRejection.FORM),
         (forged(bytes(4) + b"\x02", 11), DatagramRejection.FORM),
         (forged(bytes(10) + b"\xff\xff", 9), DatagramRejection.FORM),
-        (forged(bytes(8) + b"\0\x02\0\0\xff\xfe", 9), DatagramRejection.FORM),
+        (forged(bytes(8) + b"\0\x02\xff\xfe\0\0", 9), DatagramRejection.FORM),
         (forged(bytes(15) + bytes(50), 0), DatagramRejection.PACKET),
     ],
 )

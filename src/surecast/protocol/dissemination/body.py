@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from surecast.errors import ConfigurationError, PeerError
+from surecast.errors import ConfigurationError
+from surecast.protocol.codec import BOOL, F64, REST, TEXT, U8, Form, Layout, many, pair
 from surecast.protocol.filters import Event, Value
 from surecast.protocol.mqtt.topics import validate_topic_name
 
-__all__ = ["Body"]
-
-_HEAD: Final = struct.Struct(">dHB")
-_NUMBER: Final = struct.Struct(">d")
-_TEXT: Final = 1
+__all__ = ["BODY", "Body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +35,50 @@ class Body:
 
     def encode(self) -> bytes:
         """The bytes of an event."""
-        topic = self.topic.encode()
-        if len(topic) > 0xFFFF or len(self.attributes) > 255:
-            raise ConfigurationError(f"event on {self.topic[:40]!r}: at most 65535 bytes of topic and 255 attributes")
-        parts = [_HEAD.pack(self.published_s, len(topic), len(self.attributes)), topic]
-        for name, value in self.attributes:
-            is_text = isinstance(value, str)
-            written = value.encode() if isinstance(value, str) else _NUMBER.pack(value)
-            for piece in (name.encode(), written):
-                if len(piece) > 0xFFFF:
-                    raise ConfigurationError(f"attribute {name[:40]!r}: names and values have at most 65535 bytes")
-            parts += [bytes([is_text]), _sized(name.encode()), _sized(written)]
-        return b"".join([*parts, self.payload])
+        try:
+            return BODY.encode(self)
+        except ValueError as error:
+            raise ConfigurationError(f"an event on {self.topic[:40]!r} cannot be written: {error}") from None
 
     @classmethod
     def decode(cls, data: bytes) -> Body:
         """The event of some bytes; anything else raises PeerError."""
-        try:
-            published_s, size, count = _HEAD.unpack_from(data)
-            topic, at = _take(data, _HEAD.size, size)
-            attributes: list[tuple[str, Value]] = []
-            for _ in range(count):
-                kind = data[at]
-                if kind > _TEXT:
-                    raise ValueError(f"an attribute is of kind {kind}, neither number nor text")
-                (length,) = struct.unpack_from(">H", data, at + 1)
-                name, at = _take(data, at + 3, length)
-                (length,) = struct.unpack_from(">H", data, at)
-                written, at = _take(data, at + 2, length)
-                attributes.append((name.decode(), written.decode() if kind == _TEXT else _NUMBER.unpack(written)[0]))
-            validate_topic_name(topic.decode())
-            if not math.isfinite(published_s) or any(
-                isinstance(v, float) and not math.isfinite(v) for _, v in attributes
-            ):
-                raise ValueError("a number is not finite")
-        except (struct.error, ValueError, IndexError, ConfigurationError) as error:
-            raise PeerError(f"event body: {error}") from None
-        return cls(topic.decode(), data[at:], tuple(attributes), published_s)
+        return BODY.decode(data)
 
 
-def _sized(data: bytes) -> bytes:
-    return struct.pack(">H", len(data)) + data
+class _AttributeValue(Form):
+    """A number or a text, with a byte in front that says which."""
+
+    size_min = 3
+
+    def write(self, value: Value, parts: list[bytes]) -> None:
+        is_text = isinstance(value, str)
+        parts.append(bytes((is_text,)))
+        (TEXT if is_text else F64).write(value, parts)
+
+    def read(self, data: bytes, at: int) -> tuple[Value, int]:
+        is_text, at = BOOL.read(data, at)
+        value, at = (TEXT if is_text else F64).read(data, at)
+        return _finite(value), at
 
 
-def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
-    piece = data[at : at + size]
-    if len(piece) != size:
-        raise ValueError("it is cut off")
-    return piece, at + size
+def _finite(value: Value) -> Value:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is not finite")
+    return value
+
+
+def _body(**fields: Any) -> Body:
+    validate_topic_name(fields["topic"])
+    _finite(fields["published_s"])
+    return Body(**fields)
+
+
+BODY: Final = Layout(
+    "event body",
+    _body,
+    published_s=F64,
+    topic=TEXT,
+    attributes=many(pair(TEXT, _AttributeValue()), U8),
+    payload=REST,
+)

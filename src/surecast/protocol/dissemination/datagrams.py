@@ -3,7 +3,7 @@
 | bytes | field |
 |---|---|
 | 2 | magic `SD` |
-| 1 | version, 1 |
+| 1 | version, 2 |
 | 1 | kind; plus 128 where the checksum is keyed |
 | 4 | sender |
 | as the kind says | body |
@@ -20,26 +20,27 @@ from enum import StrEnum
 from typing import Final
 
 from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.codec import CodecError
 from surecast.protocol.coding import CodedPacketError, CodingSettings, Packet, VectorKind
 from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, checksum_fits
 from surecast.protocol.dissemination import dissemination_messages as m
 from surecast.protocol.dissemination.datagram_bodies import (
-    ACK,
-    DATA,
+    DATA_BYTES,
     EVENT,
-    PACKET,
-    PUSH,
+    HOP_ACK,
+    KINDS,
+    PACKET_BYTES,
+    PUSH_BYTES,
     REQUEST,
     VIEW,
     WANTED,
     bitmap_bytes,
-    read_body,
-    write_body,
+    layouts,
 )
-from surecast.protocol.gossip import Announcement, PacketRequest, Push, Reply
+from surecast.protocol.gossip import Announcement, Push, Reply
 
 __all__ = [
-    "DATA_BYTES",
+    "DATA_DATAGRAM_BYTES",
     "DatagramError",
     "DatagramRejection",
     "ack_bytes",
@@ -52,11 +53,11 @@ __all__ = [
 ]
 
 MAGIC: Final = b"SD"
-VERSION: Final = 1
+VERSION: Final = 2
 _KEYED: Final = 128
 _HEADER: Final = struct.Struct(">2sBBI")
 
-DATA_BYTES: Final = _HEADER.size + DATA.size + PACKET
+DATA_DATAGRAM_BYTES: Final = _HEADER.size + DATA_BYTES + PACKET_BYTES
 """What a datagram of data takes besides the encoding vector, the payload and its own checksum."""
 
 
@@ -81,23 +82,7 @@ class DatagramError(PeerError):
         super().__init__(f"datagram rejected ({reason}): {message}")
 
 
-_KINDS: Final[tuple[type[m.Message], ...]] = (
-    m.Data,
-    Push,
-    Reply,
-    Announcement,
-    PacketRequest,
-    m.HopAck,
-    m.Install,
-    m.View,
-    m.Known,
-    m.Register,
-    m.Unregister,
-    m.Registered,
-    m.PublishRequest,
-    m.Granted,
-)
-_NUMBER_OF: Final = {kind: number for number, kind in enumerate(_KINDS)}
+_NUMBER_OF: Final = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def encode(
@@ -111,8 +96,8 @@ def encode(
     """
     kind = _NUMBER_OF[type(message)] | (_KEYED if key is not None else 0)
     try:
-        datagram = _HEADER.pack(MAGIC, VERSION, kind, sender) + write_body(message, coding)
-    except struct.error as error:
+        datagram = _HEADER.pack(MAGIC, VERSION, kind, sender) + layouts(coding)[type(message)].encode(message)
+    except (struct.error, ValueError) as error:
         raise ConfigurationError(f"{message!r} cannot be sent: {error}") from None
     datagram += checksum(datagram, key)
     if len(datagram) > mtu_bytes:
@@ -143,36 +128,36 @@ def decode(
     if version != VERSION:
         raise DatagramError(DatagramRejection.VERSION, f"version {version}; this is version {VERSION}")
     number = kind & ~_KEYED
-    if number >= len(_KINDS) or bool(kind & _KEYED) != (key is not None):
+    if number >= len(KINDS) or bool(kind & _KEYED) != (key is not None):
         raise DatagramError(DatagramRejection.KIND, f"kind {kind}")
     if not checksum_fits(datagram[:-tail], datagram[-tail:], key):
         raise DatagramError(DatagramRejection.CHECKSUM, "it was damaged, or made with another key")
     try:
-        return sender, read_body(_KINDS[number], datagram[_HEADER.size : -tail], coding)
-    except CodedPacketError as error:
-        raise DatagramError(DatagramRejection.PACKET, str(error)) from None
-    except (struct.error, ValueError, PeerError) as error:
-        raise DatagramError(DatagramRejection.FORM, f"a {_KINDS[number].__name__}: {error}") from None
+        message: m.Message = layouts(coding)[KINDS[number]].decode(datagram[_HEADER.size : -tail])
+    except CodecError as error:
+        is_packet = isinstance(error.__cause__, CodedPacketError)
+        raise DatagramError(DatagramRejection.PACKET if is_packet else DatagramRejection.FORM, str(error)) from None
+    return sender, message
 
 
 def ack_bytes(numbers: int) -> int:
     """An acknowledgement of so many packets, without checksum."""
-    return _HEADER.size + ACK.size + bitmap_bytes(numbers)
+    return _HEADER.size + HOP_ACK.size_min + bitmap_bytes(numbers)
 
 
 def digest_bytes(events: int) -> int:
     """A digest of so many events, without checksum."""
-    return _HEADER.size + events * EVENT.size
+    return _HEADER.size + events * EVENT.size_min
 
 
 def request_bytes(generations: int, numbers: int) -> int:
     """A request for so many generations and numbers of packets, without checksum."""
-    return _HEADER.size + REQUEST.size + generations * WANTED.size + 2 * numbers
+    return _HEADER.size + REQUEST.size_min + generations * WANTED.size_min + 2 * numbers
 
 
 def view_bytes(peers: int) -> int:
     """A view of so many peers, without events and checksum."""
-    return _HEADER.size + VIEW.size + 4 * peers
+    return _HEADER.size + VIEW.size_min + 4 * peers
 
 
 def message_bytes(
@@ -186,15 +171,15 @@ def message_bytes(
     """
     tail = CRC_BYTES if key is None else KEYED_BYTES
     if isinstance(message, m.Data):
-        body = DATA.size + _packet_bytes(message.packet, coding, payload_bytes)
+        body = DATA_BYTES + _packet_bytes(message.packet, coding, payload_bytes)
     elif isinstance(message, Push | Reply):
-        body = PUSH.size + _packet_bytes(message.packet, coding, payload_bytes)
+        body = PUSH_BYTES + _packet_bytes(message.packet, coding, payload_bytes)
     elif isinstance(message, Announcement):
-        body = EVENT.size * len(message.events)
+        body = EVENT.size_min * len(message.events)
     elif isinstance(message, m.HopAck):
-        body = ACK.size + bitmap_bytes(message.received.bit_length())
+        body = HOP_ACK.size_min + bitmap_bytes(message.received.bit_length())
     else:
-        body = len(write_body(message, coding))
+        body = len(layouts(coding)[type(message)].encode(message))
     return _HEADER.size + body + tail
 
 
@@ -206,4 +191,4 @@ def _packet_bytes(packet: Packet, coding: CodingSettings, payload_bytes: int | N
     else:
         vector = (packet.packets * coding.field_bits + 7) // 8
     tail = CRC_BYTES if coding.key is None else KEYED_BYTES
-    return PACKET - CRC_BYTES + tail + vector + (len(packet.payload) if payload_bytes is None else payload_bytes)
+    return PACKET_BYTES - CRC_BYTES + tail + vector + (len(packet.payload) if payload_bytes is None else payload_bytes)

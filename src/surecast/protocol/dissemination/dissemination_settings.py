@@ -7,7 +7,13 @@ from typing import Final, Literal
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.protocol.coding import CodingSettings
-from surecast.protocol.dissemination.datagrams import DATA_BYTES, ack_bytes, digest_bytes, request_bytes, view_bytes
+from surecast.protocol.dissemination.datagrams import (
+    DATA_DATAGRAM_BYTES,
+    ack_bytes,
+    digest_bytes,
+    request_bytes,
+    view_bytes,
+)
 from surecast.protocol.gossip import GossipSettings
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
@@ -93,7 +99,7 @@ class DisseminationSettings:
         """No message that can come up may be longer than a datagram."""
         vector = max(8, (self.coding.packets * self.coding.field_bits + 7) // 8)
         tag = 4 if self.key is None else 16
-        longest = {"a packet with its vector": DATA_BYTES + vector + self.coding.packet_bytes}
+        longest = {"a packet with its vector": DATA_DATAGRAM_BYTES + vector + self.coding.packet_bytes}
         if self.coding.key is not None:
             longest["a packet with its vector"] += 12
         if self.retransmit:
