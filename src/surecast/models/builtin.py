@@ -224,9 +224,8 @@ def _simulate_groups(question: Question, plan: SimulationPlan) -> QoSReport | No
 
     if question.is_composed:
         return None
-    return simulate_replication(
-        question.system, runs=plan.runs, duration_s=plan.duration_s, seed=plan.seed, progress=plan.progress
-    )
+    extent = {name: value for name, value in _extent(plan).items() if name != "warm_up_s"}
+    return simulate_replication(question.system, **extent)
 
 
 def _part(system: System | None) -> System:

@@ -50,12 +50,14 @@ class Clock:
 
     def at(self, time_s: float, rank: int, action: Action, *arguments: Any) -> None:
         """Does something at a time, not before now."""
-        self._number += 1
-        if time_s > self.now or rank:
+        self._number = number = self._number + 1
+        if time_s > self.now:
             if time_s < inf:
-                heappush(self._heap, (max(time_s, self.now), rank, self._number, action, arguments))
+                heappush(self._heap, (time_s, rank, number, action, arguments))
+        elif rank:
+            heappush(self._heap, (self.now, rank, number, action, arguments))
         else:
-            self._at_once.append((self._number, action, arguments))
+            self._at_once.append((number, action, arguments))
 
     def run(self, until_s: float, most: int | None = None) -> bool:
         """Lets time pass, including all that happens at its very end; False where `most` things came before that.
@@ -63,22 +65,26 @@ class Clock:
         Without an end time stands still at the last thing that happened.
         """
         heap, at_once = self._heap, self._at_once
-        last = inf if most is None else self.steps + most
-        while self.steps < last:
-            if at_once:
-                if heap and heap[0][0] <= self.now and heap[0][1] <= NETWORK and heap[0][2] < at_once[0][0]:
-                    _, _, _, action, arguments = heappop(heap)
+        left = inf if most is None else most
+        done = 0
+        try:
+            while done < left:
+                if at_once:
+                    if heap and heap[0][0] <= self.now and heap[0][1] <= NETWORK and heap[0][2] < at_once[0][0]:
+                        _, _, _, action, arguments = heappop(heap)
+                    else:
+                        _, action, arguments = at_once.popleft()
+                elif heap and heap[0][0] <= until_s:
+                    self.now, _, _, action, arguments = heappop(heap)
                 else:
-                    _, action, arguments = at_once.popleft()
-            elif heap and heap[0][0] <= until_s:
-                self.now, _, _, action, arguments = heappop(heap)
-            else:
-                if until_s < inf:
-                    self.now = max(self.now, until_s)
-                return True
-            self.steps += 1
-            action(*arguments)
-        return False
+                    if until_s < inf:
+                        self.now = max(self.now, until_s)
+                    return True
+                done += 1
+                action(*arguments)
+            return False
+        finally:
+            self.steps += done
 
     def waiting(self) -> Iterator[tuple[Any, ...]]:
         """The arguments of all that is still to be done, in no order."""

@@ -13,6 +13,7 @@ from surecast.protocol.paxos.journal import Record
 from surecast.protocol.paxos.log_values import segments_of
 from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
+from surecast.simulation.experiment import Clock, Machine
 from surecast.simulation.replication.options import settings_of
 
 __all__ = ["Counter", "Host", "Inbox", "Output", "publications_in"]
@@ -66,20 +67,20 @@ class Output:
     records: list[Record] = field(default_factory=list)
 
 
-class Host:
+class Host(Machine):
     """A replica that can crash; what is in `disk` survives.
 
     `cpu_s` adds up the processor time spent, `instances` the instances proposed here.
     """
 
-    def __init__(self, replica: int, group: Group, seed: int, rng: np.random.Generator):
+    def __init__(self, replica: int, group: Group, clock: Clock, seed: int, rng: np.random.Generator):
+        super().__init__(clock)
         self.id = replica
         self.group = group
         self.seed = seed
         self.rng = rng
         self.disk: dict[bytes, bytes] = {}
         self.replica: Replica | None = None
-        self.incarnation = 0
         self.cpu_s = 0.0
         self.instances = 0
         self._settings = settings_of(group)
@@ -91,20 +92,20 @@ class Host:
         self.inbox = Inbox()
         self.is_busy = False
 
-    def start(self, now_s: float) -> None:
+    def start(self) -> None:
         """Starts from what is on the disk."""
-        self.incarnation += 1
+        self.end_incarnation()
         self._reset()
         members = range(1, self.group.replicas + 1)
         self.replica = Replica(
-            self.id, self.handler, members, self._settings, self.disk.items(), seed=self.seed, now=now_s
+            self.id, self.handler, members, self._settings, self.disk.items(), seed=self.seed, now=self.clock.now
         )
         self.replica.urgent = self.group.entry == "any"  # its publishers wait for what is chosen
         self._executed, self._applied = self.handler.executed, self.replica.applied
 
     def crash(self) -> None:
         """Everything but the disk is gone."""
-        self.incarnation += 1
+        self.end_incarnation()
         self._reset()
         self.replica = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from surecast.scenario.group import Group
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Failures
 from surecast.simulation.equilibrium import residual_times
+from surecast.simulation.experiment.clock import NETWORK, Clock
 
 __all__ = ["WARM_UP_CYCLES", "group_trace", "simulate_outages"]
 
@@ -19,7 +19,6 @@ Floats = NDArray[np.float64]
 _BLOCK = 256
 WARM_UP_CYCLES = 20
 """Mean times between failures for which a group has been running when a run begins."""
-_FAILURE, _REPAIR, _ELECTED = range(3)
 
 
 class _Times:
@@ -41,62 +40,54 @@ class _Process:
     """The state of a group, driven by failures, repairs and elections."""
 
     def __init__(self, group: Group, failures: Failures, gaps_s: Floats, streams: Streams, name: str):
-        self.group = group
+        self.majority = group.majority
+        self.repairs_one = group.repair == "single"
         self.rng = streams.generator("replication/outages", name)
         self.times = _Times(failures, self.rng)
-        self.gaps_s = gaps_s
-        self.events: list[tuple[float, int, int, int]] = []
+        self.gaps_s: list[float] = gaps_s.tolist() if group.replicas > 1 else []
+        self.clock = Clock()
+        self.at = self.clock.at  # avoids an attribute lookup on the hot path
         self.up: set[int] = set()
         self.waiting: list[int] = []
         self.is_repairing = False
         self.leader = -1
         self.term = 0
         self.changes: list[float] = []
-        self._count = 0
         for i in range(group.replicas):
             is_up = bool(self.rng.random() < failures.availability)
             left = float(residual_times(failures.up if is_up else failures.down, self.rng, 1)[0])
             if is_up:
                 self.up.add(i)
-                self._at(left, _FAILURE, i)
-            elif group.repair == "single" and self.is_repairing:
+                self.at(left, NETWORK, self._fail, i)
+            elif self.repairs_one and self.is_repairing:
                 self.waiting.append(i)
             else:
                 self.is_repairing = True
-                self._at(left, _REPAIR, i)
+                self.at(left, NETWORK, self._mend, i)
         self._elect()
-
-    def _at(self, time_s: float, what: int, which: int) -> None:
-        self._count += 1
-        heappush(self.events, (time_s, self._count, what, which))
 
     def _elect(self) -> None:
         """At once, at the start: somebody leads where a majority is up."""
-        if len(self.up) >= self.group.majority:
+        if len(self.up) >= self.majority:
             self.leader = min(self.up)
 
-    def run(self, until_s: float) -> None:
-        while self.events[0][0] < until_s:
-            time_s, _, what, which = heappop(self.events)
-            if what == _FAILURE:
-                self._fail(time_s, which)
-            elif what == _REPAIR:
-                self._mend(time_s, which)
-            elif which == self.term and len(self.up) >= self.group.majority:
-                self.leader = sorted(self.up)[int(self.rng.random() * len(self.up))]
-                if self.changes and self.changes[-1] == time_s:
-                    self.changes.pop()  # an election that takes no time is no outage
-                else:
-                    self.changes.append(time_s)
+    def _elected(self, term: int) -> None:
+        if term == self.term and len(self.up) >= self.majority:
+            self.leader = sorted(self.up)[int(self.rng.random() * len(self.up))]
+            if self.changes and self.changes[-1] == self.clock.now:
+                self.changes.pop()  # an election that takes no time is no outage
+            else:
+                self.changes.append(self.clock.now)
 
-    def _fail(self, time_s: float, which: int) -> None:
+    def _fail(self, which: int) -> None:
+        time_s = self.clock.now
         self.up.discard(which)
-        if self.group.repair == "single" and self.is_repairing:
+        if self.repairs_one and self.is_repairing:
             self.waiting.append(which)
         else:
             self.is_repairing = True
-            self._at(time_s + self.times.next(down=True), _REPAIR, which)
-        short = len(self.up) < self.group.majority
+            self.at(time_s + self.times.next(down=True), NETWORK, self._mend, which)
+        short = len(self.up) < self.majority
         if self.leader >= 0 and (which == self.leader or short):
             self.leader = -1
             self.changes.append(time_s)
@@ -104,22 +95,23 @@ class _Process:
         elif short:
             self.term += 1
 
-    def _mend(self, time_s: float, which: int) -> None:
+    def _mend(self, which: int) -> None:
+        time_s = self.clock.now
         self.up.add(which)
-        self._at(time_s + self.times.next(down=False), _FAILURE, which)
+        self.at(time_s + self.times.next(down=False), NETWORK, self._fail, which)
         self.is_repairing = False
-        if self.group.repair == "single" and self.waiting:
+        if self.repairs_one and self.waiting:
             self.is_repairing = True
-            self._at(time_s + self.times.next(down=True), _REPAIR, self.waiting.pop(0))
-        if self.leader < 0 and len(self.up) == self.group.majority:
+            self.at(time_s + self.times.next(down=True), NETWORK, self._mend, self.waiting.pop(0))
+        if self.leader < 0 and len(self.up) == self.majority:
             self._begin_election(time_s)
 
     def _begin_election(self, time_s: float) -> None:
         self.term += 1
-        if len(self.up) >= self.group.majority:
-            several = self.group.replicas > 1 and len(self.gaps_s)
-            gap = float(self.gaps_s[int(self.rng.random() * len(self.gaps_s))]) if several else 0.0
-            self._at(time_s + gap, _ELECTED, self.term)
+        if len(self.up) >= self.majority:
+            gaps = self.gaps_s
+            gap = gaps[int(self.rng.random() * len(gaps))] if gaps else 0.0
+            self.at(time_s + gap, NETWORK, self._elected, self.term)
 
 
 def simulate_outages(
@@ -139,7 +131,7 @@ def simulate_outages(
         return np.zeros(1), np.full(1, horizon_s)
     process = _Process(group, group.failures, gaps_s, Streams(seed), name)
     serves = process.leader >= 0
-    process.run(warm_up_s + horizon_s)
+    process.clock.run(warm_up_s + horizon_s)
     changes = np.array(process.changes) - warm_up_s
     edges = np.concatenate([[-warm_up_s - 1.0], changes]) if serves else changes
     if len(edges) % 2:

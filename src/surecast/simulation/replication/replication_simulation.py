@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
-from surecast.simulation.experiment.confidence import ratio_estimate
+from surecast.simulation.experiment import (
+    Extent,
+    Progress,
+    check_at_least_one,
+    interval_ends,
+    ratio_estimate,
+    replications,
+)
 from surecast.simulation.replication.group_load_run import GroupRun, measure_failovers, simulate_group
 from surecast.simulation.replication.options import OpenLoad
-from surecast.simulation.replication.outages import simulate_outages
+from surecast.simulation.replication.outages import WARM_UP_CYCLES, simulate_outages
 
 __all__ = ["simulate_replication"]
 
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 PUBLICATIONS_MAX = 2_000
 """Publications of one run on average, at most: a run of the real code takes its time."""
@@ -46,20 +53,18 @@ class _Figures:
         if not below.sum() > 0:
             return
         value, half = (float(part[0]) for part in ratio_estimate(top, below))
-        high = value + half
-        if metric == "availability":
-            high = min(high, 1.0)
-        ends = (None, None) if np.isnan(half) else (max(value - half, 0.0), high)
+        most = 1.0 if metric == "availability" else math.inf
+        low, high = interval_ends(value, half, most=most)
         self.builder.add(
             "broker",
             self.name,
             metric,
-            min(value, 1.0) if metric == "availability" else value,
+            min(value, most),
             how="simulated",
             detail=detail,
             variant=self.variant,
-            low=ends[0],
-            high=ends[1],
+            low=low,
+            high=high,
             samples=len(values),
         )
 
@@ -71,6 +76,7 @@ def simulate_replication(
     duration_s: float = 60.0,
     seed: int = 0,
     quantiles: Sequence[float] = (0.5, 0.95),
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> QoSReport:
     """Latency, throughput, processor time and availability of each broker of a system as a group of replicas.
@@ -89,10 +95,8 @@ def simulate_replication(
     >>> 0.001 < report.value("acknowledgement_mean_s", name="b") < 0.002
     True
     """
-    if runs < 1:
-        raise ConfigurationError(f"runs: {runs} must be 1 or more")
-    if not 0 < duration_s < float("inf"):
-        raise ConfigurationError(f"duration_s: {duration_s} must be above 0 and finite")
+    check_at_least_one("runs", runs)
+    extent = Extent(duration_s=duration_s, seed=seed)
     refuse_saturated_events(system)
     builder = ReportBuilder(
         system.name,
@@ -101,27 +105,16 @@ def simulate_replication(
         notes=system.notes,
         parameters={"method": "replicas", "runs": runs, "duration_s": duration_s},
     )
-    loads = broker_rates_per_s(system)
-    total, done = runs * len(loads), 0
-    for i, broker in enumerate(system.overlay.brokers):
-        group = group_of(system, i)
-        publishers = max(1, sum(publisher.home == i for publisher in system.publishers))
-        length_s = min(duration_s, PUBLICATIONS_MAX / loads[i]) if loads[i] > 0 else min(duration_s, 1.0)
-        if length_s < duration_s and loads[i] > 0:
-            builder.note(f"broker {broker.name}: its load is simulated for {length_s:.4g} s of each run")
-        results, gaps = [], []
-        count = -(-FAILOVERS // runs)
-        own = _own_seed(seed, i)
-        for run in range(runs):
-            load = OpenLoad(loads[i], publishers)
-            results.append(simulate_group(group, load, duration_s=length_s, seed=own, run=run))
-            gaps.append(measure_failovers(group, loads[i], count=count, seed=own, run=run))
-            done += 1
-            if progress is not None:
-                progress(done, total)
+    plans = _plans(builder, system, runs, extent)
+    jobs = [(plan, run) for plan in plans for run in range(runs)]
+    with replications(_simulate_run, total=len(jobs), workers=workers, progress=progress) as do:
+        measured = do.all(jobs)
+    for i, (broker, plan) in enumerate(zip(system.overlay.brokers, plans, strict=True)):
+        group, own = plan.group, measured[i * runs : (i + 1) * runs]
+        results, gaps = [result for result, _ in own], [gaps for _, gaps in own]
         figures = _Figures(builder, broker.name, group.label)
         _add_performance(figures, group, results, quantiles)
-        _add_availability(figures, group, gaps, own, quantiles)
+        _add_availability(figures, group, gaps, plan.seed, quantiles)
         if any(result.published > len(result.acknowledged_s) for result in results):
             builder.warn(
                 f"broker {broker.name}: some publications were not acknowledged by the end of their run; their times "
@@ -131,6 +124,36 @@ def simulate_replication(
         builder.warn(sentence)
     builder.note("replication: publications at random; processors, disks and links are simulated, the code is real")
     return builder.build()
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupPlan:
+    """What the runs of one group share."""
+
+    group: Group
+    load: OpenLoad
+    duration_s: float
+    seed: int
+    failovers: int
+
+
+def _plans(builder: ReportBuilder, system: System, runs: int, extent: Extent) -> list[_GroupPlan]:
+    plans = []
+    for i, (broker, rate_per_s) in enumerate(zip(system.overlay.brokers, broker_rates_per_s(system), strict=True)):
+        publishers = max(1, sum(publisher.home == i for publisher in system.publishers))
+        length_s = min(extent.duration_s, PUBLICATIONS_MAX / rate_per_s if rate_per_s > 0 else 1.0)
+        if length_s < extent.duration_s and rate_per_s > 0:
+            builder.note(f"broker {broker.name}: its load is simulated for {length_s:.4g} s of each run")
+        load, seed = OpenLoad(rate_per_s, publishers), _own_seed(extent.seed, i)
+        plans.append(_GroupPlan(group_of(system, i), load, length_s, seed, -(-FAILOVERS // runs)))
+    return plans
+
+
+def _simulate_run(plan: _GroupPlan, run: int) -> tuple[GroupRun, Floats]:
+    """The group under its load, and the lengths of fail-overs."""
+    result = simulate_group(plan.group, plan.load, duration_s=plan.duration_s, seed=plan.seed, run=run)
+    rate_per_s = plan.load.rate_per_s
+    return result, measure_failovers(plan.group, rate_per_s, count=plan.failovers, seed=plan.seed, run=run)
 
 
 def _own_seed(seed: int, broker: int) -> int:
@@ -177,7 +200,7 @@ def _add_availability(
     up_s, count, outages = [], [], []
     for run in range(len(gaps)):
         starts, ends = simulate_outages(
-            group, every, horizon_s=horizon_s, seed=seed, name=f"run {run}", warm_up_s=20 * cycle_s
+            group, every, horizon_s=horizon_s, seed=seed, name=f"run {run}", warm_up_s=WARM_UP_CYCLES * cycle_s
         )
         up_s.append(float((ends - starts).sum()))
         outages.append(starts[1:] - ends[:-1])

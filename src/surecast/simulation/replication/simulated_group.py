@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from surecast.protocol.paxos import Message
 from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.machine import Answer
@@ -55,29 +53,30 @@ class GroupWorld:
         self._load_until_s = 0.0
         self._turn = 0
         self.hosts = {
-            i: Host(i, group, int(self.streams.generator("replication", "seed").integers(2**32)), self._service_rng(i))
+            i: Host(
+                i,
+                group,
+                self.clock,
+                int(self.streams.generator("replication", "seed").integers(2**32)),
+                self.streams.generator("replication/service", str(i)),
+            )
             for i in range(1, group.replicas + 1)
         }
         for host in self.hosts.values():
             if host.id not in down:
                 self.start(host)
 
-    def _service_rng(self, replica: int) -> np.random.Generator:
-        return self.streams.generator("replication/service", str(replica))
-
     # Machines
 
     def start(self, host: Host) -> None:
         """Brings a machine up; what publishers hold back because none was up goes to it."""
-        host.start(self.clock.now)
+        host.start()
         for other in self.hosts.values():
             if other is not host and other.replica is not None:
                 # As when its link comes up: it was down, which says nothing about how slow it is.
                 other.replica.node.detector.meet(host.id, self.clock.now)
         tick_s = self.group.heartbeat_s / TICKS_PER_HEARTBEAT
-        self.clock.at(
-            self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, host.incarnation, tick_s
-        )
+        host.later(self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, tick_s)
         self._wake(host)
         for one in [one for one in self._open.values() if not one.host]:
             self._send(one)
@@ -95,20 +94,19 @@ class GroupWorld:
         leading = [host for host in self.hosts.values() if host.replica is not None and host.replica.leads]
         return max(leading, key=lambda host: host.replica.leader.ballot if host.replica else 0, default=None)
 
-    def _tick(self, host: Host, incarnation: int, tick_s: float) -> None:
-        if host.incarnation == incarnation:
-            host.inbox.is_tick = True
-            self._wake(host)
-            self.clock.at(self.clock.now + tick_s, TIMERS, self._tick, host, incarnation, tick_s)
+    def _tick(self, host: Host, tick_s: float) -> None:
+        host.inbox.is_tick = True
+        self._wake(host)
+        host.later(self.clock.now + tick_s, TIMERS, self._tick, host, tick_s)
 
     def _wake(self, host: Host) -> None:
         if not host.is_busy and host.replica is not None:
             host.is_busy = True
             # after all else that happens at this moment: what arrives together is done together
-            self.clock.at(self.clock.now, CLIENTS, self._begin, host, host.incarnation)
+            host.later(self.clock.now, CLIENTS, self._begin, host)
 
-    def _begin(self, host: Host, incarnation: int) -> None:
-        if host.incarnation != incarnation or host.replica is None:
+    def _begin(self, host: Host) -> None:
+        if host.replica is None:
             return
         inbox, applied = host.inbox, host.replica.applied
         host.inbox = type(inbox)()
@@ -118,29 +116,22 @@ class GroupWorld:
             if sent_s is not None:
                 self.commits.append((sent_s, self.clock.now))
         for output in outputs:
-            self.clock.at(self.clock.now + output.after_s, NETWORK, self._leave, host, incarnation, output)
-        self.clock.at(self.clock.now + spent_s, NETWORK, self._finish, host, incarnation)
+            host.later(self.clock.now + output.after_s, NETWORK, self._leave, host, output)
+        host.later(self.clock.now + spent_s, NETWORK, self._finish, host)
 
-    def _leave(self, host: Host, incarnation: int, output: Output) -> None:
-        if host.incarnation != incarnation:
-            return
+    def _leave(self, host: Host, output: Output) -> None:
         host.store(output.records)
         self._post(host, output.messages)
         self._answer(output.replies)
 
-    def _finish(self, host: Host, incarnation: int) -> None:
-        if host.incarnation != incarnation or host.replica is None:
+    def _finish(self, host: Host) -> None:
+        if host.replica is None:
             return
         host.is_busy = False
         if host.inbox:
             self._wake(host)
         elif (wake_s := host.replica.wake_s) is not None:
-            self.clock.at(max(self.clock.now, wake_s) + self.group.timer_s, TIMERS, self._rouse, host, incarnation)
-
-    def _rouse(self, host: Host, incarnation: int) -> None:
-        """The replica asked for a turn at this time."""
-        if host.incarnation == incarnation:
-            self._wake(host)
+            host.later(max(self.clock.now, wake_s) + self.group.timer_s, TIMERS, self._wake, host)
 
     def _post(self, host: Host, messages: list[tuple[int, Message]]) -> None:
         for to, message in messages:
