@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from surecast.pipeline.sweep import sweep_session
+from surecast.pipeline.spark_sweep import sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark
 from surecast.planning.placement import PlacementPlan, PlacementProblem, placement_problem, plan_placement
 from surecast.prediction.capacity.capacity_model import ALGORITHMS

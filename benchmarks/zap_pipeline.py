@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from surecast.pipeline import ServerSettings
-from surecast.pipeline.sweep import sweep_session
+from surecast.pipeline.spark_sweep import sweep_session
 from surecast.pipeline.zap_changes import box_changes, box_changes_stream
 from surecast.pipeline.zap_viewers import channel_viewers
 from surecast.zap.generator import Generator

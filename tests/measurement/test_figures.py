@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from surecast.measurement import make_plan
-from surecast.measurement.drive import Measured
 from surecast.measurement.event_fates import EventFates, Fate
 from surecast.measurement.faults import Crash
 from surecast.measurement.load_clients import Receiver
+from surecast.measurement.measured_events import LOST, count_out_of_order
 from surecast.measurement.measured_report import build_report
-from surecast.measurement.outcomes import LOST, count_out_of_order
+from surecast.measurement.workload_drive import Measured
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import build, parse_text
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from surecast.measurement import RunPlan
-from surecast.measurement.outcomes import LOST
+from surecast.measurement.measured_events import LOST
 from surecast.prediction import find_mechanisms, predict_capacity
 from surecast.prediction.dropping import predict_dropping
 from surecast.report import QoSReport, check_accounts

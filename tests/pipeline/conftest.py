@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.network import LogHandler, LogServer
 
 from surecast.broker.event_log import EventLog, Started
-from surecast.pipeline import Server, ServerSettings, connect, find_java, spark_server
+from surecast.pipeline import ServerSettings, SparkServer, connect, find_java, spark_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ SHARED_SERVER = ServerSettings(
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
     try:
         find_java()
     except Exception as error:
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def spark(server: Server) -> Iterator[SparkSession]:
+def spark(server: SparkServer) -> Iterator[SparkSession]:
     session = connect(server.remote)
     for name, value in LEAN_RUN.items():
         session.conf.set(name, value)

@@ -18,7 +18,7 @@ from tests.pipeline.logs import ZAPS, broker_records, rows_of, subscriber_qos, w
 from tests.pipeline.network import live_broker
 
 from surecast.pipeline import ServerSettings, open_tables, read_table, run_tables
-from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
+from surecast.pipeline.spark_sweep import Sweep, run_blocks, sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark
 from surecast.planning.placement import Constraints, placement_problem, plan_placement
 from surecast.scenario import load_system

@@ -19,7 +19,7 @@ from surecast.errors import ConfigurationError
 from surecast.event_log_records import SPARK_SCHEMA
 from surecast.pipeline.datasource import SurecastSource
 from surecast.pipeline.datasource_log import LogAccess, LogError, LogTruncated, RemoteLog, ranges
-from surecast.pipeline.datasource_publish import Publisher
+from surecast.pipeline.datasource_publish import RowPublisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,11 +68,11 @@ def test_options_are_checked() -> None:
     with pytest.raises(ConfigurationError, match="option recordsPerPartition is '0'"):
         SurecastSource({"url": "http://b", "recordsPerPartition": "0"}).reader(None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="there is no request; request is an identity of the row"):
-        Publisher.of({"brokers": "b"}, ["topic", "payload"])
+        RowPublisher.of({"brokers": "b"}, ["topic", "payload"])
     with pytest.raises(ConfigurationError, match="there is also colour"):
-        Publisher.of({"brokers": "b"}, ["topic", "payload", "request", "colour"])
+        RowPublisher.of({"brokers": "b"}, ["topic", "payload", "request", "colour"])
     with pytest.raises(ConfigurationError, match="option brokers: name the brokers"):
-        Publisher.of({}, ["topic", "payload", "request"])
+        RowPublisher.of({}, ["topic", "payload", "request"])
 
 
 def test_a_table_is_the_log_and_a_stream_goes_on_where_it_stopped(
@@ -157,7 +157,7 @@ def test_a_stream_that_stops_and_goes_on_publishes_once(spark: SparkSession, bro
 
 
 def test_a_broker_that_does_not_answer_gives_way_to_the_next(broker: Process) -> None:
-    publisher = Publisher((("127.0.0.1", 1), ("127.0.0.1", broker.port)))
+    publisher = RowPublisher((("127.0.0.1", 1), ("127.0.0.1", broker.port)))
     rows = [{"topic": "a", "payload": b"x", "request": f"r{i}", "qos": 1} for i in range(3)]
     assert publisher.publish(iter([pa.RecordBatch.from_pylist(rows)])) == 3
     with pytest.raises(ConfigurationError, match="a row to publish has no topic or no request"):

@@ -20,7 +20,7 @@ from tests.pipeline.logs import ZAPS, broker_records, rows_of, subscriber_qos, w
 from surecast.errors import ConfigurationError
 from surecast.pipeline import ServerSettings, connect, open_tables, read_table, run_tables
 from surecast.pipeline.ship import main, pack_code, pack_environment, requirements
-from surecast.pipeline.sweep import Sweep, run_blocks
+from surecast.pipeline.spark_sweep import Sweep, run_blocks
 from surecast.pipeline.sweep_plan import plan_on_spark
 from surecast.planning.placement import Constraints, placement_problem, plan_placement
 from surecast.scenario import load_system
@@ -118,7 +118,7 @@ def test_what_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     main([str(tmp_path / "surecast.zip")])
     with zipfile.ZipFile(tmp_path / "surecast.zip") as packed:
         names = set(packed.namelist())
-    assert {"surecast/__init__.py", "surecast/pipeline/source.py", "pyspark_surecast/__init__.py"} <= names
+    assert {"surecast/__init__.py", "surecast/pipeline/input_source.py", "pyspark_surecast/__init__.py"} <= names
     assert not any("__pycache__" in name for name in names)
     assert {"numpy", "pyarrow", "pandas", "pyspark", "pydantic-core"} <= requirements()
     assert not {"pytest", "ruff", "mypy"} & requirements()

@@ -52,7 +52,7 @@ def learn(
     samples = None if filters is None else read_filter_samples(filters)
     base_system = None if base is None else load_system(base)
     with working("reading the tables"), open_tables(tables, settings, server.remote) as (spark, _):
-        from surecast.pipeline.learn.tables import read_statistics
+        from surecast.pipeline.learn.table_statistics import read_statistics
 
         statistics = read_statistics(spark, server.database)
     with working("estimating"):

@@ -170,7 +170,7 @@ def show(
 def tables(json: AsJson = False) -> None:
     """List the tables of the pipeline, and what is in each."""
     from surecast.cli.output import print_json, print_table
-    from surecast.pipeline.catalogue import TABLES
+    from surecast.pipeline.table_catalogue import TABLES
 
     if json:
         print_json(TABLES)

@@ -155,7 +155,7 @@ def _plan_on_spark(
 ) -> PlacementPlan:
     """Evaluates every case on the cores of a cluster; all of them are in the folder `out`."""
     from surecast.cli.output import progress_bar
-    from surecast.pipeline.sweep import sweep_session
+    from surecast.pipeline.spark_sweep import sweep_session
     from surecast.pipeline.sweep_plan import plan_on_spark
     from surecast.planning.placement import FRONT, PlacementReliability, constraints_of, placement_problem
 

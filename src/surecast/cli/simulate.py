@@ -61,7 +61,7 @@ def _simulate_on_spark(
     conf: list[str] | None,
 ) -> QoSReport:
     from surecast.cli.output import progress_bar
-    from surecast.pipeline.sweep import sweep_session
+    from surecast.pipeline.spark_sweep import sweep_session
     from surecast.pipeline.sweep_runs import simulate_on_spark
 
     folder = spark_folder(runs_out, "--runs-out")

@@ -5,8 +5,8 @@
 True
 """
 
-from surecast.measurement.drive import RunInterrupted
 from surecast.measurement.measurement_plan import RunPlan, make_plan
 from surecast.measurement.system_run import run_plan, run_system
+from surecast.measurement.workload_drive import RunInterrupted
 
 __all__ = ["RunInterrupted", "RunPlan", "make_plan", "run_plan", "run_system"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
-from surecast.measurement.classes import ClassRun
+from surecast.measurement.class_run import ClassRun
 from surecast.report import QoSReport, ReportBuilder
 from surecast.simulation.experiment.confidence import ratio_estimate
 

@@ -20,7 +20,7 @@ from surecast.client.group import split_address
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish
 from surecast.scenario.distributions import Distribution
 
-__all__ = ["DirectLink", "KeenLink", "Link", "Receiver", "number_of", "pack_event"]
+__all__ = ["BrokerLink", "DirectLink", "KeenLink", "Receiver", "number_of", "pack_event"]
 
 _PAUSE_S: Final = 0.02
 _ANSWER_S: Final = 5.0
@@ -50,7 +50,7 @@ def number_of(payload: bytes) -> int:
     return number
 
 
-class Link(ABC):
+class BrokerLink(ABC):
     """A way to a broker for publications."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Link(ABC):
         """Goes over to another replica, where it sends again what is not acknowledged."""
 
 
-class KeenLink(Link):
+class KeenLink(BrokerLink):
     """Sends each event again, by whichever replica, until it is acknowledged or `patience_s` is over.
 
     Events wait in order, which a client with too many in flight would not keep.
@@ -105,7 +105,7 @@ class KeenLink(Link):
         await self._client.move(address)
 
 
-class DirectLink(Link):
+class DirectLink(BrokerLink):
     """Sends each event once: what finds no broker is lost, as the formulas have it. It connects again at once."""
 
     def __init__(self, addresses: Sequence[str], client_id: str):

@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
-from surecast.measurement.drive import Measured
 from surecast.measurement.faults import OUTAGE_LEAST_S, find_outages
-from surecast.measurement.outcomes import LOST, NOT_TAKEN, Outcomes, count_out_of_order, outcomes_of, window_of
+from surecast.measurement.measured_events import (
+    LOST,
+    NOT_TAKEN,
+    MeasuredEvents,
+    count_out_of_order,
+    outcomes_of,
+    window_of,
+)
+from surecast.measurement.workload_drive import Measured
 from surecast.report import QoSReport, ReportBuilder, check_accounts
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.experiment.confidence import ratio_estimate
@@ -67,7 +74,7 @@ class _Figures:
     def __init__(self, builder: ReportBuilder, measured: Measured):
         self.builder, self.measured, self.plan = builder, measured, measured.plan
         self.begin_s, self.end_s = window_of(measured)
-        self.outcomes: list[Outcomes] = []
+        self.outcomes: list[MeasuredEvents] = []
         self.out_of_order = count_out_of_order(measured)
         edges = np.linspace(self.begin_s, self.end_s, BATCHES + 1)
         self.edges, self.lengths = edges, np.diff(edges)
@@ -101,7 +108,7 @@ class _Figures:
             samples=None if under is self.lengths else int(under.sum()),
         )
 
-    def _batches(self, outcomes: Outcomes, values: NDArray[np.bool_] | Floats) -> Floats:
+    def _batches(self, outcomes: MeasuredEvents, values: NDArray[np.bool_] | Floats) -> Floats:
         """Sums of a value over the events of each batch."""
         where = np.clip(np.searchsorted(self.edges, outcomes.published_s, side="right") - 1, 0, BATCHES - 1)
         return _sums(where, np.nan_to_num(np.asarray(values, dtype=np.float64)))
@@ -149,7 +156,7 @@ class _Figures:
                 samples=len(values),
             )
 
-    def _counts(self, index: int, outcomes: Outcomes, variant: str) -> None:
+    def _counts(self, index: int, outcomes: MeasuredEvents, variant: str) -> None:
         """Adds the accounts of a subscriber: everything published to it is on time, late, dropped for a reason, or
         queued."""
         who = self.plan.system.subscribers[index]
@@ -183,7 +190,7 @@ class _Figures:
         reasons += [f"buffer full while {state}" for state in states] if mechanism.buffer_size is not None else []
         return reasons + ([f"expired while {state}" for state in states] if mechanism.expires else [])
 
-    def _coming(self, index: int, outcomes: Outcomes, variant: str) -> None:
+    def _coming(self, index: int, outcomes: MeasuredEvents, variant: str) -> None:
         """Adds the figures of subscribers that disconnect at times: events that joined, connected time, their
         parameters."""
         who = self.plan.system.subscribers[index]
@@ -222,7 +229,7 @@ class _Figures:
     def system(self) -> None:
         """Adds means over the subscribers of each variant: of shares as they stand, of times over the events that
         arrived."""
-        groups: dict[str, list[Outcomes]] = {}
+        groups: dict[str, list[MeasuredEvents]] = {}
         for who, outcomes in zip(self.plan.system.subscribers, self.outcomes, strict=True):
             if len(outcomes.reason):
                 groups.setdefault(self.plan.variant(who), []).append(outcomes)
@@ -299,7 +306,7 @@ def _sums(where: NDArray[np.intp], values: Floats) -> Floats:
     return np.bincount(where, weights=values, minlength=BATCHES).astype(np.float64)
 
 
-def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[MeasuredEvents]) -> None:
     plan, scale = measured.plan, measured.plan.scale
     begin_s, end_s = window_of(measured)
     if scale != 1.0:
@@ -332,7 +339,7 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
         builder.warn(f"interrupted: {end_s - begin_s:.4g} s of {plan.duration_s:.4g} s were measured")
 
 
-def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[MeasuredEvents]) -> None:
     plan = measured.plan
     broker = plan.system.overlay.brokers[0]
     if broker.notification_service is not None or broker.matching is not None:
@@ -373,7 +380,7 @@ def _warn_of_start_up(builder: ReportBuilder, measured: Measured) -> None:
         )
 
 
-def _warn_of_expiry(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Outcomes]) -> None:
+def _warn_of_expiry(builder: ReportBuilder, measured: Measured, outcomes: Sequence[MeasuredEvents]) -> None:
     """Warns if the lifetime of events, which is for subscribers that disconnect at times, expired events of others as
     well."""
     too = measured.plan.expiring_too

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from surecast.errors import ConfigurationError
 from surecast.measurement.class_figures import build_class_report
-from surecast.measurement.classes import ClassRun, measure_classes
-from surecast.measurement.drive import Measured, Progress, measure, run_folder
+from surecast.measurement.class_run import ClassRun, measure_classes
 from surecast.measurement.measured_report import build_report
 from surecast.measurement.measurement_plan import RunPlan, make_plan
+from surecast.measurement.workload_drive import Measured, Progress, measure, run_folder
 from surecast.report import QoSReport
 from surecast.scenario.system import System
 

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from surecast.pipeline.datasource_log import LogAccess
 from surecast.pipeline.pipeline_run import RunReport, open_tables, read_table, run_pipeline, run_tables
-from surecast.pipeline.session import OutputBusy, Server, ServerSettings, SparkFailed, connect, find_java, spark_server
+from surecast.pipeline.spark_session import (
+    OutputBusy,
+    ServerSettings,
+    SparkFailed,
+    SparkServer,
+    connect,
+    find_java,
+    spark_server,
+)
 
 __all__ = [
     "LogAccess",
     "OutputBusy",
     "RunReport",
-    "Server",
     "ServerSettings",
     "SparkFailed",
+    "SparkServer",
     "connect",
     "find_java",
     "open_tables",

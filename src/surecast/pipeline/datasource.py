@@ -34,7 +34,7 @@ from surecast.pipeline.datasource_log import LogAccess, LogError, RemoteLog, ran
 from surecast.pipeline.formats import BROKER
 
 if TYPE_CHECKING:
-    from surecast.pipeline.datasource_publish import Publisher
+    from surecast.pipeline.datasource_publish import RowPublisher
 
 __all__ = ["PARTITION_RECORDS", "RAW_SCHEMA", "SurecastSource", "raw_batch"]
 
@@ -156,7 +156,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _TableWriter(DataSourceArrowWriter):
-    def __init__(self, publisher: Publisher):
+    def __init__(self, publisher: RowPublisher):
         self.publisher = publisher
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -165,7 +165,7 @@ class _TableWriter(DataSourceArrowWriter):
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, publisher: Publisher):
+    def __init__(self, publisher: RowPublisher):
         self.publisher = publisher
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -173,11 +173,11 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
 
-def _publisher(options: Mapping[str, str], schema: StructType) -> Publisher:
+def _publisher(options: Mapping[str, str], schema: StructType) -> RowPublisher:
     # The client is imported by those who write: every session and every task that reads imports this module.
-    from surecast.pipeline.datasource_publish import Publisher
+    from surecast.pipeline.datasource_publish import RowPublisher
 
-    return Publisher.of(options, schema.fieldNames())
+    return RowPublisher.of(options, schema.fieldNames())
 
 
 def _columns(records: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ from surecast.client.group import REQUEST_PROPERTY, split_address
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties
 
-__all__ = ["Publisher", "request_token"]
+__all__ = ["RowPublisher", "request_token"]
 
 COLUMNS: Final = ("topic", "payload", "request")
 OPTIONAL: Final = ("qos", "retain")
@@ -48,7 +48,7 @@ def request_token(request: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Publisher:
+class RowPublisher:
     """Publishes rows to the first of some brokers that answers; all are of one group, or there is one."""
 
     addresses: tuple[tuple[str, int], ...]
@@ -57,11 +57,11 @@ class Publisher:
     tls: bool = False
 
     @staticmethod
-    def of(options: Mapping[str, str], columns: Sequence[str]) -> Publisher:
+    def of(options: Mapping[str, str], columns: Sequence[str]) -> RowPublisher:
         """Returns the publisher that the options describe, for rows with these columns; ConfigurationError where
         something is missing or too much.
 
-        >>> Publisher.of({"brokers": "b1:1883,b2"}, ["topic", "payload", "request"]).addresses
+        >>> RowPublisher.of({"brokers": "b1:1883,b2"}, ["topic", "payload", "request"]).addresses
         (('b1', 1883), ('b2', 1883))
         """
         missing = [name for name in COLUMNS if name not in columns]
@@ -76,7 +76,7 @@ class Publisher:
             raise ConfigurationError('option brokers: name the brokers to publish to, such as "127.0.0.1:1883"')
         addresses = tuple(split_address(text.strip()) for text in options["brokers"].split(","))
         is_tls = options.get("tls", "false").lower() == "true"
-        return Publisher(addresses, options.get("username"), options.get("password"), is_tls)
+        return RowPublisher(addresses, options.get("username"), options.get("password"), is_tls)
 
     def publish(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Publishes all rows; returns when the broker has taken over every one. How many there were."""

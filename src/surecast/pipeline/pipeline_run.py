@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError, refuse_unknown
-from surecast.pipeline.accounts import QUARANTINE, count_raw, differences
-from surecast.pipeline.catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics
 from surecast.pipeline.datasource_log import LogAccess, log_at
-from surecast.pipeline.session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
+from surecast.pipeline.run_accounts import QUARANTINE, count_raw, differences
+from surecast.pipeline.spark_session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
+from surecast.pipeline.table_catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from surecast.pipeline.graph import Settings
+    from surecast.pipeline.graph_runner import PipelineSettings
 
 __all__ = ["RunReport", "open_tables", "read_table", "run_pipeline", "run_tables"]
 
@@ -160,8 +160,8 @@ def run_tables(
     started_s: float | None = None,
 ) -> RunReport:
     """Runs the pipeline in an open session; `by_command_at` is the address for `spark-pipelines`."""
-    from surecast.pipeline.graph import Settings, run_by_command, run_in_session, write_project
-    from surecast.pipeline.tables import INPUTS_KEY, STATISTICS_KEY, WINDOW_KEY, define
+    from surecast.pipeline.graph_runner import PipelineSettings, run_by_command, run_in_session, write_project
+    from surecast.pipeline.table_definitions import INPUTS_KEY, STATISTICS_KEY, WINDOW_KEY, define
 
     started_s = time.monotonic() if started_s is None else started_s
     if not database.isidentifier():
@@ -169,7 +169,7 @@ def run_tables(
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
     access = access or LogAccess()
     chosen = chosen_statistics(tuple(STATISTICS) if statistics is None else statistics)
-    settings = Settings(
+    settings = PipelineSettings(
         storage=storage or _as_url(output / "checkpoints"),
         configuration={
             INPUTS_KEY: json.dumps([_absolute(name) for name in inputs]),
@@ -204,7 +204,12 @@ def read_table(spark: SparkSession, name: str, limit: int, database: str = "defa
 
 
 def _report(
-    spark: SparkSession, settings: Settings, inputs: Sequence[str], names: Sequence[str], before: int, started_s: float
+    spark: SparkSession,
+    settings: PipelineSettings,
+    inputs: Sequence[str],
+    names: Sequence[str],
+    before: int,
+    started_s: float,
 ) -> RunReport:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -251,7 +256,7 @@ def _duplicates(raw: DataFrame, held: Mapping[str, int], records: int) -> int:
 def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
     """Returns the approximate size of the inputs; refuses files that do not exist, and logs whose broker does not
     answer."""
-    from surecast.pipeline.files import find_files
+    from surecast.pipeline.input_files import find_files
 
     logs = [log for name in inputs if (log := log_at(name, access or LogAccess())) is not None]
     files = find_files([name for name in inputs if log_at(name) is None])
@@ -270,7 +275,7 @@ def _for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0)
 
 
 def _waiting(inputs: Sequence[str], read_bytes: Mapping[str, int]) -> dict[str, int]:
-    from surecast.pipeline.files import find_files, unread_bytes
+    from surecast.pipeline.input_files import find_files, unread_bytes
 
     try:
         files = find_files([name for name in inputs if log_at(name) is None])

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.pipeline.sweep import Sweep, run_blocks
+from surecast.pipeline.spark_sweep import Sweep, run_blocks
 from surecast.planning.placement import (
     FRONT,
     Constraints,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from surecast.pipeline.sweep import Sweep, run_blocks
+from surecast.pipeline.spark_sweep import Sweep, run_blocks
 from surecast.report import QoSReport
 from surecast.scenario import System
 from surecast.simulation.experiment import Progress, check_at_least_one

@@ -1,17 +1,17 @@
 """Searches for the best system: admission, home brokers, deployment, improvement, choice of scheme by reliability."""
 
 from surecast.planning.additions import Addition, Deployment, plan_deployment
-from surecast.planning.admission import Promise, admit
+from surecast.planning.cheapest_scheme import SchemeChoice, compare_schemes
 from surecast.planning.homes import HomeChoice, choose_homes
-from surecast.planning.scheme import SchemeChoice, compare_schemes
 from surecast.planning.sensitivity import Improvement, improvements
+from surecast.planning.subscriber_admission import ReliabilityPromise, admit
 
 __all__ = [
     "Addition",
     "Deployment",
     "HomeChoice",
     "Improvement",
-    "Promise",
+    "ReliabilityPromise",
     "SchemeChoice",
     "admit",
     "choose_homes",

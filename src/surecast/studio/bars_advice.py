@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from surecast.planning import Deployment, HomeChoice, Improvement, Promise, SchemeChoice
+    from surecast.planning import Deployment, HomeChoice, Improvement, ReliabilityPromise, SchemeChoice
 
 __all__ = ["common_target", "draw_admission", "draw_deployment", "draw_homes", "draw_improvements", "draw_schemes"]
 
@@ -30,13 +30,13 @@ def common_target(targets: Iterable[float | None]) -> float | None:
     return distinct.pop() if len(distinct) == 1 else None
 
 
-def draw_admission(promises: Sequence[Promise], path: Path | str) -> Path:
+def draw_admission(promises: Sequence[ReliabilityPromise], path: Path | str) -> Path:
     """Draws the share of subscribers at each home broker that can be promised their target, the least first.
 
     Subscribers whose topics nobody publishes are left aside.
     """
     promises = [promise for promise in promises if promise.reliability is not None]
-    homes: dict[str, list[Promise]] = {}
+    homes: dict[str, list[ReliabilityPromise]] = {}
     for promise in promises:
         homes.setdefault(promise.home, []).append(promise)
     share, notes = {}, {}

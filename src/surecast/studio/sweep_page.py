@@ -16,7 +16,7 @@ from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragr
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from surecast.planning.sweeps import AlgorithmSweep, Configuration, LoadCurve, LoadSweep
+    from surecast.planning.sweeps import AlgorithmSweep, LoadCurve, LoadSweep, SweptConfiguration
 
 __all__ = [
     "load_chart",
@@ -254,7 +254,7 @@ def _ranges(sweep: AlgorithmSweep) -> list[str]:
     return sentences
 
 
-def _configurations(rows: list[tuple[str, Configuration]], caption: str) -> Table:
+def _configurations(rows: list[tuple[str, SweptConfiguration]], caption: str) -> Table:
     header = ["Role", "Brokers", "Algorithm", "Delay in ms", "Carries up to", "First to saturate"]
     cells: list[list[Cell]] = [
         [
@@ -286,11 +286,11 @@ def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: np.ndarray, n
     return Table([name, *sweep.outcomes], rows, f"Share of placements by {name.lower()}")
 
 
-def _short(configuration: Configuration) -> str:
+def _short(configuration: SweptConfiguration) -> str:
     return short_names(configuration.brokers)
 
 
-def _end(configuration: Configuration) -> str:
+def _end(configuration: SweptConfiguration) -> str:
     if not math.isfinite(configuration.saturates_at):
         return "never saturates"
     return f"saturates at {configuration.saturates_at:,.0f} subscriptions ({configuration.saturates})"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from surecast.errors import AssumptionError
 from surecast.pipeline import RunReport, ServerSettings, open_tables, read_table, run_tables
-from surecast.pipeline.learn import Estimate, Learned, Statistics, learn_scenario
+from surecast.pipeline.learn import Learned, LearnedValue, Statistics, learn_scenario
 from surecast.prediction.composed import predict_composed
 from surecast.report.files import write_whole
 from surecast.scenario import Scenario, System, build, parse_text
@@ -103,7 +103,7 @@ def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str
         context.show(f"Spark, {table}", sum(each == "completed" for each in states.values()), max(len(states), _TABLES))
 
     with open_tables(output, ServerSettings(master="local[2]", is_brief=True)) as (spark, _):
-        from surecast.pipeline.learn.tables import read_statistics
+        from surecast.pipeline.learn.table_statistics import read_statistics
 
         report = run_tables(spark, [str(logs)], output, window_s=60.0, configuration=_SMALL, progress=show_state)
         context.show("estimating", 0, 0)
@@ -175,7 +175,7 @@ def _estimates(learned: Learned, live: Live) -> Numbers:
     return Numbers(Table(header, rows, "What Spark learned, beside what is known to be so"), "estimates")
 
 
-def _truth(estimate: Estimate, live: Live) -> str:
+def _truth(estimate: LearnedValue, live: Live) -> str:
     """Returns the true value of the run, if known: a setting of the tour, or what its clients recorded."""
     settings = LiveSettings(1.0)
     if estimate.what.startswith("rate of region-"):

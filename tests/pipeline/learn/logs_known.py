@@ -20,15 +20,15 @@ from surecast.broker.event_log import (
     Subscribed,
     Unsubscribed,
 )
-from surecast.pipeline.learn.samples import Times
-from surecast.pipeline.learn.statistics import (
+from surecast.pipeline.learn.log_statistics import (
     Client,
     Deadline,
-    Incarnation,
+    ObservedSubscription,
     Statistics,
-    Subscription,
+    UptimeRow,
 )
-from surecast.pipeline.learn.statistics import Published as PublishedCount
+from surecast.pipeline.learn.log_statistics import ObservedPublications as PublishedCount
+from surecast.pipeline.learn.samples import Times
 
 ALIVE_S = 1.0
 
@@ -142,12 +142,12 @@ class _Log:
 
 def statistics_of(records: list[Record], broker: str) -> Statistics:
     """The statistics of one log, one record after the other. It knows only what `known_log` writes."""
-    incarnations: list[Incarnation] = []
+    incarnations: list[UptimeRow] = []
     starts = [i for i, each in enumerate(records) if isinstance(each, Started)]
     for i, first in enumerate(starts):
         last = starts[i + 1] if i + 1 < len(starts) else len(records)
         ended_by = "crash" if i + 1 < len(starts) else "open"
-        incarnations.append(Incarnation(broker, records[first].time, records[last - 1].time, ended_by, True))
+        incarnations.append(UptimeRow(broker, records[first].time, records[last - 1].time, ended_by, True))
     start_s, end_s = incarnations[0].up_from_s, incarnations[-1].up_to_s
     window_s = (end_s - start_s) / 64
     spans: dict[tuple[str, Client], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
@@ -207,7 +207,7 @@ def _connections(
 
 def _subscriptions(
     records: list[Record], broker: str, end_s: float
-) -> tuple[tuple[Subscription, ...], list[float], list[float]]:
+) -> tuple[tuple[ObservedSubscription, ...], list[float], list[float]]:
     held: dict[tuple[str, str], float] = {}
     ever: set[tuple[str, str]] = set()
     lengths: list[float] = []
@@ -217,7 +217,7 @@ def _subscriptions(
             ever.add((each.client, each.filter))
         elif isinstance(each, Unsubscribed):
             lengths.append(each.time - held.pop((each.client, each.filter)))
-    rows = tuple(Subscription(broker, *key, key in held) for key in sorted(ever))
+    rows = tuple(ObservedSubscription(broker, *key, key in held) for key in sorted(ever))
     return rows, lengths, [end_s - since for since in held.values()]
 
 

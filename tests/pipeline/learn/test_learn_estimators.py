@@ -14,14 +14,14 @@ from surecast.errors import AssumptionError, ConfigurationError, FileError
 from surecast.pipeline.learn import Times, choose_lifetime, fit_popularity, fit_rate
 from surecast.pipeline.learn.distribution_choice import cell_test
 from surecast.pipeline.learn.distribution_fits import (
-    Law,
+    FittedDistribution,
     exponential_interval,
     fit_exponential,
     fit_lognormal,
     fit_weibull,
     observed_interval,
 )
-from surecast.pipeline.learn.phases import fit_erlang_mixture
+from surecast.pipeline.learn.phase_type_fit import fit_erlang_mixture
 from surecast.pipeline.learn.samples import periods_of
 from surecast.scenario import parse_distribution
 
@@ -48,7 +48,7 @@ def censored(name: str, seed: int, size: int, limit_s: float) -> Times:
     return Times.of(times[times <= watched], watched[times > watched])
 
 
-FITS: dict[str, Callable[[Times], Law]] = {
+FITS: dict[str, Callable[[Times], FittedDistribution]] = {
     "exponential": fit_exponential,
     "weibull": fit_weibull,
     "lognormal": fit_lognormal,
@@ -173,7 +173,7 @@ def test_fit_is_where_another_search_finds_the_largest_likelihood(name: str) -> 
 
 @pytest.mark.parametrize("name", FITS)
 def test_density_is_that_of_the_survival_and_the_mean_its_integral(name: str) -> None:
-    law: Law = FITS[name](censored(name, 2, 200, 600.0))
+    law: FittedDistribution = FITS[name](censored(name, 2, 200, 600.0))
     p = law.parameters
     at = np.array([3.0, 40.0, 300.0])
     slope = (np.exp(law.log_survival(at - 1e-4, p)) - np.exp(law.log_survival(at + 1e-4, p))) / 2e-4

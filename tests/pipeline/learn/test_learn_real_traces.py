@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from surecast.pipeline.files import RECORD_SCHEMA, find_files, ranges_between, read_range
+from surecast.pipeline.input_files import RECORD_SCHEMA, find_files, ranges_between, read_range
 from surecast.pipeline.learn import Learned, Statistics, Times, choose_lifetime, learn_scenario
-from surecast.pipeline.learn.components import find_components
-from surecast.pipeline.learn.statistics import Interval
+from surecast.pipeline.learn.component_times import find_components
+from surecast.pipeline.learn.log_statistics import AvailabilityRow
 from surecast.pipeline.records import INTERVAL_SOURCES, intervals, judged, viewing_session
 from surecast.prediction import predict_reliability
 from surecast.scenario import build, parse_text
@@ -56,15 +56,15 @@ def raw(spark: SparkSession, real_data: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def rows(raw: DataFrame) -> dict[str, list[Interval]]:
+def rows(raw: DataFrame) -> dict[str, list[AvailabilityRow]]:
     """Intervals of the first components of each source, by name."""
     traces = raw.where(F.col("source").isin(*INTERVAL_SOURCES))
     table = traces.select("source", "log", F.inline(intervals(F.col("source"), F.col("text"))))
     columns = table.select("source", "log", "component", "up", "start_s", "end_s").toArrow().to_pydict().values()
-    by_component: dict[tuple[str, str, str], list[Interval]] = defaultdict(list)
+    by_component: dict[tuple[str, str, str], list[AvailabilityRow]] = defaultdict(list)
     for row in zip(*columns, strict=True):
-        by_component[row[:3]].append(Interval(*row))
-    kept: dict[str, list[Interval]] = defaultdict(list)
+        by_component[row[:3]].append(AvailabilityRow(*row))
+    kept: dict[str, list[AvailabilityRow]] = defaultdict(list)
     taken: Counter[str] = Counter()
     for (source, _, _), each in sorted(by_component.items()):
         # Of machines with few failures little can be said.
@@ -75,7 +75,7 @@ def rows(raw: DataFrame) -> dict[str, list[Interval]]:
 
 
 @pytest.fixture(scope="module")
-def learned(rows: dict[str, list[Interval]]) -> dict[str, Learned]:
+def learned(rows: dict[str, list[AvailabilityRow]]) -> dict[str, Learned]:
     return {source: learn_scenario(Statistics(intervals=tuple(each))) for source, each in rows.items()}
 
 
@@ -98,7 +98,7 @@ def test_every_kind_of_trace_becomes_a_scenario(learned: dict[str, Learned]) -> 
     assert 0.0 < figure.value < 1.0
 
 
-def test_plain_means_are_in_the_intervals(rows: dict[str, list[Interval]], learned: dict[str, Learned]) -> None:
+def test_plain_means_are_in_the_intervals(rows: dict[str, list[AvailabilityRow]], learned: dict[str, Learned]) -> None:
     """The total time over the ends, as nobody cuts anything off: by far most intervals have it."""
     inside = total = 0
     chosen: Counter[str] = Counter()

@@ -12,10 +12,16 @@ from tests.pipeline.learn.logs_known import Truth, known_log, statistics_of
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.pipeline.learn import Learned, Statistics, learn_scenario, read_filter_samples
-from surecast.pipeline.learn.components import broker_periods, find_components
+from surecast.pipeline.learn.component_times import broker_periods, find_components
+from surecast.pipeline.learn.log_statistics import (
+    AvailabilityRow,
+    ObservedPublications,
+    ObservedSubscription,
+    ReplicaSet,
+    UptimeRow,
+)
 from surecast.pipeline.learn.replicas import join_replicas, serving
 from surecast.pipeline.learn.samples import Times
-from surecast.pipeline.learn.statistics import Incarnation, Interval, Published, ReplicaSet, Subscription
 from surecast.prediction import predict_dropping, predict_reliability
 from surecast.scenario import build, load_system, parse_text
 
@@ -86,7 +92,7 @@ def test_the_learned_scenario_predicts_what_the_original_does() -> None:
 
 
 def test_crashes_are_known_to_half_a_sign_of_life() -> None:
-    incarnations = [Incarnation("b", 0.0, 100.0, "crash", False), Incarnation("b", 104.0, 150.0, "stopped", True)]
+    incarnations = [UptimeRow("b", 0.0, 100.0, "crash", False), UptimeRow("b", 104.0, 150.0, "stopped", True)]
     periods = broker_periods(incarnations, 60.0)
     assert [(p.up, p.start_s, p.end_s, p.start_seen, p.end_seen) for p in periods] == [
         (True, 0.0, 102.0, False, True),
@@ -97,7 +103,7 @@ def test_crashes_are_known_to_half_a_sign_of_life() -> None:
 
 def test_a_stop_is_an_end_only_where_a_start_follows() -> None:
     """Who stops a broker and starts it again had it down; who stops it for good has ended the observation."""
-    incarnations = [Incarnation("b", 0.0, 100.0, "stopped", True), Incarnation("b", 130.0, 200.0, "stopped", True)]
+    incarnations = [UptimeRow("b", 0.0, 100.0, "stopped", True), UptimeRow("b", 130.0, 200.0, "stopped", True)]
     periods = broker_periods(incarnations, 60.0)
     assert [(p.up, p.length_s, p.end_seen) for p in periods] == [
         (True, 100.0, True),
@@ -109,7 +115,7 @@ def test_a_stop_is_an_end_only_where_a_start_follows() -> None:
 def test_links_and_machines_of_traces() -> None:
     rows = []
     for name in ("a--b", "b--c"):
-        rows += [Interval("avt", "t", name, True, 100.0 * i, 100.0 * i + 90.0) for i in range(30)]
+        rows += [AvailabilityRow("avt", "t", name, True, 100.0 * i, 100.0 * i + 90.0) for i in range(30)]
     components = {each.name: each for each in find_components(Statistics(intervals=tuple(rows)))}
     assert components["a--b"].kind == "link"
     assert components["a--b"].times.down.ends == 29
@@ -126,7 +132,7 @@ def test_links_and_machines_of_traces() -> None:
 def test_users_of_a_trace_are_subscribers() -> None:
     rng = np.random.default_rng(4)
     turns = np.cumsum(rng.exponential(50.0, 200))
-    rows = [Interval("activity", "t", "ann", True, a, b) for a, b in zip(turns[::2], turns[1::2], strict=True)]
+    rows = [AvailabilityRow("activity", "t", "ann", True, a, b) for a, b in zip(turns[::2], turns[1::2], strict=True)]
     answer = learn_scenario(Statistics(intervals=tuple(rows)))
     (subscriber,) = build(parse_text(answer.to_yaml())).subscribers
     assert subscriber.connectivity is not None
@@ -136,25 +142,28 @@ def test_users_of_a_trace_are_subscribers() -> None:
 
 
 def test_a_component_that_never_failed_is_named_with_its_limit() -> None:
-    answer = learn_scenario(Statistics(incarnations=(Incarnation("b", 0.0, 3600.0, "open", True),)))
+    answer = learn_scenario(Statistics(incarnations=(UptimeRow("b", 0.0, 3600.0, "open", True),)))
     assert "availability" not in answer.data
     (missing,) = [each for each in answer.missing if each.what == "availability of broker b"]
     assert "above 975.9" in missing.why
 
 
 def two_brokers() -> Statistics:
-    incarnations = tuple(Incarnation(name, 0.0, 640.0, "open", True) for name in ("east", "west"))
+    incarnations = tuple(UptimeRow(name, 0.0, 640.0, "open", True) for name in ("east", "west"))
     windows = {("east", "p"): dict.fromkeys(range(64), 10), ("west", "q"): dict.fromkeys(range(64), 5)}
     return Statistics(
         incarnations=incarnations,
         published=(
-            Published("east", "p", "news", 600),
-            Published("east", "p", "rain", 40),
-            Published("west", "q", "rain", 320),
+            ObservedPublications("east", "p", "news", 600),
+            ObservedPublications("east", "p", "rain", 40),
+            ObservedPublications("west", "q", "rain", 320),
         ),
         windows=windows,
         window_s=10.0,
-        subscriptions=(Subscription("east", "s", "#", True), Subscription("west", "t", "$share/g/rain", False)),
+        subscriptions=(
+            ObservedSubscription("east", "s", "#", True),
+            ObservedSubscription("west", "t", "$share/g/rain", False),
+        ),
         arrivals=50,
         lifetimes=Times.of([5.0, 9.0, 2.0, 4.0, 6.0] * 9, [3.0]),
     )
@@ -195,7 +204,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="write topics or classes"):
         learn_scenario(two_brokers(), workload="both")
     with pytest.raises(AssumptionError, match="no subscription that ended"):
-        learn_scenario(Statistics(incarnations=(Incarnation("b", 0.0, 9.0, "open", True),)), workload="classes")
+        learn_scenario(Statistics(incarnations=(UptimeRow("b", 0.0, 9.0, "open", True),)), workload="classes")
 
 
 def test_a_base_keeps_its_overlay_and_delivery(tmp_path: Path) -> None:
@@ -216,23 +225,29 @@ def test_a_base_keeps_its_overlay_and_delivery(tmp_path: Path) -> None:
 def replicated() -> Statistics:
     """Three replicas, of which one fails twice, one once; 120 messages in 60 s; a probe, and counts of the broker."""
     incarnations = [
-        Incarnation("zap-1", 0.0, 20.0, "crash", True),
-        Incarnation("zap-1", 24.0, 40.0, "crash", True),
-        Incarnation("zap-1", 46.0, 60.0, "open", True),
-        Incarnation("zap-2", 0.0, 60.0, "open", True),
-        Incarnation("zap-3", 0.0, 30.0, "crash", True),
-        Incarnation("zap-3", 32.0, 60.0, "open", True),
+        UptimeRow("zap-1", 0.0, 20.0, "crash", True),
+        UptimeRow("zap-1", 24.0, 40.0, "crash", True),
+        UptimeRow("zap-1", 46.0, 60.0, "open", True),
+        UptimeRow("zap-2", 0.0, 60.0, "open", True),
+        UptimeRow("zap-3", 0.0, 30.0, "crash", True),
+        UptimeRow("zap-3", 32.0, 60.0, "open", True),
     ]
     joined, groups = join_replicas(incarnations, {f"zap-{n}": ("zap", 3) for n in (1, 2, 3)}, {})
     return Statistics(
         incarnations=joined,
         groups=groups,
-        published=(Published("zap", "region-1", "zap/events/1", 120),),
-        aside=(Published("zap", "probe 1", "surecast-run/probe", 9), Published("zap", "", "zap/viewers/A", 500)),
+        published=(ObservedPublications("zap", "region-1", "zap/events/1", 120),),
+        aside=(
+            ObservedPublications("zap", "probe 1", "surecast-run/probe", 9),
+            ObservedPublications("zap", "", "zap/viewers/A", 500),
+        ),
         windows={("zap", "region-1"): dict.fromkeys(range(60), 2)},
         start_s=0.0,
         window_s=1.0,
-        subscriptions=(Subscription("zap", "one", "zap/#", True), Subscription("zap", "two", "zap/viewers/A", True)),
+        subscriptions=(
+            ObservedSubscription("zap", "one", "zap/#", True),
+            ObservedSubscription("zap", "two", "zap/viewers/A", True),
+        ),
     )
 
 
@@ -255,7 +270,7 @@ def test_replicas_of_a_group_are_one_broker() -> None:
 
 
 def test_groups_of_different_sizes_are_not_estimated() -> None:
-    alone = Incarnation("alone", 0.0, 60.0, "open", True)
+    alone = UptimeRow("alone", 0.0, 60.0, "open", True)
     both = replace(replicated(), incarnations=(*replicated().incarnations, alone))
     learned = learn_scenario(both)
     assert "delivery" not in learned.data
@@ -271,7 +286,7 @@ def test_a_group_serves_while_a_majority_is_up(seed: int, logs: int) -> None:
     for number in range(1, logs + 1):
         edges = np.sort(rng.choice(np.arange(1, 100), 6, replace=False)).astype(float)
         for start_s, end_s, ended_by in zip(edges[::2], edges[1::2], ["crash", "crash", "open"], strict=True):
-            incarnations.append(Incarnation(f"g-{number}", float(start_s), float(end_s), ended_by, True))
+            incarnations.append(UptimeRow(f"g-{number}", float(start_s), float(end_s), ended_by, True))
     found = serving("g", ReplicaSet(3, tuple(incarnations)), {})
     for at_s in np.arange(0.05, 100.0, 0.1):
         up = sum(incarnation.up_from_s < at_s < incarnation.up_to_s for incarnation in incarnations) + (3 - logs)

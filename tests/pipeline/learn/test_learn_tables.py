@@ -19,7 +19,7 @@ from surecast.errors import ConfigurationError, SurecastError
 from surecast.event_log_records import SPARK_SCHEMA
 from surecast.pipeline import run_tables
 from surecast.pipeline.learn import Statistics, Times, learn_scenario
-from surecast.pipeline.learn.statistics import Client
+from surecast.pipeline.learn.log_statistics import Client
 from surecast.scenario import Scenario, parse_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def assert_same(found: Mapping[Client, Times], expected: Mapping[Client, Times])
 
 @pytest.mark.long
 def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_path: Path) -> None:
-    from surecast.pipeline.learn.tables import read_statistics
+    from surecast.pipeline.learn.table_statistics import read_statistics
 
     truth = Truth(duration_s=400.0, up_s=80.0)
     records = [later(each) for each in known_log(truth, 5)]
@@ -96,7 +96,7 @@ def test_from_logs_through_the_pipeline_to_a_scenario(spark: SparkSession, tmp_p
 @pytest.mark.long
 def test_replicas_of_a_group_are_learned_as_one_broker(spark: SparkSession, tmp_path: Path) -> None:
     """Three logs of which two have gaps give the statistics of the one log that has everything."""
-    from surecast.pipeline.learn.tables import read_statistics
+    from surecast.pipeline.learn.table_statistics import read_statistics
 
     truth = Truth(broker="till", duration_s=300.0, up_s=1e9)
     records = [later(each) for each in known_log(truth, 6)]
@@ -158,7 +158,7 @@ def test_replicas_of_a_group_are_learned_as_one_broker(spark: SparkSession, tmp_
 def test_what_was_held_back_during_an_outage_was_published_then(spark: SparkSession) -> None:
     """All replicas are down for most of the time. One publisher keeps its messages until the group is back, by a clock
     that is an hour fast; two lose them, of which one does not say when it published."""
-    from surecast.pipeline.learn.tables import read_statistics
+    from surecast.pipeline.learn.table_statistics import read_statistics
 
     up = [(0.0, 100.0), (400.0, 500.0)]
     rows: list[dict[str, Any]] = []
@@ -235,12 +235,12 @@ def test_the_command_writes_prints_and_keeps(tmp_path: Path, monkeypatch: pytest
     from typer.testing import CliRunner
 
     import surecast.pipeline
-    import surecast.pipeline.learn.tables
+    import surecast.pipeline.learn.table_statistics
     from surecast.cli.learn import learn
 
     statistics = statistics_of(known_log(Truth(duration_s=300.0), 1), "hub")
     monkeypatch.setattr(surecast.pipeline, "open_tables", lambda *_: nullcontext((None, "")))
-    monkeypatch.setattr(surecast.pipeline.learn.tables, "read_statistics", lambda *_: statistics)
+    monkeypatch.setattr(surecast.pipeline.learn.table_statistics, "read_statistics", lambda *_: statistics)
     (tmp_path / "metastore").mkdir()
     out = tmp_path / "scenario.yaml"
     app = typer.Typer()
@@ -255,7 +255,7 @@ def test_the_command_writes_prints_and_keeps(tmp_path: Path, monkeypatch: pytest
     assert result.exit_code == 0, result.output
     assert Scenario.load(out).name == "mine"
     out.write_text("mine")
-    monkeypatch.setattr(surecast.pipeline.learn.tables, "read_statistics", lambda *_: Statistics())
+    monkeypatch.setattr(surecast.pipeline.learn.table_statistics, "read_statistics", lambda *_: Statistics())
     result = CliRunner().invoke(app, [*command, "--force"])
     assert "there is nothing to learn from" in str(result.exception)
     assert out.read_text() == "mine"

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from surecast.pipeline.learn.describe import WORKLOADS, learn_scenario
 from surecast.pipeline.learn.distribution_choice import LifetimeFit, choose_lifetime
-from surecast.pipeline.learn.filters import FilterSamples, fit_attributes, read_filter_samples
-from surecast.pipeline.learn.learned_scenario import Estimate, Learned, Missing
+from surecast.pipeline.learn.filter_samples import FilterSamples, fit_attributes, read_filter_samples
+from surecast.pipeline.learn.learned_scenario import Learned, LearnedValue, Missing
+from surecast.pipeline.learn.log_statistics import Statistics
 from surecast.pipeline.learn.popularity import PopularityFit, fit_popularity
 from surecast.pipeline.learn.rates import RateFit, fit_rate
 from surecast.pipeline.learn.samples import Times
-from surecast.pipeline.learn.statistics import Statistics
 
 __all__ = [
     "WORKLOADS",
-    "Estimate",
     "FilterSamples",
     "Learned",
+    "LearnedValue",
     "LifetimeFit",
     "Missing",
     "PopularityFit",

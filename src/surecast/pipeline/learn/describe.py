@@ -8,13 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.pipeline.learn.components import Component, find_components, fit_estimate, fit_pair, law_fields
+from surecast.pipeline.learn.component_times import (
+    ObservedComponent,
+    find_components,
+    fit_estimate,
+    fit_pair,
+    law_fields,
+)
 from surecast.pipeline.learn.distribution_choice import choose_lifetime
-from surecast.pipeline.learn.filters import FilterSamples, fit_attributes
+from surecast.pipeline.learn.filter_samples import FilterSamples, fit_attributes
 from surecast.pipeline.learn.learned_scenario import Learned, Missing, estimate_at
-from surecast.pipeline.learn.rates import fit_rate, share_interval
-from surecast.pipeline.learn.statistics import Client, Statistics
-from surecast.pipeline.learn.workload import (
+from surecast.pipeline.learn.learned_workload import (
     Findings,
     distribution,
     exposures,
@@ -23,6 +27,8 @@ from surecast.pipeline.learn.workload import (
     topic_choices,
     window_counts,
 )
+from surecast.pipeline.learn.log_statistics import Client, Statistics
+from surecast.pipeline.learn.rates import fit_rate, share_interval
 from surecast.scenario import Scenario, System, parse_text
 
 __all__ = ["WORKLOADS", "learn_scenario"]
@@ -43,8 +49,8 @@ def learn_scenario(
     `workload` is `topics` for named topics and clients, `classes` for filter classes whose subscriptions come and go.
     Network, overlay, delivery and targets are those of `base` where one is given.
 
-    >>> from surecast.pipeline.learn.statistics import Incarnation
-    >>> incarnations = (Incarnation("b1", 0.0, 9e4, "crash", True), Incarnation("b1", 9.1e4, 2e5, "open", True))
+    >>> from surecast.pipeline.learn.log_statistics import UptimeRow
+    >>> incarnations = (UptimeRow("b1", 0.0, 9e4, "crash", True), UptimeRow("b1", 9.1e4, 2e5, "open", True))
     >>> learned = learn_scenario(Statistics(incarnations=incarnations))
     >>> learned.data["availability"]
     {'each': {'b1': {'mtbf': '199000s', 'mttr': '1000s'}}}
@@ -82,7 +88,9 @@ def learn_scenario(
     return answer
 
 
-def _brokers(statistics: Statistics, components: list[Component], base: tuple[Scenario, System] | None) -> list[str]:
+def _brokers(
+    statistics: Statistics, components: list[ObservedComponent], base: tuple[Scenario, System] | None
+) -> list[str]:
     logged = {incarnation.broker for incarnation in statistics.incarnations}
     if base is not None:
         index = base[1].overlay.index
@@ -142,7 +150,7 @@ def _note_aside(statistics: Statistics, findings: Findings) -> None:
             findings.notes.append(f"{sum(row.messages for row in rows)} messages {whose}, on {named}, are left out.")
 
 
-def _links(brokers: list[str], links: list[Component], findings: Findings) -> list[list[str]]:
+def _links(brokers: list[str], links: list[ObservedComponent], findings: Findings) -> list[list[str]]:
     """Returns the links in traces, and as many more as make the overlay connected."""
     group = {name: name for name in brokers}
 
@@ -173,7 +181,9 @@ def _both_ways(overlay: dict[str, Any]) -> set[str]:
     return {f"{x}--{y}" for a, b in overlay.get("links", []) for x, y in ((a, b), (b, a))}
 
 
-def _availability(data: dict[str, Any], components: list[Component], placed: set[str], findings: Findings) -> None:
+def _availability(
+    data: dict[str, Any], components: list[ObservedComponent], placed: set[str], findings: Findings
+) -> None:
     each = dict(data.get("availability", {}).get("each", {}))
     unknown = []
     for component in components:

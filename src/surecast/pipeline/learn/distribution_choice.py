@@ -12,7 +12,7 @@ from scipy.stats import chi2, norm
 
 from surecast.errors import AssumptionError
 from surecast.pipeline.learn.distribution_fits import (
-    Law,
+    FittedDistribution,
     exponential_interval,
     fit_exponential,
     fit_lognormal,
@@ -20,7 +20,7 @@ from surecast.pipeline.learn.distribution_fits import (
     hessian,
     observed_interval,
 )
-from surecast.pipeline.learn.phases import fit_phase_type
+from surecast.pipeline.learn.phase_type_fit import fit_phase_type
 from surecast.pipeline.learn.samples import Times
 
 __all__ = ["LifetimeFit", "cell_test", "choose_lifetime", "ratio_test"]
@@ -54,7 +54,7 @@ class LifetimeFit:
     that were tried.
     """
 
-    law: Law
+    law: FittedDistribution
     mean_s: float
     low_s: float
     high_s: float
@@ -89,13 +89,13 @@ class LifetimeFit:
         return self.law.spec(self.law.parameters)
 
 
-def ratio_test(narrow: Law, wide: Law) -> float:
+def ratio_test(narrow: FittedDistribution, wide: FittedDistribution) -> float:
     """Returns the probability of so large a likelihood ratio if the narrower of two nested families is right."""
     gain = 2.0 * (wide.log_likelihood - narrow.log_likelihood)
     return float(chi2.sf(max(gain, 0.0), len(wide.parameters) - len(narrow.parameters)))
 
 
-def cell_test(times: Times, law: Law) -> float | None:
+def cell_test(times: Times, law: FittedDistribution) -> float | None:
     """Returns the probability of so large a distance between observed and expected ends in cells of time; None for too
     few ends.
 
@@ -177,14 +177,14 @@ def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
     return LifetimeFit(best, best.mean_s, low, high, round(times.ends), cut_off, p_plain, p_best, aic)
 
 
-def _near_ranges(times: Times, laws: list[Law], level: float) -> list[tuple[float, float]]:
+def _near_ranges(times: Times, laws: list[FittedDistribution], level: float) -> list[tuple[float, float]]:
     """Intervals of the mean under the distributions that come near the best, other than the exponential."""
     best = min(law.aic for law in laws)
     near = [law for law in laws if law.name != "exponential" and law.aic <= best + NEAR]
     return [law.mean_interval(times, level) or _wide_interval(times, law, level) for law in near]
 
 
-def _wide_interval(times: Times, law: Law, level: float) -> tuple[float, float]:
+def _wide_interval(times: Times, law: FittedDistribution, level: float) -> tuple[float, float]:
     """Returns an interval for the mean where the likelihood has no clear maximum: by the variance of the fitted law.
 
     As if only the times that ended had been seen, so that it is rather too wide than too narrow.

@@ -21,7 +21,7 @@ from surecast.errors import AssumptionError
 from surecast.pipeline.learn.samples import Times
 
 __all__ = [
-    "Law",
+    "FittedDistribution",
     "exponential",
     "exponential_interval",
     "fit_exponential",
@@ -39,7 +39,7 @@ _PROFILE_REACH = 4.0  # parameters are logarithms: a mean 50 times as long as th
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class FittedDistribution:
     """A fitted distribution of times.
 
     `parameters` are where the likelihood is largest; `log_density` and `log_survival` are functions of times and
@@ -178,7 +178,7 @@ def observed_interval(times: Times, level: float = 0.95) -> tuple[float, float]:
     return mean_s * math.exp(-reach), mean_s * math.exp(reach)
 
 
-def exponential(times: Times, mean_s: float) -> Law:
+def exponential(times: Times, mean_s: float) -> FittedDistribution:
     """Returns the law of exponential times with a given mean."""
 
     def survival(t: Array, p: Array) -> Array:
@@ -189,19 +189,19 @@ def exponential(times: Times, mean_s: float) -> Law:
 
     parameters = np.array([math.log(mean_s)])
     likelihood = _likelihood(times, parameters, density, survival)
-    return Law(
+    return FittedDistribution(
         "exponential", parameters, density, survival, _first, lambda p: {"distribution": "exponential"}, likelihood
     )
 
 
-def fit_exponential(times: Times) -> Law:
+def fit_exponential(times: Times) -> FittedDistribution:
     """Returns exponential times whose mean is total time over ends, of times whose beginning was observed."""
     if times.ends <= 0:
         raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
     return exponential(times, times.total_s / times.ends)
 
 
-def fit_weibull(times: Times) -> Law:
+def fit_weibull(times: Times) -> FittedDistribution:
     """Returns Weibull times: the shape solves one monotone equation, the scale follows from it."""
     if times.ends <= 0:
         raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
@@ -232,12 +232,12 @@ def fit_weibull(times: Times) -> Law:
     def spec(p: Array) -> dict[str, Any]:
         return {"distribution": "weibull", "shape": _rounded(math.exp(p[1]))}
 
-    return Law(
+    return FittedDistribution(
         "weibull", parameters, density, survival, _first, spec, _likelihood(times, parameters, density, survival)
     )
 
 
-def fit_lognormal(times: Times) -> Law:
+def fit_lognormal(times: Times) -> FittedDistribution:
     """Returns lognormal times, by their logarithmic mean and the standard deviation of their logarithm."""
     if times.ends <= 0:
         raise AssumptionError("no time ended while it was observed: there is no largest likelihood")
@@ -271,7 +271,7 @@ def fit_lognormal(times: Times) -> Law:
     def spec(p: Array) -> dict[str, Any]:
         return {"distribution": "lognormal", "cv": _rounded(math.sqrt(math.expm1(math.exp(2.0 * p[1]))))}
 
-    return Law(
+    return FittedDistribution(
         "lognormal", parameters, density, survival, _first, spec, _likelihood(times, parameters, density, survival)
     )
 

@@ -10,14 +10,14 @@ import yaml
 
 from surecast.documents.source import FieldPath, field_name
 
-__all__ = ["Estimate", "Learned", "Missing", "yaml_text"]
+__all__ = ["Learned", "LearnedValue", "Missing", "yaml_text"]
 
 _BLOCK_DEPTH = 3
 """Mappings down to here are written over several lines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class LearnedValue:
     """One value: the field of the scenario it stands in, its interval, from how many observations, and how it fits."""
 
     field: str
@@ -57,12 +57,12 @@ class Learned:
     """A scenario as plain data, with where each of its values comes from."""
 
     data: dict[str, Any]
-    paths: tuple[tuple[FieldPath, Estimate], ...]
+    paths: tuple[tuple[FieldPath, LearnedValue], ...]
     missing: tuple[Missing, ...]
     notes: tuple[str, ...] = ()
 
     @property
-    def estimates(self) -> tuple[Estimate, ...]:
+    def estimates(self) -> tuple[LearnedValue, ...]:
         return tuple(estimate for _, estimate in self.paths)
 
     def to_yaml(self) -> str:
@@ -156,6 +156,6 @@ def _flow(value: Any) -> str:
 
 def estimate_at(
     path: FieldPath, subject: str, numbers: tuple[float, float, float], unit: str, n: int, verdict: str
-) -> tuple[FieldPath, Estimate]:
+) -> tuple[FieldPath, LearnedValue]:
     """Returns an estimate with the place of its field; `numbers` are value, low and high."""
-    return path, Estimate(field_name(path), subject, *numbers, unit, n, verdict)
+    return path, LearnedValue(field_name(path), subject, *numbers, unit, n, verdict)

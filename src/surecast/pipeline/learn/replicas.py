@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from surecast.pipeline.learn.components import process_periods
-from surecast.pipeline.learn.statistics import Incarnation, ReplicaSet
+from surecast.pipeline.learn.component_times import process_periods
+from surecast.pipeline.learn.log_statistics import ReplicaSet, UptimeRow
 
 __all__ = ["Membership", "join_replicas", "serving"]
 
@@ -15,17 +15,17 @@ Membership = Mapping[str, tuple[str, int]]
 
 
 def join_replicas(
-    incarnations: Iterable[Incarnation], membership: Membership, alive_s: Mapping[str, float]
-) -> tuple[tuple[Incarnation, ...], dict[str, ReplicaSet]]:
+    incarnations: Iterable[UptimeRow], membership: Membership, alive_s: Mapping[str, float]
+) -> tuple[tuple[UptimeRow, ...], dict[str, ReplicaSet]]:
     """Returns the incarnations of brokers, each group as a single broker, and the groups.
 
-    >>> incarnations = [Incarnation(name, 0.0, 60.0, "open", True) for name in ("g-1", "g-2", "alone")]
+    >>> incarnations = [UptimeRow(name, 0.0, 60.0, "open", True) for name in ("g-1", "g-2", "alone")]
     >>> joined, groups = join_replicas(incarnations, {"g-1": ("g", 3), "g-2": ("g", 3)}, {})
     >>> [incarnation.broker for incarnation in joined], groups["g"].size
     (['alone', 'g'], 3)
     """
-    alone: list[Incarnation] = []
-    of_group: dict[str, list[Incarnation]] = defaultdict(list)
+    alone: list[UptimeRow] = []
+    of_group: dict[str, list[UptimeRow]] = defaultdict(list)
     for incarnation in incarnations:
         if incarnation.broker in membership:
             of_group[membership[incarnation.broker][0]].append(incarnation)
@@ -40,11 +40,11 @@ def join_replicas(
     return tuple(alone), groups
 
 
-def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[Incarnation]:
+def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[UptimeRow]:
     """Returns the intervals in which a majority was up, and so the group served. Replicas without a log count as up.
 
-    >>> three = ReplicaSet(3, (Incarnation("g-1", 0.0, 9.0, "open", True), Incarnation("g-2", 1.0, 4.0, "crash", True),
-    ...                        Incarnation("g-2", 6.0, 9.0, "open", True), Incarnation("g-3", 0.0, 5.0, "open", True)))
+    >>> three = ReplicaSet(3, (UptimeRow("g-1", 0.0, 9.0, "open", True), UptimeRow("g-2", 1.0, 4.0, "crash", True),
+    ...                        UptimeRow("g-2", 6.0, 9.0, "open", True), UptimeRow("g-3", 0.0, 5.0, "open", True)))
     >>> [(incarnation.up_from_s, incarnation.up_to_s) for incarnation in serving("g", three, {})]
     [(0.0, 5.0), (6.0, 9.0)]
     """
@@ -63,6 +63,6 @@ def serving(name: str, group: ReplicaSet, alive_s: Mapping[str, float]) -> list[
             spans.append((since_s, at_s))
     last = len(spans) - 1
     return [
-        Incarnation(name, start_s, end_s, "open" if i == last else "crash", True)
+        UptimeRow(name, start_s, end_s, "open" if i == last else "crash", True)
         for i, (start_s, end_s) in enumerate(spans)
     ]

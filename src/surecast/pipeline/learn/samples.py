@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 
-__all__ = ["Period", "Times", "periods_of"]
+__all__ = ["ObservedPeriod", "Times", "periods_of"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class ObservedPeriod:
     """An interval in one state. `start_seen` and `end_seen`: whether it began and ended there, or was in sight only
     from or until there."""
 
@@ -71,7 +71,7 @@ class Times:
         return cls(value[positive], np.ones(int(positive.sum())), ended[positive], residual_ends, residual_s)
 
     @classmethod
-    def of_periods(cls, periods: Iterable[Period]) -> Times:
+    def of_periods(cls, periods: Iterable[ObservedPeriod]) -> Times:
         """Returns times of periods in one state."""
         whole: list[float] = []
         cut: list[float] = []
@@ -111,7 +111,7 @@ class Times:
 
 def periods_of(
     intervals: Sequence[tuple[bool, float, float]], gaps: bool | None, window: tuple[float, float] | None = None
-) -> list[Period]:
+) -> list[ObservedPeriod]:
     """Returns the periods of one component from its intervals (up, start, end).
 
     `gaps` is the state between intervals: False where a trace lists times up only, True where it lists times down
@@ -140,7 +140,7 @@ def periods_of(
         # Where only one state is listed, its first and last interval are whole unless the window cuts them.
         if gaps is not None and window is None:
             start_seen, end_seen = True, True
-        periods.append(Period(up, start, end, start_seen, end_seen))
+        periods.append(ObservedPeriod(up, start, end, start_seen, end_seen))
     return periods
 
 

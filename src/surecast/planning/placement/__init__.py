@@ -9,8 +9,8 @@ from surecast.planning.placement.nothing_fits import Miss, misses
 from surecast.planning.placement.pieces import kept_placements
 from surecast.planning.placement.place import placed_scenario
 from surecast.planning.placement.placement_plan import FRONT, PlacementCase, PlacementPlan, SearchEnd
+from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem, placement_problem
-from surecast.planning.placement.reliability import PlacementReliability
 
 __all__ = [
     "CASES_MAX",

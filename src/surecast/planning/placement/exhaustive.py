@@ -20,8 +20,8 @@ from surecast.planning.placement.evaluate import as_evaluation, checked_algorith
 from surecast.planning.placement.goals import Constraints, checked_objectives
 from surecast.planning.placement.pieces import WorkFolder, work_folder
 from surecast.planning.placement.placement_plan import FRONT, PlacementPlan, judged, needs_headroom
+from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.planning.placement.reliability import PlacementReliability
 
 __all__ = ["CASES_MAX", "count_placements", "plan_placement"]
 

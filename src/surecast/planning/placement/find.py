@@ -14,8 +14,8 @@ from surecast.planning.placement.exhaustive import CASES_MAX, Progress, count_pl
 from surecast.planning.placement.goals import Constraints
 from surecast.planning.placement.local import search_placement
 from surecast.planning.placement.placement_plan import FRONT, PlacementPlan
+from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.planning.placement.reliability import PlacementReliability
 from surecast.scenario.spec.scenario import Scenario
 
 __all__ = ["constraints_of", "find_placement"]

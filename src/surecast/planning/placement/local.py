@@ -13,8 +13,8 @@ from surecast.planning.placement.evaluate import as_evaluation, checked_algorith
 from surecast.planning.placement.exhaustive import count_placements, plan_placement
 from surecast.planning.placement.goals import Constraints, checked_objectives, losses, rounded, violations
 from surecast.planning.placement.placement_plan import FRONT, PlacementPlan, SearchEnd, judged, needs_headroom
+from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.planning.placement.reliability import PlacementReliability
 
 __all__ = ["search_placement"]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from surecast.planning.placement.evaluate import Evaluation
 from surecast.planning.placement.goals import Constraints, best_case, losses, pareto_front, violations
+from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.planning.placement.reliability import PlacementReliability
 from surecast.report.files import write_parquet, write_whole
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from surecast.planning.sweeps.algorithms import (
     locality_problems,
     sweep_algorithms,
 )
-from surecast.planning.sweeps.load import Configuration, LoadCurve, LoadSweep, saturation_load, sweep_load
-from surecast.planning.sweeps.places import at_load, one_per_domain
+from surecast.planning.sweeps.load_sweep import LoadCurve, LoadSweep, SweptConfiguration, saturation_load, sweep_load
+from surecast.planning.sweeps.placements_by_rule import at_load, one_per_domain
 
 __all__ = [
     "OVERLOAD",
     "TIE",
     "AlgorithmSweep",
-    "Configuration",
     "LoadCurve",
     "LoadSweep",
+    "SweptConfiguration",
     "at_load",
     "count_optimal",
     "locality_problems",

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
-from surecast.pipeline.session import ServerSettings, connect, in_short, spark_server
+from surecast.pipeline.spark_session import ServerSettings, connect, in_short, spark_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def sweep_session(spark: str, work: Path, settings: ServerSettings | None = None
     master (local[4], spark://HOST:7077), with its logs in the folder `work`."""
     from pyspark.errors import PySparkException
 
-    from surecast.pipeline.session import SparkFailed
+    from surecast.pipeline.spark_session import SparkFailed
 
     if not spark.startswith(("sc://", "local", "spark://", "yarn", "k8s://")):
         raise ConfigurationError(

@@ -15,7 +15,7 @@ from tests.pipeline.network import TOKEN, LogServer
 from surecast.broker.event_log import EventLog, Started
 from surecast.errors import ConfigurationError
 from surecast.pipeline.datasource_log import LogAccess, LogError, log_at
-from surecast.pipeline.source import Inputs
+from surecast.pipeline.input_source import Inputs
 
 Rows = list[dict[str, Any]]
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement import PlacementProblem, evaluate, search_placement
-from surecast.planning.sweeps.places import at_load, one_per_domain
+from surecast.planning.sweeps.placements_by_rule import at_load, one_per_domain
 from surecast.report.files import write_parquet, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Configuration", "LoadCurve", "LoadSweep", "saturation_load", "sweep_load"]
+__all__ = ["LoadCurve", "LoadSweep", "SweptConfiguration", "saturation_load", "sweep_load"]
 
 Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]
@@ -36,7 +36,7 @@ _NEAR_THE_END = (0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995)
 
 
 @dataclass(frozen=True)
-class Configuration:
+class SweptConfiguration:
     """Brokers and a routing algorithm, with what they come to at the load of the scenario.
 
     The delay is None where a component is overloaded. `saturates_at` is the number of active subscriptions at which the
@@ -57,7 +57,7 @@ class LoadCurve:
     the best at the design load, the most robust, all candidates, or one of those with one broker per domain."""
 
     role: str
-    configuration: Configuration
+    configuration: SweptConfiguration
     delay_s: Array
     utilisation: Array
 
@@ -198,7 +198,7 @@ def saturation_load(problem: PlacementProblem, placement: Masks, algorithm: str,
 
 def _configurations(
     problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], most: float
-) -> list[Configuration]:
+) -> list[SweptConfiguration]:
     """Returns each placement with its best algorithm at the load of the problem: by delay, by utilisation if all
     overload."""
     evaluation = evaluate(problem, masks, algorithms, headroom=False)
@@ -210,7 +210,7 @@ def _configurations(
         end, component = saturation_load(problem, masks[row], algorithms[column], most)
         seconds = float(delay[row, column])
         configurations.append(
-            Configuration(
+            SweptConfiguration(
                 names,
                 algorithms[column],
                 seconds if math.isfinite(seconds) else None,

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surecast.errors import ConfigurationError
-from surecast.pipeline import files
-from surecast.pipeline.files import FileRange, find_files, ranges_between, read_range, readable_end
+from surecast.pipeline import input_files as files
 from surecast.pipeline.formats import recognise
+from surecast.pipeline.input_files import FileRange, find_files, ranges_between, read_range, readable_end
 
 LONG_AGO = 1e12  # a time at which every file has settled
 

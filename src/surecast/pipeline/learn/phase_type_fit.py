@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaincc, gammaln, logsumexp
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.distribution_fits import Law
+from surecast.pipeline.learn.distribution_fits import FittedDistribution
 from surecast.pipeline.learn.samples import Times
 
 __all__ = ["STEADY", "VARIABLE", "fit_erlang_mixture", "fit_phase_type"]
@@ -100,7 +100,7 @@ def _branch_density(t: Array, stages: Array, rates: Array) -> Array:
     )
 
 
-def fit_erlang_mixture(times: Times, stages: tuple[int, ...]) -> Law:
+def fit_erlang_mixture(times: Times, stages: tuple[int, ...]) -> FittedDistribution:
     """Returns the most likely mixture of Erlang times with the given number of stages in each branch.
 
     >>> law = fit_erlang_mixture(Times.of([0.9, 1.0, 1.1, 1.2]), (3,))
@@ -119,9 +119,11 @@ def fit_erlang_mixture(times: Times, stages: tuple[int, ...]) -> Law:
         before = likelihood
     parameters = _polished(times, mixture, mixture.parameters(shares, rates))
     name = "erlang" if len(stages) == 1 else "hyperexponential" if set(stages) == {1} else "phase-type"
-    law = Law(name, parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
+    law = FittedDistribution(
+        name, parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0
+    )
     log_likelihood = law.likelihood(times, parameters)
-    return Law(
+    return FittedDistribution(
         name, parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, log_likelihood
     )
 
@@ -131,7 +133,9 @@ def _polished(times: Times, mixture: _Mixture, parameters: Array) -> Array:
     flat."""
     if len(mixture.stages) == 1:
         return parameters
-    law = Law("", parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0)
+    law = FittedDistribution(
+        "", parameters, mixture.log_density, mixture.log_survival, mixture.log_mean, mixture.spec, 0.0
+    )
     bounds = [(float(value) - 3.0, float(value) + 3.0) for value in parameters]
 
     def cost(p: Array) -> float:
@@ -141,7 +145,7 @@ def _polished(times: Times, mixture: _Mixture, parameters: Array) -> Array:
     return np.asarray(optimum.x) if -float(optimum.fun) > law.likelihood(times, parameters) else parameters
 
 
-def fit_phase_type(times: Times, variable: bool) -> Law:
+def fit_phase_type(times: Times, variable: bool) -> FittedDistribution:
     """Returns the best of the mixtures by Akaike's criterion, for times more or less `variable` than exponential
     ones."""
     tried = VARIABLE if variable else STEADY

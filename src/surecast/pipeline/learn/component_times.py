@@ -12,12 +12,12 @@ from surecast.documents.source import FieldPath
 from surecast.documents.units import format_duration
 from surecast.pipeline.learn.distribution_choice import LifetimeFit, choose_lifetime
 from surecast.pipeline.learn.distribution_fits import exponential_interval
-from surecast.pipeline.learn.learned_scenario import Estimate, estimate_at
-from surecast.pipeline.learn.samples import Period, Times, periods_of
-from surecast.pipeline.learn.statistics import Incarnation, Interval, Statistics
+from surecast.pipeline.learn.learned_scenario import LearnedValue, estimate_at
+from surecast.pipeline.learn.log_statistics import AvailabilityRow, Statistics, UptimeRow
+from surecast.pipeline.learn.samples import ObservedPeriod, Times, periods_of
 
 __all__ = [
-    "Component",
+    "ObservedComponent",
     "UpDown",
     "broker_periods",
     "duration",
@@ -32,7 +32,7 @@ CLIENT_SOURCES: Final = ("activity", "bandwidth")
 _GAPS: Final[dict[str, bool | None]] = {"avt": False, "activity": False, "outages": True, "lanl": True}
 """The state between the intervals of a trace, where it is known."""
 
-Pathed = tuple[FieldPath, Estimate]
+Pathed = tuple[FieldPath, LearnedValue]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,13 @@ class UpDown:
     down: Times
 
     @classmethod
-    def of(cls, periods: Iterable[Period]) -> UpDown:
+    def of(cls, periods: Iterable[ObservedPeriod]) -> UpDown:
         each = list(periods)
         return cls(Times.of_periods(p for p in each if p.up), Times.of_periods(p for p in each if not p.up))
 
 
 @dataclass(frozen=True, eq=False)
-class Component:
+class ObservedComponent:
     """A broker, a link (`a--b`) or a connection, and when it was up."""
 
     name: str
@@ -57,13 +57,13 @@ class Component:
     times: UpDown
 
 
-def broker_periods(incarnations: Iterable[Incarnation], alive_s: float) -> list[Period]:
+def broker_periods(incarnations: Iterable[UptimeRow], alive_s: float) -> list[ObservedPeriod]:
     """Returns the periods of one broker.
 
     It crashed after its last record and at most `alive_s` later, so half of that later, and before it started again.
     That it was stopped for the last time is the end of what was observed, and no failure.
 
-    >>> incarnations = [Incarnation("b", 0.0, 90.0, "crash", True), Incarnation("b", 120.0, 200.0, "open", True)]
+    >>> incarnations = [UptimeRow("b", 0.0, 90.0, "crash", True), UptimeRow("b", 120.0, 200.0, "open", True)]
     >>> [(p.up, p.length_s, p.end_seen) for p in broker_periods(incarnations, 20.0)]
     [(True, 100.0, True), (False, 20.0, True), (True, 80.0, False)]
     """
@@ -74,33 +74,33 @@ def broker_periods(incarnations: Iterable[Incarnation], alive_s: float) -> list[
         if incarnation.ended_by == "crash" and following is not None:
             end_s += min(alive_s, following.up_from_s - incarnation.up_to_s) / 2.0
         ended = incarnation.ended_by == "crash" or (incarnation.ended_by == "stopped" and following is not None)
-        periods.append(Period(True, incarnation.up_from_s, end_s, incarnation.seen_start, ended))
+        periods.append(ObservedPeriod(True, incarnation.up_from_s, end_s, incarnation.seen_start, ended))
         if following is not None and incarnation.ended_by != "open":
-            periods.append(Period(False, end_s, following.up_from_s))
+            periods.append(ObservedPeriod(False, end_s, following.up_from_s))
     return periods
 
 
-def process_periods(incarnations: Iterable[Incarnation], alive_s: Mapping[str, float]) -> dict[str, list[Period]]:
+def process_periods(incarnations: Iterable[UptimeRow], alive_s: Mapping[str, float]) -> dict[str, list[ObservedPeriod]]:
     """Returns the periods of each broker or replica that has a log."""
-    incarnations_by_broker: dict[str, list[Incarnation]] = defaultdict(list)
+    incarnations_by_broker: dict[str, list[UptimeRow]] = defaultdict(list)
     for incarnation in incarnations:
         incarnations_by_broker[incarnation.broker].append(incarnation)
     return {name: broker_periods(each, alive_s.get(name, 0.0)) for name, each in sorted(incarnations_by_broker.items())}
 
 
-def find_components(statistics: Statistics) -> list[Component]:
+def find_components(statistics: Statistics) -> list[ObservedComponent]:
     """Returns all brokers, links and connections in logs or traces. A broker's own log takes precedence over a
     trace."""
-    by_name: dict[str, Component] = {}
-    by_broker: dict[str, list[Incarnation]] = defaultdict(list)
+    by_name: dict[str, ObservedComponent] = {}
+    by_broker: dict[str, list[UptimeRow]] = defaultdict(list)
     for incarnation in statistics.incarnations:
         by_broker[incarnation.broker].append(incarnation)
     for name, incarnations in sorted(by_broker.items()):
         group = statistics.groups.get(name)
         # What fails of a group is a replica; all are taken as alike.
         processes = process_periods(incarnations if group is None else group.incarnations, statistics.alive_s)
-        by_name[name] = Component(name, "broker", UpDown.of(itertools.chain(*processes.values())))
-    by_trace: dict[tuple[str, str], list[Interval]] = defaultdict(list)
+        by_name[name] = ObservedComponent(name, "broker", UpDown.of(itertools.chain(*processes.values())))
+    by_trace: dict[tuple[str, str], list[AvailabilityRow]] = defaultdict(list)
     for row in statistics.intervals:
         by_trace[row.source, row.trace].append(row)
     for (source, _), rows in sorted(by_trace.items()):
@@ -109,14 +109,14 @@ def find_components(statistics: Statistics) -> list[Component]:
             times = UpDown.of(periods)
             component = by_name.get(name)
             if component is None:
-                by_name[name] = Component(name, kind, times)
+                by_name[name] = ObservedComponent(name, kind, times)
             elif name not in by_broker:
                 both = UpDown(component.times.up.joined(times.up), component.times.down.joined(times.down))
-                by_name[name] = Component(name, component.kind, both)
+                by_name[name] = ObservedComponent(name, component.kind, both)
     return list(by_name.values())
 
 
-def _trace_periods(source: str, rows: list[Interval]) -> dict[str, list[Period]]:
+def _trace_periods(source: str, rows: list[AvailabilityRow]) -> dict[str, list[ObservedPeriod]]:
     by_component: dict[str, list[tuple[bool, float, float]]] = defaultdict(list)
     for row in rows:
         by_component[row.component].append((row.up, row.start_s, row.end_s))

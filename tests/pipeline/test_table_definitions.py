@@ -30,12 +30,12 @@ from typer.testing import CliRunner
 from surecast.broker.event_log import Alive, Lost, Record, Started, Stopped
 from surecast.cli.pipeline import app
 from surecast.errors import ConfigurationError
-from surecast.pipeline import RunReport, Server, run_tables
-from surecast.pipeline.accounts import count_raw, differences
-from surecast.pipeline.catalogue import CLEAN, TABLES
+from surecast.pipeline import RunReport, SparkServer, run_tables
 from surecast.pipeline.qos import ACCURACY, QUANTILES
 from surecast.pipeline.records import EVENT_COLUMNS
-from surecast.pipeline.tables import VIEWS
+from surecast.pipeline.run_accounts import count_raw, differences
+from surecast.pipeline.table_catalogue import CLEAN, TABLES
+from surecast.pipeline.table_definitions import VIEWS
 from surecast.pipeline.zap_views import ZAP_VIEWS
 from surecast.zap.events import BadLine, ChannelChange, parse_lines
 
@@ -99,7 +99,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
 
 
 @pytest.fixture(scope="module")
-def pieces(spark: SparkSession, server: Server, live: LiveBroker, tmp_path_factory: pytest.TempPathFactory) -> Pieces:
+def pieces(
+    spark: SparkSession, server: SparkServer, live: LiveBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Pieces:
     """First the half of each growing file, the later broker, and what a running broker has logged till then; then the
     rest, with copies of what was there, by the command. The state store is that of the product."""
     folder = tmp_path_factory.mktemp("pieces")
@@ -358,7 +360,7 @@ def test_replicas_of_a_group_are_one_broker(pieces: Pieces) -> None:
 
 
 def test_a_step_that_would_read_the_tables_of_the_last_run_is_refused(spark: SparkSession, pieces: Pieces) -> None:
-    from surecast.pipeline.graph import bound_late
+    from surecast.pipeline.graph_runner import bound_late
 
     events = pieces.table("broker_events")
     wrong = events.select("log").withColumn("one", F.lit(1)).groupBy("log").count()
@@ -379,7 +381,7 @@ def test_a_lost_row_is_no_duplicate(spark: SparkSession, pieces: Pieces) -> None
     assert said == f"zap_events has {held['zap_events']} records in place of {held['zap_events'] + 1}"
 
 
-def test_show_prints_rows(server: Server, pieces: Pieces) -> None:
+def test_show_prints_rows(server: SparkServer, pieces: Pieces) -> None:
     place = ["--output", str(pieces.output), "--remote", server.remote, "--database", "logs"]
     shown = CliRunner().invoke(app, ["show", "broker_accounts", "--limit", "1", "--json", *place])
     assert shown.exit_code == 0, shown.output
@@ -387,7 +389,9 @@ def test_show_prints_rows(server: Server, pieces: Pieces) -> None:
     assert (row["broker"], row["balanced"]) == ("broker-1", True)
 
 
-def test_a_scenario_is_learned_on_a_server_that_runs_already(server: Server, pieces: Pieces, tmp_path: Path) -> None:
+def test_a_scenario_is_learned_on_a_server_that_runs_already(
+    server: SparkServer, pieces: Pieces, tmp_path: Path
+) -> None:
     from surecast.cli.app import app as surecast
     from surecast.scenario import load_system
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from surecast.cli.app import app
 from surecast.errors import ConfigurationError
-from surecast.pipeline import Server
-from surecast.pipeline.sweep import Sweep, run_blocks, sweep_session
+from surecast.pipeline import SparkServer
+from surecast.pipeline.spark_sweep import Sweep, run_blocks, sweep_session
 from surecast.pipeline.sweep_plan import plan_on_spark, unrank
 from surecast.pipeline.sweep_runs import simulate_on_spark
 from surecast.planning.placement import Constraints, misses, placement_problem, plan_placement
@@ -125,7 +125,7 @@ def test_a_report_is_that_of_this_process(spark: SparkSession, tmp_path: Path) -
 
 
 def test_the_commands_answer_the_same_with_and_without_spark(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     plan = ["plan", "examples/company.yaml", "--max-brokers", "1", "--algorithm", "flooding", "--json"]

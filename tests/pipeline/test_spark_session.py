@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from surecast.cli.pipeline import app
 from surecast.errors import ConfigurationError
 from surecast.pipeline import OutputBusy, ServerSettings, SparkFailed, connect, find_java, spark_server
-from surecast.pipeline.session import _driver_python
+from surecast.pipeline.spark_session import _driver_python
 
 
 def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

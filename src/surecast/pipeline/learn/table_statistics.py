@@ -11,19 +11,19 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.errors import ConfigurationError
 from surecast.event_log_records import PROBE_TOPICS
-from surecast.pipeline.learn.replicas import Membership, join_replicas
-from surecast.pipeline.learn.samples import Times
-from surecast.pipeline.learn.statistics import (
+from surecast.pipeline.learn.log_statistics import (
     BINS_PER_E,
+    AvailabilityRow,
     Client,
     Deadline,
-    Incarnation,
-    Interval,
-    Published,
+    ObservedPublications,
+    ObservedSubscription,
     Statistics,
-    Subscription,
+    UptimeRow,
     binned,
 )
+from surecast.pipeline.learn.replicas import Membership, join_replicas
+from surecast.pipeline.learn.samples import Times
 
 __all__ = ["read_statistics"]
 
@@ -53,10 +53,10 @@ def read_statistics(spark: SparkSession, database: str = "default") -> Statistic
     tables = {name: _table(spark, database, name, columns) for name, columns in _NEEDED.items()}
     named = _named(tables["broker_events"])
     alive_s = _alive(named)
-    uptimes = [Incarnation(*row) for row in tables["broker_uptime"].collect()]
+    uptimes = [UptimeRow(*row) for row in tables["broker_uptime"].collect()]
     membership = _membership(named)
     incarnations, groups = join_replicas(uptimes, membership, alive_s)
-    intervals = tuple(Interval(*row) for row in tables["availability"].collect())
+    intervals = tuple(AvailabilityRow(*row) for row in tables["availability"].collect())
     start_s = min((incarnation.up_from_s for incarnation in incarnations), default=0.0)
     window_s = max((max((incarnation.up_to_s for incarnation in incarnations), default=0.0) - start_s) / WINDOWS, 1e-3)
     if not incarnations:
@@ -123,7 +123,7 @@ def _membership(named: DataFrame) -> dict[str, tuple[str, int]]:
     return {row["broker"]: (row["of_group"], row["size"] or 1) for row in rows.collect()}
 
 
-def _events(spark: SparkSession, named: DataFrame, group_incarnations: Sequence[Incarnation]) -> DataFrame:
+def _events(spark: SparkSession, named: DataFrame, group_incarnations: Sequence[UptimeRow]) -> DataFrame:
     """Events with the name of their broker, the number of its incarnation, and when that was first and last seen."""
     columns = [name for name in _NEEDED["broker_events"] if name not in ("log", "offset", "broker")]
     alone = named.where("of_group IS NULL")
@@ -139,7 +139,7 @@ def _events(spark: SparkSession, named: DataFrame, group_incarnations: Sequence[
 
 
 def _of_groups(
-    spark: SparkSession, named: DataFrame, columns: list[str], group_incarnations: Sequence[Incarnation]
+    spark: SparkSession, named: DataFrame, columns: list[str], group_incarnations: Sequence[UptimeRow]
 ) -> DataFrame:
     """Returns the events of groups, each once, a `started` where a group began to serve, and an `alive` where it ended.
 
@@ -270,8 +270,8 @@ def _sent(published: DataFrame) -> DataFrame:
     return published.withColumn("sent_s", F.coalesce(sent_s, F.col("time")))
 
 
-def _counted(row: Any) -> Published:
-    return Published(row["broker"], row["client"], row["topic"], row["count"])
+def _counted(row: Any) -> ObservedPublications:
+    return ObservedPublications(row["broker"], row["client"], row["topic"], row["count"])
 
 
 def _gap_variation(table: DataFrame, membership: Membership) -> dict[Client, float]:
@@ -303,7 +303,7 @@ def _subscriptions(events: DataFrame) -> dict[str, Any]:
     filters = subscribed.groupBy("broker", "client", "filter").agg(F.max(~F.col("ended")).alias("held"))
     lengths = _in_bins(subscribed.select("ended", "length_s"))
     return {
-        "subscriptions": tuple(Subscription(*row) for row in filters.collect()),
+        "subscriptions": tuple(ObservedSubscription(*row) for row in filters.collect()),
         "arrivals": subscribed.count(),
         "lifetimes": binned((row["ended"], row["count"], row["total"]) for row in lengths),
     }

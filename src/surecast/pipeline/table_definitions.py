@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.pipeline import qos
-from surecast.pipeline.catalogue import STATISTICS, TABLES
 from surecast.pipeline.datasource_log import LogAccess
 from surecast.pipeline.formats import BROKER
-from surecast.pipeline.graph import bound_late
+from surecast.pipeline.graph_runner import bound_late
+from surecast.pipeline.input_source import Inputs
 from surecast.pipeline.records import (
     EVENT_COLUMNS,
     INTERVAL_SOURCES,
@@ -29,7 +29,7 @@ from surecast.pipeline.records import (
     viewing_session,
     zap_event,
 )
-from surecast.pipeline.source import Inputs
+from surecast.pipeline.table_catalogue import STATISTICS, TABLES
 from surecast.pipeline.zap_views import ZAP_VIEWS
 
 __all__ = ["INPUTS_KEY", "STATISTICS_KEY", "VIEWS", "WINDOW_KEY", "define"]

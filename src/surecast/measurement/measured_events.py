@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.measurement.drive import Measured
 from surecast.measurement.event_fates import Fate
+from surecast.measurement.workload_drive import Measured
 
-__all__ = ["DROPS", "LOST", "Outcomes", "count_out_of_order", "outcomes_of", "window_of"]
+__all__ = ["DROPS", "LOST", "MeasuredEvents", "count_out_of_order", "outcomes_of", "window_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,7 +24,7 @@ DROPS: Final = {"not-joined": "rejected", "queue-full": "buffer full", "expired"
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class MeasuredEvents:
     """The events for one subscriber that were due in the window, in their order.
 
     Times are the scenario's. `delay_s` and `response_s` are NaN where an event did not arrive, and `sojourn_s` is how
@@ -70,7 +70,7 @@ def window_of(measured: Measured) -> tuple[float, float]:
     return measured.plan.warm_up_s, (measured.ended - measured.began) * measured.plan.scale
 
 
-def outcomes_of(measured: Measured, index: int) -> Outcomes:
+def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
     """Returns the outcomes of the subscriber with this index."""
     plan = measured.plan
     who, receiver = plan.system.subscribers[index], measured.receivers[index]
@@ -105,7 +105,7 @@ def outcomes_of(measured: Measured, index: int) -> Outcomes:
         reasons.append(reason)
         sojourn[row] = max(0.0, min(left, measured.ended) - max(accepted_at, measured.began + begin_s / plan.scale))
     deadlines = np.array([p.deadline_s for p in plan.system.publishers])[plan.events.publisher[chosen]]
-    return Outcomes(
+    return MeasuredEvents(
         plan.events.time_s[chosen],
         delay * plan.scale,
         response * plan.scale,

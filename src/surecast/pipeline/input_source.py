@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from surecast.pipeline.datasource import PARTITION_RECORDS, RAW_SCHEMA, raw_batch
 from surecast.pipeline.datasource_log import REMOVED, LogAccess, RemoteLog, log_at, ranges
-from surecast.pipeline.files import RECORD_SCHEMA, FileRange, find_files, ranges_between, read_range, readable_end
 from surecast.pipeline.formats import BROKER
+from surecast.pipeline.input_files import RECORD_SCHEMA, FileRange, find_files, ranges_between, read_range, readable_end
 
 __all__ = ["Inputs", "LogRange", "log_ranges", "read_log_range"]
 

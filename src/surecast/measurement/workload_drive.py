@@ -19,7 +19,7 @@ from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPER
 from surecast.errors import OverloadError, SurecastError
 from surecast.measurement.event_fates import EventFates, read_fates, stamp
 from surecast.measurement.faults import Crash, Probe, fail_and_repair, kill_leader
-from surecast.measurement.load_clients import DirectLink, KeenLink, Link, Receiver, pack_event
+from surecast.measurement.load_clients import BrokerLink, DirectLink, KeenLink, Receiver, pack_event
 from surecast.measurement.measurement_plan import LINKS_MAX, RunPlan, client_of, topic_of
 from surecast.measurement.processes import Processes, start_processes
 from surecast.protocol.mqtt import Properties
@@ -159,11 +159,11 @@ class _Drive:
         self._failed: BaseException | None = None
         self._publications: set[asyncio.Task[None]] = set()
 
-    def _links(self) -> list[Link]:
+    def _links(self) -> list[BrokerLink]:
         publishers = self.plan.system.publishers
         names = [p.name for p in publishers] if len(publishers) <= LINKS_MAX else [str(i) for i in range(LINKS_MAX)]
         addresses, patience_s = self.processes.addresses, self.plan.patience_s
-        links: list[Link] = []
+        links: list[BrokerLink] = []
         for i, name in enumerate(names):
             own = addresses[i % len(addresses) :] + addresses[: i % len(addresses)]
             who = client_of("publisher", name)
@@ -291,7 +291,7 @@ class _Drive:
             self._publications.add(task)
             task.add_done_callback(self._publications.discard)
 
-    async def _publish(self, number: int, link: Link, topic: str, properties: Properties) -> None:
+    async def _publish(self, number: int, link: BrokerLink, topic: str, properties: Properties) -> None:
         self.sent_at[number] = time.time()
         if await link.publish(topic, pack_event(number), properties):
             self.acknowledged_at[number] = time.time()

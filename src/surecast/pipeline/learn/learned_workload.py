@@ -10,12 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.pipeline.learn.components import Component, Pathed, duration, fit_estimate, fit_pair, law_fields
+from surecast.pipeline.learn.component_times import (
+    ObservedComponent,
+    Pathed,
+    duration,
+    fit_estimate,
+    fit_pair,
+    law_fields,
+)
 from surecast.pipeline.learn.distribution_choice import SIGNIFICANCE, LifetimeFit, choose_lifetime
 from surecast.pipeline.learn.learned_scenario import Missing, estimate_at
+from surecast.pipeline.learn.log_statistics import Client, Statistics
 from surecast.pipeline.learn.popularity import fit_popularity
 from surecast.pipeline.learn.rates import even_shares, fit_rate
-from surecast.pipeline.learn.statistics import Client, Statistics
 from surecast.protocol.mqtt.topics import match
 
 __all__ = ["Findings", "distribution", "exposures", "learn_workload", "topic_choices"]
@@ -50,8 +57,8 @@ def exposures(statistics: Statistics, broker: str, client: str | None = None) ->
     That is while the broker's log was written; and also while the broker was down, as long as the publisher's messages
     from then came later. A publisher that kept nothing for the broker was out of sight.
 
-    >>> from surecast.pipeline.learn.statistics import Incarnation
-    >>> incarnations = (Incarnation("b", 0.0, 10.0, "crash", True), Incarnation("b", 30.0, 40.0, "open", True))
+    >>> from surecast.pipeline.learn.log_statistics import UptimeRow
+    >>> incarnations = (UptimeRow("b", 0.0, 10.0, "crash", True), UptimeRow("b", 30.0, 40.0, "open", True))
     >>> statistics = Statistics(incarnations=incarnations, window_s=20.0, held={("b", "p"): ((25.0, 30.0),)})
     >>> exposures(statistics, "b").tolist(), exposures(statistics, "b", "p").tolist()
     ([10.0, 10.0], [10.0, 15.0])
@@ -104,7 +111,7 @@ def topic_choices(statistics: Statistics) -> dict[Client, list[str]]:
     return choices
 
 
-def learn_workload(statistics: Statistics, connections: list[Component], findings: Findings) -> dict[str, Any]:
+def learn_workload(statistics: Statistics, connections: list[ObservedComponent], findings: Findings) -> dict[str, Any]:
     """Returns the workload of named topics."""
     choices = topic_choices(statistics)
     popularity = Counter(topic for topics in choices.values() for topic in topics)
@@ -212,7 +219,7 @@ def _deadlines(statistics: Statistics, workload: dict[str, Any], same: bool, fin
 
 
 def _subscribers(
-    statistics: Statistics, choices: dict[Client, list[str]], connections: list[Component], findings: Findings
+    statistics: Statistics, choices: dict[Client, list[str]], connections: list[ObservedComponent], findings: Findings
 ) -> list[dict[str, Any]]:
     names = Counter(client for _, client in choices)
     traced = {component.name: component for component in connections}
@@ -248,7 +255,7 @@ def _subscribers(
 
 
 def _traced(
-    statistics: Statistics, connections: list[Component], workload: dict[str, Any], findings: Findings
+    statistics: Statistics, connections: list[ObservedComponent], workload: dict[str, Any], findings: Findings
 ) -> list[dict[str, Any]]:
     """Returns subscribers that only traces of connections contain: when they are connected is known, their topics are
     not."""

@@ -28,7 +28,16 @@ from surecast.report.files import locked_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OutputBusy", "Server", "ServerSettings", "SparkFailed", "connect", "find_java", "in_short", "spark_server"]
+__all__ = [
+    "OutputBusy",
+    "ServerSettings",
+    "SparkFailed",
+    "SparkServer",
+    "connect",
+    "find_java",
+    "in_short",
+    "spark_server",
+]
 
 JAVA_OLDEST: Final = 17
 START_S: Final = 180.0
@@ -119,7 +128,7 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class SparkServer:
     """A running Spark Connect server: where to connect to, the id of its process, and its log."""
 
     remote: str
@@ -128,7 +137,7 @@ class Server:
 
 
 @contextmanager
-def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterator[Server]:
+def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterator[SparkServer]:
     """Runs a Spark Connect server whose tables are in the folder `output`, and stops it at the end."""
     settings = settings or ServerSettings()
     java_home = find_java()
@@ -154,7 +163,7 @@ def spark_server(output: Path, settings: ServerSettings | None = None) -> Iterat
         assert process.stdout is not None
         pid = int(process.stdout.readline() or 0)
         port = _wait_for_port(process, log, output)
-        yield Server(f"sc://localhost:{port}/;token={token}", pid, log)
+        yield SparkServer(f"sc://localhost:{port}/;token={token}", pid, log)
 
 
 def connect(remote: str, py_files: Sequence[str] = ()) -> SparkSession:

@@ -12,14 +12,14 @@ from surecast.pipeline.learn.samples import Times
 
 __all__ = [
     "BINS_PER_E",
+    "AvailabilityRow",
     "Client",
     "Deadline",
-    "Incarnation",
-    "Interval",
-    "Published",
+    "ObservedPublications",
+    "ObservedSubscription",
     "ReplicaSet",
     "Statistics",
-    "Subscription",
+    "UptimeRow",
     "binned",
 ]
 
@@ -31,7 +31,7 @@ Client = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Incarnation:
+class UptimeRow:
     """A row of `broker_uptime`."""
 
     broker: str
@@ -46,11 +46,11 @@ class ReplicaSet:
     """A broker that is a group: how many replicas it has, and the incarnations of those whose logs there are."""
 
     size: int
-    incarnations: tuple[Incarnation, ...]
+    incarnations: tuple[UptimeRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class AvailabilityRow:
     """A row of `availability`."""
 
     source: str
@@ -62,7 +62,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ObservedPublications:
     """Messages that a client published on a topic."""
 
     broker: str
@@ -72,7 +72,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class ObservedSubscription:
     """A topic filter that a client subscribed to; `held` if it still did when the log ended."""
 
     broker: str
@@ -94,17 +94,17 @@ class Deadline:
 class Statistics:
     """All of it. `windows` has the messages of each publisher by number of the window of `window_s` since `start_s`."""
 
-    incarnations: tuple[Incarnation, ...] = ()
+    incarnations: tuple[UptimeRow, ...] = ()
     """When each broker served; one that is a group, while a majority of its replicas was up."""
     groups: Mapping[str, ReplicaSet] = field(default_factory=dict)
     """The brokers that are groups, by name."""
     alive_s: Mapping[str, float] = field(default_factory=dict)
     """Time between two signs that it is up of each broker or replica: what the time of a crash is known to."""
-    intervals: tuple[Interval, ...] = ()
+    intervals: tuple[AvailabilityRow, ...] = ()
     on: Mapping[Client, Times] = field(default_factory=dict)
     off: Mapping[Client, Times] = field(default_factory=dict)
-    published: tuple[Published, ...] = ()
-    aside: tuple[Published, ...] = ()
+    published: tuple[ObservedPublications, ...] = ()
+    aside: tuple[ObservedPublications, ...] = ()
     """Messages that are no publisher's: the broker's own, which have no client, and those of probes."""
     deadlines: Mapping[Client, Deadline] = field(default_factory=dict)
     windows: Mapping[Client, Mapping[int, int]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Statistics:
     start_s: float = 0.0
     window_s: float = 60.0
     gap_variation: Mapping[Client, float] = field(default_factory=dict)
-    subscriptions: tuple[Subscription, ...] = ()
+    subscriptions: tuple[ObservedSubscription, ...] = ()
     arrivals: int = 0
     """Subscriptions that were made while the log was written."""
     lifetimes: Times | None = None

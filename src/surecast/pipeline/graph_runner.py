@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect import proto
 
 from surecast.errors import ConfigurationError
-from surecast.pipeline.session import SparkFailed, find_java, in_short
+from surecast.pipeline.spark_session import SparkFailed, find_java, in_short
 
-__all__ = ["Settings", "bound_late", "run_by_command", "run_in_session", "write_project"]
+__all__ = ["PipelineSettings", "bound_late", "run_by_command", "run_in_session", "write_project"]
 
 Progress = Callable[[str, str], None]
 """Called with a table and what happens to it: queued, starting, running, completed, failed."""
@@ -41,14 +41,14 @@ _BOUND_LATE: Final = {
 }
 """Steps of a plan that Spark Connect leaves alone until the graph is put together."""
 _DEFINITIONS: Final = """\
-from surecast.pipeline.tables import define
+from surecast.pipeline.table_definitions import define
 
 define(spark)  # noqa: F821 - the command puts it here
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PipelineSettings:
     """The settings of one run: the state of its streams is in `storage`, its tables in the catalog's `database`."""
 
     storage: str
@@ -61,7 +61,10 @@ class Settings:
 
 
 def run_in_session(
-    spark: SparkSession, define: Callable[[SparkSession], None], settings: Settings, progress: Progress | None = None
+    spark: SparkSession,
+    define: Callable[[SparkSession], None],
+    settings: PipelineSettings,
+    progress: Progress | None = None,
 ) -> None:
     """Runs the graph that `define` defines, to its end; SparkFailed with the first error where a table fails."""
     for name, value in settings.configuration.items():
@@ -123,7 +126,7 @@ def _steps(message: Any) -> set[str]:
     return kinds
 
 
-def write_project(folder: Path, settings: Settings) -> Path:
+def write_project(folder: Path, settings: PipelineSettings) -> Path:
     """Writes a project for `spark-pipelines` into the folder; the path of its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "definitions.py").write_text(_DEFINITIONS)
@@ -139,7 +142,7 @@ def write_project(folder: Path, settings: Settings) -> Path:
     return path
 
 
-def run_by_command(remote: str, spec: Path, settings: Settings, progress: Progress | None = None) -> None:
+def run_by_command(remote: str, spec: Path, settings: PipelineSettings, progress: Progress | None = None) -> None:
     """Runs the project with `spark-pipelines run` on a Spark Connect server."""
     import pyspark
 
@@ -162,7 +165,7 @@ def run_by_command(remote: str, spec: Path, settings: Settings, progress: Progre
         raise SparkFailed(in_short([line for line in lines if "rror" in line] or lines[-3:]))
 
 
-def _start(spark: SparkSession, graph: str, settings: Settings) -> Iterator[str]:
+def _start(spark: SparkSession, graph: str, settings: PipelineSettings) -> Iterator[str]:
     """Starts the run; the messages of its events until it ends."""
     command = proto.Command()
     command.pipeline_command.start_run.CopyFrom(

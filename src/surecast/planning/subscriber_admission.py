@@ -10,11 +10,11 @@ from surecast.errors import AssumptionError
 from surecast.planning.alternatives import Alternatives, alternatives_of, current_scheme
 from surecast.scenario import Subscriber, System
 
-__all__ = ["Promise", "admit"]
+__all__ = ["ReliabilityPromise", "admit"]
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class ReliabilityPromise:
     """The reliability that one subscriber can be promised.
 
     `other_scheme` is the cheapest scheme, and `other_home` the best home broker, that would meet the target where it
@@ -31,7 +31,7 @@ class Promise:
     best: float | None = None
 
 
-def admit(system: System) -> list[Promise]:
+def admit(system: System) -> list[ReliabilityPromise]:
     """Returns one promise for each subscriber that has a target, those that cannot be promised first, worst first."""
     alternatives = alternatives_of(system)
     if current_scheme(system) not in alternatives.reliability:
@@ -46,20 +46,20 @@ def admit(system: System) -> list[Promise]:
     return sorted(promises, key=lambda p: (p.met, p.reliability if p.reliability is not None else -1.0))
 
 
-def _promise(system: System, subscriber: Subscriber, wants: int, alternatives: Alternatives) -> Promise:
+def _promise(system: System, subscriber: Subscriber, wants: int, alternatives: Alternatives) -> ReliabilityPromise:
     target = subscriber.reliability_target or 0.0
     names = [broker.name for broker in system.overlay.brokers]
     here = alternatives.reliability[current_scheme(system)][wants]
     value = float(here[subscriber.home])
     home = names[subscriber.home]
     if np.isnan(value):
-        return Promise(subscriber.name, home, target, None, False)
+        return ReliabilityPromise(subscriber.name, home, target, None, False)
     best = max(float(np.nanmax(table[wants])) for table in alternatives.reliability.values())
     if value >= target:
-        return Promise(subscriber.name, home, target, value, True, best=best)
+        return ReliabilityPromise(subscriber.name, home, target, value, True, best=best)
     schemes = [s for s in alternatives.by_price() if alternatives.reliability[s][wants, subscriber.home] >= target]
     other_home = int(np.nanargmax(here))
-    return Promise(
+    return ReliabilityPromise(
         subscriber.name,
         home,
         target,

@@ -16,17 +16,17 @@ from typing import Any, Final
 
 from surecast.client import Client
 from surecast.client.group import split_address
-from surecast.measurement.drive import interruptible
 from surecast.measurement.load_clients import number_of, pack_event
 from surecast.measurement.measurement_plan import RunPlan, client_of, topic_of
 from surecast.measurement.processes import Processes, start_processes
+from surecast.measurement.workload_drive import interruptible
 from surecast.protocol.filters import Event, Filter
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
 from surecast.simulation.capacity.client_behaviour import Client as Draws
 from surecast.simulation.capacity.routing_plan import make_plan as make_routing_plan
 
-__all__ = ["ClassRun", "MeasuredSubscription", "Sent", "measure_classes"]
+__all__ = ["ClassRun", "MeasuredSubscription", "SentPublication", "measure_classes"]
 
 Progress = Callable[[int, int], None]
 _SETTLE_S: Final = 0.5
@@ -48,7 +48,7 @@ class MeasuredSubscription:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentPublication:
     """A publication: of whom, in which class, and the real times at which it was due, sent and acknowledged."""
 
     client: int
@@ -69,7 +69,7 @@ class ClassRun:
     began: float = 0.0
     ended: float = 0.0
     subscriptions: list[MeasuredSubscription] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[SentPublication] = field(default_factory=list)
     first: list[dict[int, float]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
@@ -193,11 +193,11 @@ class _Drive:
             await _until(due)
             if self._ending.is_set():
                 return
-            sent = Sent(i, drawn[1], draws.event(drawn[1]), due, time.time())
+            sent = SentPublication(i, drawn[1], draws.event(drawn[1]), due, time.time())
             self.result.sent.append(sent)
             self._spawn(self._publish(i, sent, len(self.result.sent) - 1))
 
-    async def _publish(self, i: int, sent: Sent, number: int) -> None:
+    async def _publish(self, i: int, sent: SentPublication, number: int) -> None:
         topic = topic_of(self.workload.classes[sent.class_index].name)
         user = tuple((name, repr(value)) for name, value in sent.event.attributes)
         await self.clients[i].publish(topic, pack_event(number), 1, properties=Properties(user=user))
