@@ -36,8 +36,8 @@ from surecast.pipeline import ServerSettings
 from surecast.pipeline.spark_sweep import sweep_session
 from surecast.pipeline.zap_changes import box_changes, box_changes_stream
 from surecast.pipeline.zap_viewers import channel_viewers
+from surecast.zap.event_table import CHANGE, STATUS_KINDS, EventTable, join_tables
 from surecast.zap.generator import Generator
-from surecast.zap.table import CHANGE, STATUS_KINDS, EventTable, join_tables
 from surecast.zap.traffic import Traffic
 
 if TYPE_CHECKING:

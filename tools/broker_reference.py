@@ -34,7 +34,7 @@ SECTIONS: Sections = [
     ("state", models.StateSpec),
     ("security", models.SecuritySpec),
     ("limits", models.LimitsSpec),
-    ("clients", models.ClientSpec),
+    ("clients", models.ClientLimitsSpec),
     ("limits of listeners and clients", models.OverridesSpec),
     ("event_log", models.EventLogSpec),
     ("http", models.HttpSpec),

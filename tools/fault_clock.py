@@ -38,7 +38,7 @@ from surecast.broker.config import admin_socket_path
 from surecast.broker.group_config import config_of
 from surecast.broker.replica.administer import ask_status
 from surecast.client.client import Client
-from surecast.client.errors import ClientError
+from surecast.client.client_errors import ClientError
 from surecast.protocol.mqtt import V5, Properties, ReasonCode, Will
 
 HOURS_S = 7_200.0

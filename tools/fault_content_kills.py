@@ -36,8 +36,8 @@ from typing import Any
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.replica.administer import ask_status, ask_verify
 from surecast.broker.replica.standing import verdict
-from surecast.client.errors import ClientError
-from surecast.client.group import GroupClient
+from surecast.client.client_errors import ClientError
+from surecast.client.group_client import GroupClient
 from surecast.protocol.mqtt import Properties
 
 Attributes = dict[str, Any]

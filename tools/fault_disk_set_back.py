@@ -31,7 +31,7 @@ from pathlib import Path
 
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.cluster_repair import repair_replica
-from surecast.client.group import GroupClient
+from surecast.client.group_client import GroupClient
 from surecast.errors import ConfigurationError, SurecastError
 
 REFUSED_S = 30.0

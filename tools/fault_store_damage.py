@@ -43,7 +43,7 @@ from surecast.broker.segment_mark import read_mark
 from surecast.broker.segment_store import SegmentStore
 from surecast.broker.store_base import StoreError
 from surecast.client import Client
-from surecast.client.errors import ClientError
+from surecast.client.client_errors import ClientError
 
 TOPICS = 40
 PUBLISHERS = 8

@@ -23,9 +23,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from surecast.client.client import Message
-from surecast.client.errors import ClientError
-from surecast.client.group import GroupClient, split_address
+from surecast.client.client import ReceivedMessage
+from surecast.client.client_errors import ClientError
+from surecast.client.group_client import GroupClient, split_address
 
 TOPICS = "load"
 OPEN_MAX = 8
@@ -339,7 +339,7 @@ class Zappers:
         async for message in self._client.messages():
             self._take(message)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ReceivedMessage) -> None:
         if message.topic.startswith("zap/events/"):
             self.lines += message.payload.splitlines()
         else:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.replica.administer import ask_status
-from surecast.client.group import GroupClient
+from surecast.client.group_client import GroupClient
 from surecast.protocol.paxos.ballots import round_of
 
 EVERY_S = 0.005

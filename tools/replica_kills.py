@@ -31,8 +31,8 @@ from pathlib import Path
 
 from replica_group import Group
 from surecast.broker.replica import new_loop
-from surecast.client.errors import ClientError
-from surecast.client.replicated import Connection, dial
+from surecast.client.client_errors import ClientError
+from surecast.client.replicated import GroupConnection, dial
 from surecast.protocol.paxos.example_store import cas, get, incr, put
 
 COUNTERS = 3
@@ -75,7 +75,7 @@ class History:
             assert value == register, f"register: it has {register!r}, and the last change was to {value!r}"
 
 
-async def increment(connection: Connection, history: History, draw: random.Random, over: asyncio.Event) -> None:
+async def increment(connection: GroupConnection, history: History, draw: random.Random, over: asyncio.Event) -> None:
     """Increments counters until the end."""
     while not over.is_set():
         counter = draw.randrange(COUNTERS)
@@ -91,7 +91,7 @@ async def increment(connection: Connection, history: History, draw: random.Rando
         history.answered_s.append(end)
 
 
-async def change(connection: Connection, history: History, name: bytes, over: asyncio.Event) -> None:
+async def change(connection: GroupConnection, history: History, name: bytes, over: asyncio.Event) -> None:
     """Reads the register and sets it where it still has that value; reads back what only this client writes."""
     count = 0
     own = b"own " + name

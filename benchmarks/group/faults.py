@@ -17,7 +17,7 @@ from benchmarks.group.load import Load, run_load
 from benchmarks.group.measure import Row
 from benchmarks.group.systems import Replicated
 
-from surecast.client.group import GroupClient
+from surecast.client.group_client import GroupClient
 
 __all__ = ["fail_over", "stopped_follower"]
 

@@ -118,7 +118,7 @@ def run(
     """
     from surecast.documents.units import format_duration, seconds_of
     from surecast.measurement import make_plan, run_plan
-    from surecast.models.plan import whole_number
+    from surecast.models.simulation_extent import whole_number
 
     system = _system(scenario)
     decided = make_plan(

@@ -104,7 +104,7 @@ def running(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Any]]:
 
     from surecast.broker.broker_service import BrokerService
     from surecast.broker.config import load_config
-    from surecast.broker.run_log import BrokerLog
+    from surecast.broker.service_log import BrokerLog
 
     @asynccontextmanager
     async def run(flags: dict[str, Any] | None = None) -> AsyncIterator[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.test_admin import figure, http
 
-from surecast.broker.alarms import Alarms, Marks, free_bytes, memory_bytes_usable, resident_bytes
+from surecast.broker.alarms import AlarmLimits, Alarms, free_bytes, memory_bytes_usable, resident_bytes
 from surecast.client import Client
 from surecast.protocol.mqtt import Properties
 
@@ -105,7 +105,7 @@ def test_a_publisher_that_leaves_while_it_waits_is_forgotten(running: Running) -
 
 def test_an_alarm_ends_below_its_low_mark() -> None:
     used, free = iter([900, 1_001, 950, 950, 899, 899, 899]), iter([101, 101, 101, 99, 110, 126])
-    alarms, marks = Alarms(lambda: next(used), lambda: next(free)), Marks(1_000, 100)
+    alarms, marks = Alarms(lambda: next(used), lambda: next(free)), AlarmLimits(1_000, 100)
     seen = [sorted(alarms.check(marks)) for _ in range(6)]
     assert seen == [[], ["memory"], ["memory"], ["disk"], ["disk"], []]
     assert alarms.count == 2

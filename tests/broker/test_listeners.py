@@ -69,20 +69,20 @@ def test_limits_are_checked_before_anything_is_made(running: Running, raw: Raw) 
             first, second = service.listeners
             answers = [await raw(first.port, CONNECT) for _ in range(3)]
             assert [bool(data) for data, _ in answers] == [True, True, False]
-            assert first.gate.turned_away == {"too-many-from-address": 1}
+            assert first.connection_limit.turned_away == {"too-many-from-address": 1}
             assert service.server.broker.counters.connections == 2
             kept, _ = await raw(second.port, CONNECT)
             assert kept
             assert (await raw(second.port, CONNECT))[0] == b""
-            assert second.gate.turned_away == {"too-many": 1}
+            assert second.connection_limit.turned_away == {"too-many": 1}
             answers[0][1].close()
             while service.server.transports > 2:
                 await asyncio.sleep(0.01)
             assert (await raw(second.port, CONNECT))[0] == b""
-            assert second.gate.turned_away == {"too-many": 1, "too-fast": 1}
+            assert second.connection_limit.turned_away == {"too-many": 1, "too-fast": 1}
             for _, writer in answers:
                 writer.close()
-            while first.gate.connections:
+            while first.connection_limit.connections:
                 await asyncio.sleep(0.01)
             assert first._by_address == {}
 
@@ -97,7 +97,7 @@ def test_an_address_that_connects_too_fast_is_turned_away(running: Running, raw:
             [listener] = service.listeners
             answers = [await raw(listener.port, CONNECT) for _ in range(4)]
             assert [bool(data) for data, _ in answers] == [True, True, False, False]
-            assert listener.gate.turned_away == {"address-too-fast": 2}
+            assert listener.connection_limit.turned_away == {"address-too-fast": 2}
             assert service.server.broker.counters.connections == 2  # nothing was read of the others
 
     asyncio.run(main())
@@ -163,7 +163,7 @@ def test_tls_with_passwords_and_with_certificates(running: Running, certificates
             assert service.listeners[0]._context.minimum_version is ssl.TLSVersion.TLSv1_2
             data, _ = await raw(tls.port, CONNECT)  # plain MQTT at a TLS port
             assert not data.startswith(b"\x20")
-            while tls.gate.connections:
+            while tls.connection_limit.connections:
                 await asyncio.sleep(0.01)
 
     asyncio.run(main())

@@ -20,7 +20,7 @@ from surecast.broker.group_admin import ask_backup
 from surecast.broker.private import make_private, open_file, write_private
 from surecast.broker.store import open_store
 from surecast.client import Client
-from surecast.client.group import split_address
+from surecast.client.group_client import split_address
 from surecast.errors import FileError
 from surecast.protocol.mqtt import Properties
 

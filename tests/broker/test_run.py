@@ -19,8 +19,8 @@ import pytest
 from surecast.broker.broker_service import EXIT_STORE_FAILED, BrokerService
 from surecast.broker.config import load_config
 from surecast.broker.event_log import read_from
-from surecast.broker.run_log import BrokerLog
 from surecast.broker.security import remove_user, set_password
+from surecast.broker.service_log import BrokerLog
 from surecast.broker.store import StoreError
 from surecast.client import Client, ClientError, LostError, RefusedError
 from surecast.errors import ConfigurationError

@@ -16,7 +16,7 @@ import pytest
 
 from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
-from surecast.broker.run_log import BrokerLog
+from surecast.broker.service_log import BrokerLog
 from surecast.client import Client, ClientError, LostError, RefusedError, tls_context
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import V5, V311, Properties, ReasonCode, SubscriptionRequest, Will

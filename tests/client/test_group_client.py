@@ -17,9 +17,9 @@ import pytest
 
 from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
-from surecast.broker.run_log import BrokerLog
+from surecast.broker.service_log import BrokerLog
 from surecast.client import Client, ClientError, LostError, RefusedError
-from surecast.client.group import GroupClient, split_address
+from surecast.client.group_client import GroupClient, split_address
 from surecast.client.sync import SyncGroupClient
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.protocol.mqtt import ReasonCode

@@ -15,7 +15,7 @@ from surecast.broker.replica.client_link import ReplicaLink
 from surecast.broker.replica.client_wire import REPLACE, REQUESTS
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.handshake import Hello
-from surecast.client.errors import ClientError
+from surecast.client.client_errors import ClientError
 from surecast.client.replicated import RequestTimeoutError, dial, dial_sync
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import ExampleStore, PaxosSettings, pack_requests

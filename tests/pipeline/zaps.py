@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from surecast.zap.event_table import EventTable, join_tables
 from surecast.zap.events import ChannelChange, Event
 from surecast.zap.generator import Generator
-from surecast.zap.table import EventTable, join_tables
 from surecast.zap.traffic import Traffic
 
 START_S = 1_704_135_600  # 2024-01-01 19:00

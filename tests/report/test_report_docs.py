@@ -12,9 +12,9 @@ import pytest
 
 import surecast.report
 from surecast.report import HOW, SCOPES, SPLITS, UNITS, metrics_markdown
-from surecast.report.catalogue import CATALOGUE
 from surecast.report.columns import COLUMNS
-from surecast.report.metrics import unregister_metric
+from surecast.report.metric_catalogue import CATALOGUE
+from surecast.report.metric_registry import unregister_metric
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from surecast.errors import UserError
 from surecast.report import QoSReport, ReportBuilder, ReportError, ReportInfo, as_dict, from_arrow, load, save
-from surecast.report.catalogue import CATALOGUE
 from surecast.report.figure import HOW
+from surecast.report.metric_catalogue import CATALOGUE
 
 BOTH = pytest.mark.parametrize("suffix", [".json", ".parquet"])
 

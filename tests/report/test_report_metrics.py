@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from surecast.report import SCOPES, Metric, ReportBuilder, ReportError, find_metric, metrics, register_metric
-from surecast.report.catalogue import CATALOGUE
-from surecast.report.metrics import unregister_metric
+from surecast.report.metric_catalogue import CATALOGUE
+from surecast.report.metric_registry import unregister_metric
 
 ENERGY = Metric("battery_s", "s", ("subscriber",), "Battery", "Time until the battery is empty.", "more", signed=True)
 

@@ -12,9 +12,9 @@ from surecast.prediction.replication import predict_replication
 from surecast.report import QoSReport, ReportBuilder, compare, load
 from surecast.tour import check
 from surecast.tour.check import Answers, check_stage
-from surecast.tour.content import Context, Outcome, Picture, Tile, Verdicts
 from surecast.tour.predict import SCHEMES_SHOWN
 from surecast.tour.scenarios import load_scenario
+from surecast.tour.stage_content import CheckedClaims, Picture, StageOutcome, Tile, TourContext
 
 
 def shifted(report: QoSReport, by: float, source: str, lost: int = 0, width: float = 0.1) -> QoSReport:
@@ -45,7 +45,7 @@ def predicted() -> QoSReport:
 
 def outcome(
     predicted: QoSReport, folder: Path, patch: pytest.MonkeyPatch, by: float, lost: int = 0, width: float = 0.1
-) -> Outcome:
+) -> StageOutcome:
     measured = shifted(predicted, by, "measured", lost, width)
     answers = Answers(
         predicted, shifted(predicted, 0.0, "simulated"), shifted(predicted, by / 2, "simulated"), measured
@@ -54,7 +54,7 @@ def outcome(
     reliability = predict_reliability(large, SCHEMES_SHOWN)
     patch.setattr(check, "answer_all", lambda system, context: answers)
     patch.setattr(check, "_reliability", lambda context: (compare(reliability, reliability), 1e9))
-    return check_stage(Context("quick", folder, folder))
+    return check_stage(TourContext("quick", folder, folder))
 
 
 def test_the_distance_is_said(predicted: QoSReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_the_distance_is_said(predicted: QoSReport, tmp_path: Path, monkeypatch:
     assert found.tiles[0] == Tile("predicted against measured", "3.0 points", "mean difference of the delivered share")
     assert "3.0 percentage points apart" in found.lead
     assert found.broken == []
-    verdicts = next(block for block in found.blocks if isinstance(block, Verdicts))
+    verdicts = next(block for block in found.blocks if isinstance(block, CheckedClaims))
     assert [one.holds for one in verdicts.all] == [True] * 4
     assert load(tmp_path / "check-measured.json").info.source == "measured"
     assert [len(block.numbers.table.rows) for block in found.blocks if isinstance(block, Picture)] == [6, 6, 2000]
@@ -75,7 +75,7 @@ def test_what_chance_does_not_explain_is_left_open(
     predicted: QoSReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = outcome(predicted, tmp_path, monkeypatch, by=0.03, width=0.01)
-    verdicts = next(block for block in found.blocks if isinstance(block, Verdicts))
+    verdicts = next(block for block in found.blocks if isinstance(block, CheckedClaims))
     assert verdicts.all[1].holds is None
     assert "6 of 12 do." in verdicts.all[1].evidence  # all delays, and no share
     assert found.broken == []

@@ -12,26 +12,26 @@ from typer.testing import CliRunner
 
 from surecast import tour
 from surecast.cli.app import app
-from surecast.tour import Outcome, Stage, take_tour
-from surecast.tour.content import Context
+from surecast.tour import StageOutcome, TourStage, take_tour
+from surecast.tour.stage_content import TourContext
 
 
-def good(context: Context) -> Outcome:
+def good(context: TourContext) -> StageOutcome:
     context.show("working", 1, 2)
-    return Outcome("It went well.", (), (), {"answer": 42})
+    return StageOutcome("It went well.", (), (), {"answer": 42})
 
 
-def bad(context: Context) -> Outcome:
+def bad(context: TourContext) -> StageOutcome:
     raise RuntimeError("no such luck")
 
 
-def interrupted(context: Context) -> Outcome:
+def interrupted(context: TourContext) -> StageOutcome:
     signal.raise_signal(signal.SIGTERM)
     return good(context)
 
 
-def stage(run: object) -> Stage:
-    return Stage("one", "One", "why?", run)  # type: ignore[arg-type]
+def stage(run: object) -> TourStage:
+    return TourStage("one", "One", "why?", run)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_json_is_one_document(command: CliRunner, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_folder_that_is_in_use_is_refused(command: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def again(context: Context) -> Outcome:
+    def again(context: TourContext) -> StageOutcome:
         second = command.invoke(app, ["demo", "--out", "here"])
         assert "another demo is writing to here" in str(second.exception)
         return good(context)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from surecast.pipeline import RunReport
-from surecast.tour.drive import Arrival, Live
 from surecast.tour.learn import verdicts_of
+from surecast.tour.live_clients import ArrivedMessage, Live
 
 END = datetime(2024, 1, 1, 20, 30, tzinfo=UTC)
 ACCOUNTS = ("messages", "receivers", "delivered", "dropped", "expired", "waiting", "overdrawn", "unpublished")
@@ -31,7 +31,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
 
 def live() -> Live:
     told = [("A", b"1"), ("B%2B", b"1"), ("C", b"3"), ("A", b"2"), ("C", b"0")]
-    return Live(killed=2, arrived={"one": [Arrival(0.0, f"zap/viewers/{name}", count) for name, count in told]})
+    return Live(killed=2, arrived={"one": [ArrivedMessage(0.0, f"zap/viewers/{name}", count) for name, count in told]})
 
 
 def test_good_tables_pass() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from surecast.tour.drive import TABLET, Arrival, Live, Sent
 from surecast.tour.live import gap_of, verdicts_of
+from surecast.tour.live_clients import TABLET, ArrivedMessage, Live, SentMessage
 
 CHANNELS = ("A", "B", "C")
 STATUS: list[dict[str, Any]] = [{"replica": n, "applied": 40, "hash": "abc"} for n in (1, 2, 3)]
@@ -23,12 +23,12 @@ def good_run() -> Live:
     for n in range(10):
         channel = CHANNELS[n % 3]
         payload = f"2024-01-01,20:00:{n:02d},10.0.0.{n + 1},{channel},{channel}".encode()
-        live.sent.append(Sent(n % 2 + 1, 1, payload, 100.0 + n, 100.0 + n, 100.2 + n))
+        live.sent.append(SentMessage(n % 2 + 1, 1, payload, 100.0 + n, 100.0 + n, 100.2 + n))
         viewers[channel] += 1
         for name in ("one", "two"):
             arrived = live.arrived.setdefault(name, [])
-            arrived.append(Arrival(100.3 + n, f"zap/events/{n % 2 + 1}", payload))
-            arrived.append(Arrival(100.4 + n, f"zap/viewers/{channel}", str(viewers[channel]).encode()))
+            arrived.append(ArrivedMessage(100.3 + n, f"zap/events/{n % 2 + 1}", payload))
+            arrived.append(ArrivedMessage(100.4 + n, f"zap/viewers/{channel}", str(viewers[channel]).encode()))
     live.arrived[TABLET] = []
     return live
 
@@ -49,7 +49,7 @@ def swap_statistics(live: Live) -> None:
 
 def miscount(live: Live) -> None:
     one = live.arrived["one"]
-    one[-1] = Arrival(one[-1].at, one[-1].topic, b"17")
+    one[-1] = ArrivedMessage(one[-1].at, one[-1].topic, b"17")
 
 
 def test_a_good_run_passes() -> None:

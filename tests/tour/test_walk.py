@@ -11,32 +11,32 @@ from pathlib import Path
 import pytest
 
 from surecast.errors import ConfigurationError
-from surecast.tour import Outcome, Result, Stage, TourInterrupted, take_tour, why_no_spark
-from surecast.tour.content import Context, Verdict, Verdicts
+from surecast.tour import Result, StageOutcome, TourInterrupted, TourStage, take_tour, why_no_spark
 from surecast.tour.scenarios import SCENARIOS, load_scenario
+from surecast.tour.stage_content import CheckedClaim, CheckedClaims, TourContext
 from surecast.tour.walk import STAGES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def good(context: Context) -> Outcome:
-    return Outcome("it went well", (), (), {"answer": 42})
+def good(context: TourContext) -> StageOutcome:
+    return StageOutcome("it went well", (), (), {"answer": 42})
 
 
-def bad(context: Context) -> Outcome:
+def bad(context: TourContext) -> StageOutcome:
     raise RuntimeError("the <disk> is full")
 
 
-def refused(context: Context) -> Outcome:
+def refused(context: TourContext) -> StageOutcome:
     raise ConfigurationError("a message for the user")
 
 
-def broken(context: Context) -> Outcome:
-    return Outcome("hm", (), (Verdicts("Checked", (Verdict(False, "Two and two are five.", "4"),)),), {})
+def broken(context: TourContext) -> StageOutcome:
+    return StageOutcome("hm", (), (CheckedClaims("Checked", (CheckedClaim(False, "Two and two are five.", "4"),)),), {})
 
 
-def stage(name: str, run: object, skip: str = "") -> Stage:
-    return Stage(name, name.title(), "why?", run, lambda context: skip)  # type: ignore[arg-type]
+def stage(name: str, run: object, skip: str = "") -> TourStage:
+    return TourStage(name, name.title(), "why?", run, lambda context: skip)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_whoever_watches_is_told(tmp_path: Path) -> None:
     heard: list[object] = []
 
     class Watcher:
-        def begin(self, stage: Stage, number: int, count: int) -> None:
+        def begin(self, stage: TourStage, number: int, count: int) -> None:
             heard.append((stage.name, number, count))
 
         def show(self, what: str, done: int, total: int) -> None:
@@ -84,7 +84,7 @@ def test_whoever_watches_is_told(tmp_path: Path) -> None:
         def end(self, result: Result) -> None:
             heard.append(result.state)
 
-    def working(context: Context) -> Outcome:
+    def working(context: TourContext) -> StageOutcome:
         context.show("working", 1, 2)
         return good(context)
 
@@ -99,7 +99,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, scratch: Path, number: s
     cleaned = threading.Event()
     before = signal.getsignal(number)
 
-    def interrupted(context: Context) -> Outcome:
+    def interrupted(context: TourContext) -> StageOutcome:
         (context.work / "half").write_text("written")
         try:
             os.kill(os.getpid(), number)
@@ -118,7 +118,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, scratch: Path, number: s
 
 
 def test_two_tours_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    def second(context: Context) -> Outcome:
+    def second(context: TourContext) -> StageOutcome:
         with pytest.raises(ConfigurationError, match="another demo is writing to"):
             take_tour(context.out, stages=[stage("b", good)])
         take_tour(context.out / "other", stages=[stage("b", good)])
@@ -140,7 +140,7 @@ def test_without_java_learning_is_skipped_with_the_reason(tmp_path: Path, monkey
     assert "Java" in why_no_spark()
     learn = next(one for one in STAGES if one.name == "learn")
 
-    def run(context: Context) -> Outcome:
+    def run(context: TourContext) -> StageOutcome:
         context.logs = context.work
         return good(context)
 

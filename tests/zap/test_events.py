@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surecast.zap.event_table import EventTable
 from surecast.zap.events import (
     CHANNEL_BYTES_MAX,
     SHORT_CHANNEL_BYTES,
@@ -20,7 +21,6 @@ from surecast.zap.events import (
     parse_line,
     parse_lines,
 )
-from surecast.zap.table import EventTable
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(lambda name: not channel_fault(name))
 times = st.integers(0, 253_402_300_799)

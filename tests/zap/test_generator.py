@@ -12,7 +12,7 @@ import pytest
 
 from surecast.errors import ConfigurationError
 from surecast.zap import EventTable, Generator, Traffic, join_tables, load_traffic, save_traffic
-from surecast.zap.table import CHANGE, MUTE, POWER, VOLUME
+from surecast.zap.event_table import CHANGE, MUTE, POWER, VOLUME
 from surecast.zap.traffic import DayCycle, zipf_shares
 
 EVENING = 1_704_132_000  # 2024-01-01 18:00:00

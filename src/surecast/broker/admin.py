@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from surecast import __version__
-from surecast.broker.admin_http import Request, Response, json_response
+from surecast.broker.admin_http import AdminRequest, Response, json_response
 from surecast.broker.authenticator import Authenticator
 from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, read_from
 from surecast.broker.listeners import Listener
@@ -42,7 +42,7 @@ __all__ = ["Admin"]
 _VERSIONS = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 _LIMIT = 1_000
 _LIMIT_MAX = 10_000
-_Answer = Callable[[Request], Response]
+_Answer = Callable[[AdminRequest], Response]
 
 
 class _RequestError(Exception):
@@ -86,7 +86,7 @@ class Admin:
             "/kick": self._kick,
         }
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: AdminRequest) -> Response:
         """Answers one request."""
         wanted = "POST" if request.path == "/kick" else "GET"
         if request.method != wanted and not (wanted == "GET" and request.method == "HEAD"):
@@ -106,7 +106,7 @@ class Admin:
 
     # Who asks.
 
-    def _is_administrator(self, request: Request) -> bool:
+    def _is_administrator(self, request: AdminRequest) -> bool:
         if request.is_local:
             return True
         kind, _, given = request.headers.get("authorization", "").partition(" ")
@@ -116,7 +116,7 @@ class Admin:
             and hmac.compare_digest(given.strip().encode(), self._token.encode())
         )
 
-    async def _may_read_log(self, request: Request) -> bool:
+    async def _may_read_log(self, request: AdminRequest) -> bool:
         if self._is_administrator(request):
             return True
         kind, _, given = request.headers.get("authorization", "").partition(" ")
@@ -132,10 +132,10 @@ class Admin:
 
     # What is answered.
 
-    def _health(self, request: Request) -> Response:
+    def _health(self, request: AdminRequest) -> Response:
         return Response(200, b"ok\n")
 
-    def _ready(self, request: Request) -> Response:
+    def _ready(self, request: AdminRequest) -> Response:
         if not self._is_ready():
             return Response(503, b"not ready\n")
         alarms = "".join(
@@ -143,10 +143,10 @@ class Admin:
         )
         return Response(200, f"ready\n{alarms}".encode())
 
-    def _metrics(self, request: Request) -> Response:
+    def _metrics(self, request: AdminRequest) -> Response:
         return Response(200, self._metrics_text(), "text/plain; version=0.0.4; charset=utf-8")
 
-    def _status(self, request: Request) -> Response:
+    def _status(self, request: AdminRequest) -> Response:
         broker = self._server.broker
         counters, accounts, store = broker.counters, broker.accounts(), self._server.store
         statistics = store.statistics()
@@ -164,8 +164,8 @@ class Admin:
                         "name": listener.name,
                         "kind": listener.spec.kind,
                         "addresses": listener.addresses,
-                        "connections": listener.gate.connections,
-                        "turned_away": dict(listener.gate.turned_away),
+                        "connections": listener.connection_limit.connections,
+                        "turned_away": dict(listener.connection_limit.turned_away),
                     }
                     for listener in self._listeners
                 ],
@@ -191,21 +191,21 @@ class Admin:
             }
         )
 
-    def _clients(self, request: Request) -> Response:
+    def _clients(self, request: AdminRequest) -> Response:
         now = self._server.time_s()
         open_ones = [c for c in self._server.broker.connections.values() if c.session is not None]
         limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
         found = sorted(open_ones, key=lambda c: c.connected_at)[:limit]
         return json_response({"total": len(open_ones), "clients": [_client(each, now) for each in found]})
 
-    def _sessions(self, request: Request) -> Response:
+    def _sessions(self, request: AdminRequest) -> Response:
         broker, now = self._server.broker, self._server.time_s()
         broker.routes.settle()
         limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
         sessions = sorted(broker.sessions.by_key.values(), key=lambda s: (-s.queued, s.client))
         return json_response({"total": len(sessions), "sessions": [_session(each, now) for each in sessions[:limit]]})
 
-    def _kick(self, request: Request) -> Response:
+    def _kick(self, request: AdminRequest) -> Response:
         client, user = request.query.get("client", ""), request.query.get("user")
         named = self._server.broker.sessions.named(client)
         if user is not None:
@@ -224,7 +224,7 @@ class Admin:
         self._server.kick(session.key, end_session)
         return json_response({"kicked": client, "user": session.user or None})
 
-    async def _log(self, request: Request) -> Response:
+    async def _log(self, request: AdminRequest) -> Response:
         if not await self._may_read_log(request):
             return _unauthorised()
         if self._log_folder is None:
@@ -260,7 +260,7 @@ def _local_only() -> Response:
     return _refusal(HTTPStatus.FORBIDDEN, text)
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
+def _number(request: AdminRequest, name: str, default: int, most: int) -> int:
     text = request.query.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise _RequestError(f"{name} is {text!r}; write a whole number")

@@ -22,7 +22,7 @@ from surecast.broker.security import address_of
 from surecast.broker.tcp import peer_name
 from surecast.errors import ConfigurationError
 
-__all__ = ["Handler", "HttpServer", "Request", "Response", "bind_local", "json_response"]
+__all__ = ["AdminRequest", "Handler", "HttpServer", "Response", "bind_local", "json_response"]
 
 _HEAD_BYTES_MAX = 16 * 1024
 _BODY_BYTES_MAX = 64 * 1024
@@ -33,7 +33,7 @@ _PLACES_OF_ADDRESS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AdminRequest:
     """What was asked. `is_local` says that it came by the local socket, which only the broker's own user can open."""
 
     method: str
@@ -54,7 +54,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[AdminRequest], Awaitable[Response]]
 
 
 def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -194,7 +194,7 @@ def _problem(status: HTTPStatus, text: str = "") -> Response:
     return json_response({"error": text or status.phrase.lower()}, status)
 
 
-def _parse(head: bytes, address: str, is_local: bool) -> Request:
+def _parse(head: bytes, address: str, is_local: bool) -> AdminRequest:
     """A request from its head; ValueError says what is wrong with it."""
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     parts = first.split(" ")
@@ -208,10 +208,10 @@ def _parse(head: bytes, address: str, is_local: bool) -> Request:
         headers[name.lower()] = value.strip()
     target = urlsplit(parts[1])
     query = dict(parse_qsl(target.query, keep_blank_values=True, max_num_fields=20))
-    return Request(parts[0], target.path, query, headers, address, is_local)
+    return AdminRequest(parts[0], target.path, query, headers, address, is_local)
 
 
-async def _skip_body(reader: asyncio.StreamReader, request: Request) -> None:
+async def _skip_body(reader: asyncio.StreamReader, request: AdminRequest) -> None:
     """Requests say all in their first line; what follows is read and left."""
     if "transfer-encoding" in request.headers:
         raise ValueError("a body must come with its length")

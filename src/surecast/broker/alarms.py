@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Alarms", "Marks", "free_bytes", "memory_bytes_usable", "memory_mark", "resident_bytes"]
+__all__ = ["AlarmLimits", "Alarms", "free_bytes", "memory_bytes_usable", "memory_mark", "resident_bytes"]
 
 _MEMORY_SHARE: Final = 0.6
 _MEMORY_LOW: Final = 0.9
@@ -26,7 +26,7 @@ _LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memor
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class AlarmLimits:
     """The marks of the alarms: memory of the process above the first, free disk below the second; None is never."""
 
     memory_bytes_max: int | None
@@ -38,7 +38,7 @@ class Alarms:
     """The state of both alarms. `memory` and `disk_free` measure bytes; the second is None where there is no disk.
 
     >>> used = [100]
-    >>> alarms, marks = Alarms(lambda: used[0], lambda: None), Marks(190, None)
+    >>> alarms, marks = Alarms(lambda: used[0], lambda: None), AlarmLimits(190, None)
     >>> def check(memory_bytes: int) -> list[str]:
     ...     used[0] = memory_bytes
     ...     return sorted(alarms.check(marks))
@@ -53,7 +53,7 @@ class Alarms:
     memory_bytes: int = 0
     disk_free_bytes: int | None = None
 
-    def check(self, marks: Marks) -> dict[str, str]:
+    def check(self, marks: AlarmLimits) -> dict[str, str]:
         """Measures again; the alarms that are on, with what they say."""
         self.memory_bytes = self.memory()
         limit = marks.memory_bytes_max

@@ -20,23 +20,23 @@ import uvloop
 from surecast import __version__
 from surecast.broker.admin import Admin
 from surecast.broker.admin_http import HttpServer, bind_local
-from surecast.broker.alarms import Alarms, Marks, free_bytes, memory_mark, resident_bytes
+from surecast.broker.alarms import AlarmLimits, Alarms, free_bytes, memory_mark, resident_bytes
 from surecast.broker.authenticator import Authenticator
 from surecast.broker.config import admin_socket_path
 from surecast.broker.config_models import BrokerConfig
 from surecast.broker.event_log import Alive, EventLog, EventLogError, Started, Stopped
 from surecast.broker.event_observer import EventObserver
-from surecast.broker.listeners import Gate, Listener, bind
+from surecast.broker.listeners import ConnectionLimit, Listener, bind
 from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.password_queue import Spacing
 from surecast.broker.private import write_private
 from surecast.broker.reload import Prepared, merge, prepare
-from surecast.broker.run_banner import banner, started_fields
-from surecast.broker.run_log import BrokerLog
 from surecast.broker.security import Users, read_token
 from surecast.broker.security_acl import AccessRules
 from surecast.broker.server import Server
+from surecast.broker.service_log import BrokerLog
 from surecast.broker.shell import Hooks, Shell
+from surecast.broker.start_banner import banner, started_fields
 from surecast.broker.store import open_store
 from surecast.broker.tcp import peer_name
 from surecast.broker.tls import certificate_context, load_certificate
@@ -96,7 +96,7 @@ class BrokerService:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         folder = config.state.folder if config.state.chosen != "memory" else None
         self._alarms = Alarms(resident_bytes, lambda: free_bytes(folder))
-        self._gate = Gate(config.limits.connections)
+        self._connection_limit = ConnectionLimit(config.limits.connections)
         self._threads = ThreadPoolExecutor(_CHECKING_THREADS, thread_name_prefix="surecast-check")
         self._authenticator = Authenticator(None, self._is_anonymous, executor=self._threads, at_once=_CHECKING_THREADS)
 
@@ -153,7 +153,7 @@ class BrokerService:
         self.config = prepared.config
         config, server = self.config, self.server
         self.log.set_level(config.log.level)
-        self._gate.connections_max = config.limits.connections
+        self._connection_limit.connections_max = config.limits.connections
         for listener, spec, context in zip(self.listeners, config.listeners, prepared.contexts, strict=True):
             listener.configure(spec, context)
         if self._http_context is not None and config.http is not None:
@@ -211,7 +211,7 @@ class BrokerService:
             self.server,
             self._store,
             self.listeners,
-            self._gate,
+            self._connection_limit,
             alarms=self._alarms,
             authenticator=self._authenticator,
             http_turned_away=self._http.turned_away,
@@ -259,7 +259,7 @@ class BrokerService:
         """Takes the addresses; the limits of sessions go by the names that listeners have then."""
         self.server.limit(self.config.settings)
         for spec in self.config.listeners:
-            listener = Listener(spec, self.server, self._gate, lambda text: self.log.warning(text))
+            listener = Listener(spec, self.server, self._connection_limit, lambda text: self.log.warning(text))
             listener.open()
             self._exit.callback(listener.stop)
             self.listeners.append(listener)
@@ -370,7 +370,7 @@ class BrokerService:
         limits = self.config.limits
         memory = memory_mark() if limits.memory is None else int(limits.memory)
         before = set(self._alarms.on)
-        on = self._alarms.check(Marks(memory, int(limits.disk_free)))
+        on = self._alarms.check(AlarmLimits(memory, int(limits.disk_free)))
         if before or on:
             self.server.set_alarms(on)
         for kind in on.keys() - before:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from surecast.broker.config_models import BrokerConfig, ClientSpec, ListenerSpec, OverridesSpec
+from surecast.broker.config_models import BrokerConfig, ClientLimitsSpec, ListenerSpec, OverridesSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import Rule, parse_rule, read_rules
 from surecast.broker.tls import certificate_context, tls_context
@@ -189,7 +189,7 @@ def _fields_at(path: FieldPath) -> set[str]:
     return set(model.model_fields)
 
 
-_LISTED = (ListenerSpec, ClientSpec, OverridesSpec)
+_LISTED = (ListenerSpec, ClientLimitsSpec, OverridesSpec)
 _MODELS = [*_LISTED] + [
     type_
     for field in BrokerConfig.model_fields.values()

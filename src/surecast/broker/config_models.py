@@ -16,7 +16,7 @@ from surecast.protocol.broker import BrokerSettings, ClientRule, Limits, LimitTa
 
 __all__ = [
     "BrokerConfig",
-    "ClientSpec",
+    "ClientLimitsSpec",
     "EventLogSpec",
     "FilePath",
     "HttpSpec",
@@ -86,7 +86,7 @@ class OverridesSpec(Spec):
         )
 
 
-class ClientSpec(Spec):
+class ClientLimitsSpec(Spec):
     """Limits for some clients, by identifier or user or both. `*` in a pattern stands for any characters. Of several \
 rules for a client that set the same limit the first one decides."""
 
@@ -387,7 +387,7 @@ class BrokerConfig(Spec):
     """Who may connect and what they may do."""
     limits: LimitsSpec = LimitsSpec()
     """The bounds of every queue, table and waiting time."""
-    clients: tuple[ClientSpec, ...] = ()
+    clients: tuple[ClientLimitsSpec, ...] = ()
     """Limits that differ for some clients; they go before those of the broker and of the listeners."""
     event_log: EventLogSpec | None = None
     """The log of everything that happens; there is none if it is left out."""

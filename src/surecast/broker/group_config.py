@@ -9,7 +9,7 @@ from pydantic import Field
 
 from surecast.broker.config_models import (
     BrokerConfig,
-    ClientSpec,
+    ClientLimitsSpec,
     Count,
     EventLogSpec,
     HttpSpec,
@@ -73,7 +73,7 @@ the replica that started or was reloaded last hold for all."""
     limits: LimitsSpec = LimitsSpec()
     """The bounds of every queue, table and waiting time; those of the replica that started or was reloaded last hold \
 for all."""
-    clients: tuple[ClientSpec, ...] = ()
+    clients: tuple[ClientLimitsSpec, ...] = ()
     """Limits that differ for some clients."""
     order: tuple[OrderSpec, ...] = ()
     """The order of messages by topic; the first filter that matches counts, and total order where none does."""

@@ -18,8 +18,8 @@ from surecast.broker.group_config import BrokerGroupSpec, config_of, limits_of, 
 from surecast.broker.group_server import GroupServer
 from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.replica import make_node
-from surecast.broker.run_log import BrokerLog
 from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
+from surecast.broker.service_log import BrokerLog
 from surecast.protocol.broker import Authorise, BrokerCore, BrokerSettings
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, GroupMachine

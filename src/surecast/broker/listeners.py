@@ -23,7 +23,7 @@ from surecast.protocol.broker.quotas import network_of
 if TYPE_CHECKING:
     from surecast.broker.websocket import WebSocketChannel
 
-__all__ = ["Gate", "Listener", "bind", "certificate_name"]
+__all__ = ["ConnectionLimit", "Listener", "bind", "certificate_name"]
 
 _BACKLOG = 1_024
 _ACCEPT_MAX = 64  # in one turn, so that a flood of connections does not keep the others waiting
@@ -32,12 +32,12 @@ _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 @dataclass(slots=True)
-class Gate:
+class ConnectionLimit:
     """Counts connections against a limit, and those that were turned away by reason.
 
-    >>> gate = Gate(connections_max=1)
-    >>> gate.connections += 1
-    >>> gate.is_full()
+    >>> connection_limit = ConnectionLimit(connections_max=1)
+    >>> connection_limit.connections += 1
+    >>> connection_limit.is_full()
     True
     """
 
@@ -53,12 +53,14 @@ class Gate:
 class Listener:
     """One way in: its sockets, its limits and its TLS settings."""
 
-    def __init__(self, spec: ListenerSpec, server: Shell, gate: Gate, warn: Callable[[str], None]):
+    def __init__(
+        self, spec: ListenerSpec, server: Shell, connection_limit: ConnectionLimit, warn: Callable[[str], None]
+    ):
         self.spec = spec
-        self.gate = Gate(spec.connections_max)
+        self.connection_limit = ConnectionLimit(spec.connections_max)
         self.addresses: list[str] = []
         self._server = server
-        self._all = gate
+        self._all = connection_limit
         self._warn = warn
         self._sockets: list[socket.socket] = []
         self._by_address: Counter[str] = Counter()
@@ -108,7 +110,7 @@ class Listener:
     def configure(self, spec: ListenerSpec, context: ssl.SSLContext | None) -> None:
         """Takes other limits and certificates, for connections from now on."""
         self.spec = spec
-        self.gate.connections_max = spec.connections_max
+        self.connection_limit.connections_max = spec.connections_max
         self._context = context
         self._burst = max(1.0, spec.connection_rate_max or 0.0)
         self._rates.rate_per_s = spec.address_connection_rate_max or 0.0
@@ -141,14 +143,14 @@ class Listener:
 
     def _turn_away(self, reason: str, network: str) -> None:
         """Counts a connection that is not taken. The log is told of the first, the tenth, the hundredth."""
-        count = self.gate.turned_away[reason] = self.gate.turned_away[reason] + 1
+        count = self.connection_limit.turned_away[reason] = self.connection_limit.turned_away[reason] + 1
         if str(count).strip("0") == "1":
             self._warn(f"listener {self.name}: {count} turned away, {reason}; the last one from {network}")
 
     def _refusal(self, network: str) -> str:
         """Why a connection from an address cannot be taken; empty if it can."""
         spec = self.spec
-        if self._all.is_full() or self.gate.is_full():
+        if self._all.is_full() or self.connection_limit.is_full():
             return "too-many"
         if spec.address_connections_max is not None and self._by_address[network] >= spec.address_connections_max:
             return "too-many-from-address"
@@ -167,7 +169,7 @@ class Listener:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._all.connections += 1
-        self.gate.connections += 1
+        self.connection_limit.connections += 1
         self._by_address[network] += 1
         is_over = False
 
@@ -176,7 +178,7 @@ class Listener:
             if not is_over:
                 is_over = True
                 self._all.connections -= 1
-                self.gate.connections -= 1
+                self.connection_limit.connections -= 1
                 self._by_address[network] -= 1
                 if not self._by_address[network]:
                     del self._by_address[network]
@@ -201,7 +203,7 @@ class Listener:
             accepted.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            self.gate.turned_away["handshake"] += 1
+            self.connection_limit.turned_away["handshake"] += 1
 
     def _channel(self, over: Callable[[], None]) -> TcpChannel | WebSocketChannel:
         spec = self.spec

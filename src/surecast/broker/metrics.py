@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from surecast import __version__
 from surecast.broker.alarms import Alarms
 from surecast.broker.authenticator import Authenticator
-from surecast.broker.listeners import Gate, Listener
+from surecast.broker.listeners import ConnectionLimit, Listener
 from surecast.broker.measured_store import BOUNDS_S, MeasuredStore
 from surecast.broker.shell import Shell
 from surecast.protocol.broker import REASONS
@@ -28,7 +28,7 @@ class BrokerCollector(Collector):
         server: Shell,
         store: MeasuredStore,
         listeners: list[Listener],
-        gate: Gate,
+        connection_limit: ConnectionLimit,
         *,
         alarms: Alarms,
         authenticator: Authenticator,
@@ -38,7 +38,7 @@ class BrokerCollector(Collector):
         self._server = server
         self._store = store
         self._listeners = listeners
-        self._gate = gate
+        self._connection_limit = connection_limit
         self._alarms = alarms
         self._authenticator = authenticator
         self._http_turned_away = http_turned_away
@@ -74,8 +74,8 @@ class BrokerCollector(Collector):
         )
         current = GaugeMetricFamily("surecast_connections", "Open connections.", labels=["listener"])
         for listener in self._listeners:
-            current.add_metric([listener.name], listener.gate.connections)
-            for reason, count in sorted(listener.gate.turned_away.items()):
+            current.add_metric([listener.name], listener.connection_limit.connections)
+            for reason, count in sorted(listener.connection_limit.turned_away.items()):
                 turned.add_metric([listener.name, reason], count)
         yield turned
         yield current

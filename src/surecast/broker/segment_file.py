@@ -30,10 +30,10 @@ from surecast.protocol.rows import unpack
 __all__ = [
     "ENTRY_BYTES",
     "HEAD_BYTES",
-    "Entry",
     "Head",
     "Scan",
     "Segment",
+    "SegmentEntry",
     "entry_at",
     "entry_head",
     "entry_size",
@@ -79,7 +79,7 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SegmentEntry:
     """A whole entry that was found: its number, where its values begin, what it holds, and where it ends."""
 
     number: int
@@ -101,11 +101,11 @@ class Scan:
     """
 
     head: Head
-    entries: list[Entry]
+    entries: list[SegmentEntry]
     end: int
     size: int
     torn: int
-    follows: Entry | None
+    follows: SegmentEntry | None
 
 
 def make_head(head: Head) -> bytes:
@@ -148,7 +148,7 @@ def scan(data: bytes) -> Scan | None:
     head = Head(*_HEAD.unpack_from(data)[2:8])
     if data[:HEAD_BYTES] != make_head(head):
         return None
-    entries: list[Entry] = []
+    entries: list[SegmentEntry] = []
     at, number = HEAD_BYTES, head.first
     while (found := entry_at(data, at, head.salt)) is not None and found.number == number:
         entries.append(found)
@@ -157,7 +157,7 @@ def scan(data: bytes) -> Scan | None:
     return Scan(head, entries, at, len(data), _torn(data, at, head, number), next_entry(data, at, head.salt))
 
 
-def next_entry(data: bytes, at: int, salt: int) -> Entry | None:
+def next_entry(data: bytes, at: int, salt: int) -> SegmentEntry | None:
     """Returns the first whole entry at a place or after it; None where there is none."""
     mark = _mark(salt)
     following = data.find(mark, at)
@@ -183,7 +183,7 @@ def entry_size(data: bytes) -> int:
     return ENTRY_BYTES + int(_ENTRY.unpack_from(data)[1])
 
 
-def entry_at(data: bytes, at: int, salt: int) -> Entry | None:
+def entry_at(data: bytes, at: int, salt: int) -> SegmentEntry | None:
     """Returns the entry at a place; None where there is no whole one."""
     if at + ENTRY_BYTES > len(data):
         return None
@@ -201,7 +201,7 @@ def entry_at(data: bytes, at: int, salt: int) -> Entry | None:
     checksums = list(map(crc32, values))
     if data[at:begin] != entry_head(number, oldest, moved, salt, row[:table], size, checksums):
         return None
-    return Entry(number, oldest, moved, begin + table, pairs, checksums, deleted, begin + size)
+    return SegmentEntry(number, oldest, moved, begin + table, pairs, checksums, deleted, begin + size)
 
 
 def read_all(file: int, size: int, at: int) -> bytes:

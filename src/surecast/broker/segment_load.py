@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from surecast.broker.segment_file import Entry, Scan, other_format, scan
+from surecast.broker.segment_file import Scan, SegmentEntry, other_format, scan
 from surecast.broker.segment_mark import MARK_NAME, MarkState
 from surecast.broker.store_base import DamagedError, StoreError
 from surecast.protocol.rows import PAIR_BYTES
@@ -144,7 +144,7 @@ class LogReader:
         if head.first != self.next:
             raise DamagedError(before.path, before.end, f"commit {self.next} is missing; {path.name} follows")
 
-    def _enter(self, number: int, entry: Entry) -> None:
+    def _enter(self, number: int, entry: SegmentEntry) -> None:
         index = self.index
         at = entry.values_at
         base = number << SEGMENT_SHIFT

@@ -15,6 +15,6 @@ def applications_of(group: BrokerGroupSpec) -> list[Application]:
     """Returns the applications of a group, and imports only those."""
     if group.zap is None:
         return []
-    from surecast.zap.application import ZapViewers
+    from surecast.zap.viewers_application import ZapViewers
 
     return [ZapViewers((group.zap.top,), group.zap.every)]

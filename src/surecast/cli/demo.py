@@ -12,7 +12,7 @@ from surecast.cli.options import AsJson
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from surecast.tour import Result, Stage
+    from surecast.tour import Result, TourStage
 
 __all__ = ["demo"]
 
@@ -74,7 +74,7 @@ class _Watcher:
     def __exit__(self, *about: object) -> None:
         self._bar.stop()
 
-    def begin(self, stage: Stage, number: int, count: int) -> None:
+    def begin(self, stage: TourStage, number: int, count: int) -> None:
         """Shows a new bar for a stage."""
         self._head = f"{number}/{count} {stage.title}"
         self._task = self._bar.add_task(self._head, total=None)

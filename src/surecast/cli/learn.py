@@ -58,7 +58,7 @@ def learn(
     with working("estimating"):
         learned = learn_scenario(statistics, name=name, workload=workload, samples=samples, base=base_system)
     if out is not None:
-        from surecast.report.files import write_whole
+        from surecast.report.report_files import write_whole
 
         text = learned.to_yaml()
         write_whole(out, lambda file: file.write(text.encode()))

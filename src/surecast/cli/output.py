@@ -133,7 +133,7 @@ def print_table(
 def check_out(out: Path | None) -> None:
     """Refuses a report file that cannot be written before any work is done."""
     if out is not None:
-        from surecast.report.files import suffix_of
+        from surecast.report.report_files import suffix_of
 
         suffix_of(out)
         check_writable(out, str(out))

@@ -124,7 +124,7 @@ def plan(
         if out is not None:
             result.save(out)
     if save_scenario is not None and result.best is not None:
-        from surecast.report.files import write_whole
+        from surecast.report.report_files import write_whole
 
         text = placed_scenario(scenario, scenario.system, result.best.brokers).to_yaml()
         write_whole(save_scenario, lambda opened: opened.write(text.encode()))

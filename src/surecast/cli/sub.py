@@ -15,7 +15,7 @@ from surecast.cli.option_groups import takes_groups
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.client import Message
+    from surecast.client import ReceivedMessage
 
 __all__ = ["app", "formatted", "sub"]
 
@@ -94,18 +94,18 @@ def sub(
         raise typer.Exit(130) from None
 
 
-def formatted(format: str, message: Message) -> bytes:
+def formatted(format: str, message: ReceivedMessage) -> bytes:
     """Returns a message as text by a format.
 
-    >>> from surecast.client import Message
-    >>> formatted("%t: %p (%q, %r, 100%%)", Message("a/b", b"21.5", 1))
+    >>> from surecast.client import ReceivedMessage
+    >>> formatted("%t: %p (%q, %r, 100%%)", ReceivedMessage("a/b", b"21.5", 1))
     b'a/b: 21.5 (1, 0, 100%)'
     """
     parts = re.split(r"(%.)", format)
     return b"".join(_part(part, message) if part.startswith("%") else part.encode() for part in parts)
 
 
-def _part(code: str, message: Message) -> bytes:
+def _part(code: str, message: ReceivedMessage) -> bytes:
     if code == "%p":
         return message.payload
     texts: dict[str, Any] = {
@@ -129,7 +129,7 @@ def _part(code: str, message: Message) -> bytes:
     raise ConfigurationError(f"-F: {code} is not known; see surecast sub --help")
 
 
-def _as_json(message: Message, parsed: bool) -> dict[str, Any]:
+def _as_json(message: ReceivedMessage, parsed: bool) -> dict[str, Any]:
     payload: Any = message.payload.decode("utf-8", "backslashreplace")
     if parsed:
         try:

@@ -118,7 +118,7 @@ def convert_log(
     import json
 
     from surecast.cli.output import console
-    from surecast.report.files import write_whole
+    from surecast.report.report_files import write_whole
     from surecast.zap import EventWriter, convert
 
     converted = convert(source, 0.0 if retention is None else _duration("--retention", retention), not full_names)

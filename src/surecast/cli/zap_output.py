@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from surecast.zap import Comparison, EventTable, Traffic
+    from surecast.zap import EventTable, LogComparison, Traffic
     from surecast.zap.fit import FitNotes
 
 __all__ = ["draw_gaps", "draw_ranks", "print_comparison", "print_fit"]
@@ -18,10 +18,10 @@ Logs = tuple["EventTable", "EventTable"]
 Labels = tuple[str, str]
 
 
-def print_comparison(comparison: Comparison, labels: Labels) -> None:
+def print_comparison(comparison: LogComparison, labels: Labels) -> None:
     """Prints two logs side by side, and their distance."""
     from surecast.cli.output import print_table
-    from surecast.zap.compare import QUANTILES
+    from surecast.zap.log_comparison import QUANTILES
 
     counts = [f"{count:,}" for count in comparison.gap_counts]
     distances = (f"{comparison.gap_distance:.3f}", f"{comparison.gap_chance:.3f}")

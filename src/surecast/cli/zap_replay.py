@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from surecast.client import Client
     from surecast.zap import BadLine, Payload
 
-__all__ = ["Sent", "replay_log"]
+__all__ = ["ReplayResult", "replay_log"]
 
 IN_FLIGHT_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ReplayResult:
     """The result of a replay: messages sent, its duration, and its lag behind its timetable at the end."""
 
     events: int
@@ -36,7 +36,7 @@ async def replay_log(
     batch_s: int,
     bad: Callable[[BadLine], None],
     move: Callable[[int, int], None],
-) -> Sent:
+) -> ReplayResult:
     """Publishes a log, each batch when it is due; at speed 0 as soon as the batches before it are acknowledged."""
     from surecast.zap import payloads, read_tables
 
@@ -67,7 +67,7 @@ async def replay_log(
         finally:
             for task in under_way:
                 task.cancel()
-    return Sent(events, count, loop.time() - begin, behind_s)
+    return ReplayResult(events, count, loop.time() - begin, behind_s)
 
 
 def _next(messages: Iterator[Payload]) -> Payload | None:

@@ -8,20 +8,20 @@
 True
 """
 
-from surecast.client.client import Client, Message, SessionMemory
-from surecast.client.errors import ClientError, LostError, RefusedError
-from surecast.client.group import GroupClient
-from surecast.client.replicated import Connection, RequestTimeoutError, SyncConnection, dial, dial_sync
+from surecast.client.client import Client, ReceivedMessage, SessionMemory
+from surecast.client.client_errors import ClientError, LostError, RefusedError
+from surecast.client.group_client import GroupClient
+from surecast.client.replicated import GroupConnection, RequestTimeoutError, SyncConnection, dial, dial_sync
 from surecast.client.sync import SyncGroupClient
 from surecast.client.transport import tls_context
 
 __all__ = [
     "Client",
     "ClientError",
-    "Connection",
     "GroupClient",
+    "GroupConnection",
     "LostError",
-    "Message",
+    "ReceivedMessage",
     "RefusedError",
     "RequestTimeoutError",
     "SessionMemory",

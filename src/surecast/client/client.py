@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from surecast.client.errors import ClientError, LostError, RefusedError
+from surecast.client.client_errors import ClientError, LostError, RefusedError
 from surecast.client.transport import Transport, open_transport
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import (
@@ -47,7 +47,7 @@ from surecast.protocol.mqtt import (
     validate_topic_name,
 )
 
-__all__ = ["Client", "Message", "SessionMemory"]
+__all__ = ["Client", "ReceivedMessage", "SessionMemory"]
 
 _WAITING_MAX = 10_000
 _IDENTIFIERS = 65_535
@@ -55,7 +55,7 @@ _FAILURE = 0x80
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ReceivedMessage:
     """A message that has arrived."""
 
     topic: str
@@ -242,7 +242,7 @@ class Client:
         unsuback: Unsuback = await self._answer(answer, (Unsuback, identifier), "unsubscribe")
         return unsuback.reasons
 
-    async def message(self) -> Message:
+    async def message(self) -> ReceivedMessage:
         """Returns the next message and acknowledges it. LostError when no more can come."""
         while not self._waiting:
             if self._ended is not None:
@@ -260,9 +260,9 @@ class Client:
                 self._waiting.appendleft(packet)  # nobody has it yet
                 self._arrived.set()
                 raise
-        return Message(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties)
+        return ReceivedMessage(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties)
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Yields all messages until the connection ends; a lost connection raises its error."""
         while True:
             yield await self.message()

@@ -20,11 +20,11 @@ from surecast.broker.replica.client_wire import ANSWERS, OVERLOAD, REQUESTS, rea
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.handshake import Hello, RefusalError, Role
 from surecast.client.background import Background
-from surecast.client.errors import ClientError
+from surecast.client.client_errors import ClientError
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import pack_requests
 
-__all__ = ["Connection", "RequestTimeoutError", "SyncConnection", "dial", "dial_sync"]
+__all__ = ["GroupConnection", "RequestTimeoutError", "SyncConnection", "dial", "dial_sync"]
 
 _BATCH_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.05
@@ -50,7 +50,7 @@ class _Request:
         self.sent_s = now
 
 
-class Connection:
+class GroupConnection:
     """A connection to a group, made by `dial`."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> GroupConnection:
         return self
 
     async def __aexit__(
@@ -292,7 +292,7 @@ async def dial(
     secret: bytes = b"",
     timeout_s: float = 30.0,
     patience_s: float = 1.0,
-) -> Connection:
+) -> GroupConnection:
     """Connects to a group by the client addresses of some of its replicas.
 
     `group` is checked where it is given. `secret` is that for clients, where the group wants one. A request fails after
@@ -308,7 +308,7 @@ async def dial(
     parsed = [parse_address(address) if isinstance(address, str) else address for address in addresses]
     if not parsed:
         raise ConfigurationError("dial: no addresses; name at least one replica as host:port")
-    connection = Connection(parsed, group, secret, "client", timeout_s, patience_s)
+    connection = GroupConnection(parsed, group, secret, "client", timeout_s, patience_s)
     await connection.start()
     return connection
 
@@ -326,7 +326,7 @@ class SyncConnection:
             raise
 
     def send_request(self, command: bytes, timeout_s: float | None = None) -> bytes:
-        """Has a command applied, once, and returns the reply; as `Connection.send_request`."""
+        """Has a command applied, once, and returns the reply; as `GroupConnection.send_request`."""
         if self._is_closed:
             raise ClientError("the connection to the group is closed; dial again")
         return self._background.run(self._connection.send_request(command, timeout_s))

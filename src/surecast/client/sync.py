@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any
 
 from surecast.client.background import Background
-from surecast.client.client import Message
-from surecast.client.errors import LostError
-from surecast.client.group import GroupClient
+from surecast.client.client import ReceivedMessage
+from surecast.client.client_errors import LostError
+from surecast.client.group_client import GroupClient
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, ReasonCode, SubscriptionRequest
 
 __all__ = ["SyncGroupClient"]
@@ -70,11 +70,11 @@ class SyncGroupClient:
         """Moves to another replica, such as the leader; unacknowledged publications are sent again there."""
         self._background.run(self._client.move(address))
 
-    def message(self, timeout_s: float | None = None) -> Message:
+    def message(self, timeout_s: float | None = None) -> ReceivedMessage:
         """Returns the next message; TimeoutError if none comes in time."""
         return self._background.run(self._client.message(), timeout_s)
 
-    def messages(self, timeout_s: float | None = None) -> Iterator[Message]:
+    def messages(self, timeout_s: float | None = None) -> Iterator[ReceivedMessage]:
         """Yields all messages, until the client is closed or none comes in time."""
         while True:
             try:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from surecast.client.errors import ClientError
+from surecast.client.client_errors import ClientError
 from surecast.errors import ConfigurationError, connection_problem
 
 __all__ = ["Transport", "open_transport", "tls_context"]

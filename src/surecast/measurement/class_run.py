@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from surecast.client import Client
-from surecast.client.group import split_address
+from surecast.client.group_client import split_address
 from surecast.measurement.load_clients import number_of, pack_event
 from surecast.measurement.measurement_plan import RunPlan, client_of, topic_of
 from surecast.measurement.processes import Processes, start_processes

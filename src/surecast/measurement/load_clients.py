@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from surecast.client import Client, ClientError, GroupClient
 from surecast.client.client import SessionMemory
-from surecast.client.group import split_address
+from surecast.client.group_client import split_address
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish
 from surecast.scenario.distributions import Distribution
 

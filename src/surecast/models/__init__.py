@@ -4,9 +4,9 @@
 """
 
 from surecast.models.builtin import Model, joined
-from surecast.models.plan import Method, Progress, SimulationPlan, plan_simulation
+from surecast.models.model_table import MODELS, predict_question, register_model, simulate_question, unregister_model
 from surecast.models.question import Question, ask
-from surecast.models.table import MODELS, predict_question, register_model, simulate_question, unregister_model
+from surecast.models.simulation_extent import Method, Progress, SimulationPlan, plan_simulation
 
 __all__ = [
     "MODELS",

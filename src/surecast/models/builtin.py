@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import AssumptionError, SaturationError
-from surecast.models.plan import SimulationPlan
 from surecast.models.question import Question
+from surecast.models.simulation_extent import SimulationPlan
 from surecast.report import QoSReport, ReportBuilder
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from surecast.client import Client, ClientError, RefusedError
 from surecast.client.background import Background
-from surecast.client.group import REQUEST_PROPERTY, split_address
+from surecast.client.group_client import REQUEST_PROPERTY, split_address
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties
 

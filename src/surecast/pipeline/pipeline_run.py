@@ -305,7 +305,7 @@ def _as_url(path: Path) -> str:
 
 
 def _write(path: Path, report: RunReport) -> None:
-    from surecast.report.files import write_whole
+    from surecast.report.report_files import write_whole
 
     text = json.dumps(report.as_dict(), indent=2) + "\n"
     write_whole(path, lambda opened: opened.write(text.encode()))

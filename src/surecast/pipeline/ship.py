@@ -23,7 +23,7 @@ from typing import IO, Final
 
 import surecast
 from surecast.errors import ConfigurationError, SurecastError
-from surecast.report.files import write_whole
+from surecast.report.report_files import write_whole
 
 __all__ = ["pack_code", "pack_environment", "requirements"]
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.extras import missing_extra
-from surecast.report.files import locked_folder
+from surecast.report.report_files import locked_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -282,7 +282,7 @@ def save_rows(rows: Sequence[FigureRow], path: Path | str) -> Path:
     """Writes the rows to a ``.json`` or ``.parquet`` file, whole or not at all, and returns its path."""
     import json
 
-    from surecast.report.files import write_whole
+    from surecast.report.report_files import write_whole
 
     path = Path(path)
     suffix = path.suffix.lower()

@@ -12,21 +12,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import surecast.report.catalogue as _catalogue  # registers the metrics
-from surecast.report.accounts import Imbalance, check_accounts
+import surecast.report.metric_catalogue as _catalogue  # registers the metrics
 from surecast.report.agreement import Agreement, Unmatched
 from surecast.report.builder import ReportBuilder
-from surecast.report.compare import Comparison, Difference, Points, compare
 from surecast.report.compare_tables import render_comparison
-from surecast.report.errors import ReportError
+from surecast.report.comparison import Comparison, Difference, Points, compare
+from surecast.report.conservation import Imbalance, check_accounts
 from surecast.report.figure import HOW, SCOPES, SOURCES, Figure
-from surecast.report.files import as_dict, load, save
 from surecast.report.formatting import format_figure, format_value
 from surecast.report.info import ReportInfo
-from surecast.report.metrics import SPLITS, UNITS, Metric, find_metric, metrics, metrics_markdown, register_metric
+from surecast.report.metric_registry import (
+    SPLITS,
+    UNITS,
+    Metric,
+    find_metric,
+    metrics,
+    metrics_markdown,
+    register_metric,
+)
 from surecast.report.report import QoSReport
-from surecast.report.summary import Summary
-from surecast.report.tables import render
+from surecast.report.report_errors import ReportError
+from surecast.report.report_files import as_dict, load, save
+from surecast.report.report_summary import Summary
+from surecast.report.report_tables import render
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report.columns import Columns, Floats, Groups
-from surecast.report.summary import FAMILY
+from surecast.report.report_summary import FAMILY
 
 __all__ = ["Agreement", "Unmatched"]
 

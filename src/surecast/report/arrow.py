@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from surecast.report.agreement import UNKNOWN
 from surecast.report.columns import COLUMNS, KEY, NO_SAMPLES, TEXT, Columns, Floats, Ints, Words
-from surecast.report.errors import ReportError
 from surecast.report.figure_checks import check_columns, check_read
 from surecast.report.info import ReportInfo, check_text
 from surecast.report.report import QoSReport
+from surecast.report.report_errors import ReportError
 
 if TYPE_CHECKING:
-    from surecast.report.compare import Comparison
+    from surecast.report.comparison import Comparison
 
 __all__: list[str] = []
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surecast.report.columns import NO_SAMPLES, TEXT, Codes, Columns, Floats, Ints, Words
-from surecast.report.errors import ReportError
 from surecast.report.figure import describe_key
 from surecast.report.figure_checks import check_how, check_many, check_name, check_one, check_unique
 from surecast.report.info import ReportInfo, check_text, surecast_version
-from surecast.report.metrics import Metric, find_metric
+from surecast.report.metric_registry import Metric, find_metric
 from surecast.report.report import QoSReport
+from surecast.report.report_errors import ReportError
 
 __all__ = ["ReportBuilder"]
 
@@ -101,7 +101,7 @@ class ReportBuilder:
         >>> builder.add("subscriber", "s1", "reliability", 1.2, how="simulated")
         Traceback (most recent call last):
         ...
-        surecast.report.errors.ReportError: subscriber s1, reliability: value 1.2 is out of range; it must be \
+        surecast.report.report_errors.ReportError: subscriber s1, reliability: value 1.2 is out of range; it must be \
 between 0 and 1
         """
         definition = self._metric(scope, metric, detail)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surecast.report.agreement import UNKNOWN, Unmatched
-from surecast.report.compare import Comparison
+from surecast.report.comparison import Comparison
 from surecast.report.figure import SCOPES
 from surecast.report.formatting import format_percent, format_signed, format_value
 from surecast.report.info import ReportInfo
-from surecast.report.metrics import metric_or_plain
-from surecast.report.tables import more, title_of
+from surecast.report.metric_registry import metric_or_plain
+from surecast.report.report_tables import more, title_of
 from surecast.tables import FittedTable, plain
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def render_comparison(comparison: Comparison, *, limit: int = 20) -> Group:
     has.
 
     >>> from rich.console import Console
-    >>> from surecast.report.compare import compare
+    >>> from surecast.report.comparison import compare
     >>> from surecast.report.report import example_report
     >>> same = compare(example_report(), example_report())
     >>> Console(width=100).print(render_comparison(same))  # doctest: +ELLIPSIS

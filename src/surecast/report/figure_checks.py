@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from surecast.report.columns import COLUMNS, NO_SAMPLES, Codes, Columns, Floats, Ints
-from surecast.report.errors import ReportError, listing, suggestion
 from surecast.report.figure import HOW, SCOPES
-from surecast.report.metrics import Metric, metric_or_plain
+from surecast.report.metric_registry import Metric, metric_or_plain
+from surecast.report.report_errors import ReportError, listing, suggestion
 
 __all__: list[str] = []
 

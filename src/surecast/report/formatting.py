@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from surecast.report.figure import HOW, Figure
-from surecast.report.metrics import metric_or_plain
+from surecast.report.metric_registry import metric_or_plain
 
 __all__ = ["format_figure", "format_value"]
 

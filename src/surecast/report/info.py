@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from surecast.report.errors import ReportError, listing, suggestion
 from surecast.report.figure import SOURCES
+from surecast.report.report_errors import ReportError, listing, suggestion
 
 __all__ = ["ReportInfo"]
 
@@ -42,7 +42,7 @@ class ReportInfo:
     >>> ReportInfo("star", "predicted", parameters={"limit": float("inf")})
     Traceback (most recent call last):
     ...
-    surecast.report.errors.ReportError: parameters.limit: inf is not a finite number
+    surecast.report.report_errors.ReportError: parameters.limit: inf is not a finite number
     """
 
     scenario: str
@@ -85,9 +85,8 @@ class ReportInfo:
         """Reads the head of a report file; refuses other files and formats of the future, ignores further keys.
 
         >>> ReportInfo.from_head({"format": "surecast-report", "format_version": 99})
-        Traceback (most recent call last):
-        ...
-        surecast.report.errors.ReportError: it has format version 99, and this Surecast reads up to 1: upgrade Surecast
+        Traceback (most recent call last): ... surecast.report.report_errors.ReportError: it has format version 99, and
+        this Surecast reads up to 1: upgrade Surecast
         """
         if not isinstance(head, Mapping) or head.get("format") != FORMAT:
             kind = head.get("format") if isinstance(head, Mapping) else None

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report.columns import KEY, Codes, Columns, Floats, Groups, Words, fold
-from surecast.report.errors import ReportError, listing, suggestion
-from surecast.report.metrics import metric_or_plain
+from surecast.report.metric_registry import metric_or_plain
 from surecast.report.report import QoSReport
+from surecast.report.report_errors import ReportError, listing, suggestion
 
 __all__: list[str] = []
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report.columns import Columns
-from surecast.report.errors import ReportError, listing, suggestion
 from surecast.report.figure import SCOPES
-from surecast.report.metrics import find_metric
+from surecast.report.metric_registry import find_metric
+from surecast.report.report_errors import ReportError, listing, suggestion
 
 __all__: list[str] = []
 

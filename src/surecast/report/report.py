@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report.columns import KEY, Columns, Groups
-from surecast.report.errors import ReportError, listing, suggestion
 from surecast.report.figure import SCOPES, Figure, describe_key
 from surecast.report.info import ReportInfo
 from surecast.report.query import matching_rows
-from surecast.report.summary import Summary, summarise, wide_rows
+from surecast.report.report_errors import ReportError, listing, suggestion
+from surecast.report.report_summary import Summary, summarise, wide_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +136,7 @@ class QoSReport:
         >>> example_report().value("reliability", name="s3")
         Traceback (most recent call last):
         ...
-        surecast.report.errors.ReportError: component s3, reliability: no such figure; it is there for s1, s2
+        surecast.report.report_errors.ReportError: component s3, reliability: no such figure; it is there for s1, s2
         """
         return self.figure(metric, scope=scope, name=name, detail=detail, variant=variant).value
 
@@ -178,7 +178,7 @@ class QoSReport:
         >>> example_report().to_arrow().num_rows
         7
         """
-        from surecast.report.frames import library
+        from surecast.report.data_frames import library
 
         library("pyarrow")
         from surecast.report.arrow import report_to_arrow
@@ -191,20 +191,20 @@ class QoSReport:
         >>> example_report().to_pandas().shape
         (7, 10)
         """
-        from surecast.report.frames import to_pandas
+        from surecast.report.data_frames import to_pandas
 
         return to_pandas(self)
 
     def to_polars(self) -> pl.DataFrame:
         """Returns the figures as a Polars data frame, the columns of `to_arrow`; ReportError names what is missing."""
-        from surecast.report.frames import to_polars
+        from surecast.report.data_frames import to_polars
 
         return to_polars(self)
 
     def _repr_html_(self) -> str:
         """Returns the tables that the commands print, for a notebook."""
-        from surecast.report.frames import NOTEBOOK_ROWS, as_html
-        from surecast.report.tables import render
+        from surecast.report.data_frames import NOTEBOOK_ROWS, as_html
+        from surecast.report.report_tables import render
 
         return as_html(render(self, limit=NOTEBOOK_ROWS))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from surecast.errors import ConfigurationError
-from surecast.report.files import write_whole
+from surecast.report.report_files import write_whole
 
 __all__ = ["SUFFIXES", "checked_path", "write_atomically"]
 

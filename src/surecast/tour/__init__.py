@@ -5,7 +5,17 @@
 ['Plan', 'Predict', 'Run', 'Learn', 'Check']
 """
 
-from surecast.tour.content import Outcome, Result
-from surecast.tour.walk import STAGES, Listener, Stage, Tour, TourInterrupted, take_tour, why_no_spark
+from surecast.tour.stage_content import Result, StageOutcome
+from surecast.tour.walk import STAGES, Tour, TourInterrupted, TourObserver, TourStage, take_tour, why_no_spark
 
-__all__ = ["STAGES", "Listener", "Outcome", "Result", "Stage", "Tour", "TourInterrupted", "take_tour", "why_no_spark"]
+__all__ = [
+    "STAGES",
+    "Result",
+    "StageOutcome",
+    "Tour",
+    "TourInterrupted",
+    "TourObserver",
+    "TourStage",
+    "take_tour",
+    "why_no_spark",
+]

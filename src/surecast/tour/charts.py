@@ -10,7 +10,7 @@ import numpy as np
 
 from surecast.studio.page import Cell, Figure, Table, plain_values
 from surecast.studio.style import SYMBOLS, clean, plotly_axis, plotly_layout, series_variable
-from surecast.tour.content import Numbers, Picture
+from surecast.tour.stage_content import Picture, SavedTable
 
 __all__ = [
     "Trace",
@@ -143,4 +143,4 @@ def figure(
 def picture(title: str, drawn: Figure, header: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Picture:
     """Returns a figure with the numbers behind it, which are shown on request."""
     plain = [[plain_values(cell) for cell in row] for row in rows]
-    return Picture(title, drawn, Numbers(Table(header, plain, title), name, folded=True))
+    return Picture(title, drawn, SavedTable(Table(header, plain, title), name, folded=True))

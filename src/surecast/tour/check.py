@@ -19,9 +19,19 @@ from surecast.studio.page import Cell, Table
 from surecast.studio.style import series_variable
 from surecast.studio.wording import duration
 from surecast.tour.charts import Trace, axis, figure, picture, points
-from surecast.tour.content import Block, Context, Numbers, Outcome, Picture, Text, Tile, Verdict, Verdicts
 from surecast.tour.predict import SCHEMES_SHOWN
 from surecast.tour.scenarios import load_scenario
+from surecast.tour.stage_content import (
+    Block,
+    CheckedClaim,
+    CheckedClaims,
+    Picture,
+    SavedTable,
+    StageOutcome,
+    Text,
+    Tile,
+    TourContext,
+)
 
 if TYPE_CHECKING:
     from surecast.report import Comparison, Difference
@@ -52,7 +62,7 @@ class Answers:
         return dict(zip(_KINDS, (self.predicted, self.simulated, self.repeated, self.measured), strict=True))
 
 
-def check_stage(context: Context) -> Outcome:
+def check_stage(context: TourContext) -> StageOutcome:
     """Answers one small system in all three ways; predicts and simulates the reliability of a large one."""
     system = load_scenario("check").system
     answers = answer_all(system, context)
@@ -103,10 +113,10 @@ def check_stage(context: Context) -> Outcome:
         "failover_measured_s": _group(answers.measured, "failover_mean_s"),
         "lost_although_acknowledged": _lost(answers.measured),
     }
-    return Outcome(lead, tiles, blocks, {name: _finite(value) for name, value in figures.items()})
+    return StageOutcome(lead, tiles, blocks, {name: _finite(value) for name, value in figures.items()})
 
 
-def answer_all(system: System, context: Context) -> Answers:
+def answer_all(system: System, context: TourContext) -> Answers:
     """Predicts, simulates and runs the system; the run is as long as the tour allows."""
     context.show("predicting", 0, 0)
     coming = replace(system, subscribers=tuple(s for s in system.subscribers if s.connectivity is not None))
@@ -144,7 +154,7 @@ def answer_all(system: System, context: Context) -> Answers:
     return Answers(predicted, simulated, repeated, measured)
 
 
-def _reliability(context: Context) -> tuple[Comparison, float]:
+def _reliability(context: TourContext) -> tuple[Comparison, float]:
     """Predicts all subscribers of the overlay of the second stage, and simulates them over years."""
     system = load_scenario("reliability-graph").system
     predicted = predict(system, schemes=SCHEMES_SHOWN)
@@ -237,43 +247,45 @@ _GROUP: Final = (
 )
 
 
-def _group_table(answers: Answers) -> Numbers:
+def _group_table(answers: Answers) -> SavedTable:
     rows: list[list[Cell]] = []
     for label, metric, detail in _GROUP:
         values = [_group(report, metric, detail) for report in (answers.predicted, answers.simulated, answers.measured)]
         texts = [f"{value:.3g}/s" if metric == "throughput_per_s" else duration(value) for value in values]
         rows.append([label, *("-" if math.isnan(value) else text for value, text in zip(values, texts, strict=True))])
-    return Numbers(Table(("the group", "predicted", "simulated", "measured"), rows, "The replicated broker"), "group")
+    return SavedTable(
+        Table(("the group", "predicted", "simulated", "measured"), rows, "The replicated broker"), "group"
+    )
 
 
-def _verdicts(answers: Answers, measured: Comparison) -> Verdicts:
+def _verdicts(answers: Answers, measured: Comparison) -> CheckedClaims:
     """Returns the verdicts on whether the answers agree."""
     rows = [row for row in measured.rows(scope="subscriber") if not row.detail]
     compared = [row for row in rows if row.inside is not None and row.metric in ("success_share", "delay_mean_s")]
     outside = [row for row in compared if not row.inside]
     fail = [_group(report, "failover_mean_s") for report in (answers.predicted, answers.measured)]
     wait = [_group(report, "acknowledgement_mean_s") for report in (answers.predicted, answers.measured)]
-    return Verdicts(
+    return CheckedClaims(
         "Agreement, and honest disagreement",
         (
-            Verdict(
+            CheckedClaim(
                 not _lost(answers.measured),
                 "Nothing that was acknowledged was lost in the measured run.",
                 f"{_lost(answers.measured):.0f} events.",
             ),
-            Verdict(
+            CheckedClaim(
                 None if outside else True,
                 "Predicted shares and delays lie in the measured 95 % intervals.",
                 f"{len(compared) - len(outside)} of {len(compared)} do."
                 + (f" Not so: {', '.join(_named(row) for row in outside[:4])}." if outside else ""),
             ),
-            Verdict(
+            CheckedClaim(
                 None if math.isnan(fail[1]) else 0.5 < fail[1] / fail[0] < 2.0 or None,
                 "The group is back after a killed leader about as soon as predicted.",
                 f"predicted {duration(fail[0])}, measured "
                 + ("nothing: no leader died" if math.isnan(fail[1]) else f"{duration(fail[1])}."),
             ),
-            Verdict(
+            CheckedClaim(
                 wait[1] < 2.0 * wait[0] or None,
                 "Acknowledgements take about as long as predicted.",
                 f"predicted {duration(wait[0])} for a quiet machine with default costs, measured {duration(wait[1])} "

@@ -13,24 +13,24 @@ from surecast.errors import AssumptionError
 from surecast.pipeline import RunReport, ServerSettings, open_tables, read_table, run_tables
 from surecast.pipeline.learn import Learned, LearnedValue, Statistics, learn_scenario
 from surecast.prediction.composed import predict_composed
-from surecast.report.files import write_whole
+from surecast.report.report_files import write_whole
 from surecast.scenario import Scenario, System, build, parse_text
 from surecast.studio.page import Cell, Table
 from surecast.tour.charts import axis, figure, line, picture, share
-from surecast.tour.content import (
+from surecast.tour.live_clients import GROUP, TABLET, Live, LiveSettings
+from surecast.tour.stage_content import (
     Block,
+    CheckedClaim,
+    CheckedClaims,
     Code,
-    Context,
     Key,
-    Numbers,
-    Outcome,
     Picture,
+    SavedTable,
+    StageOutcome,
     Text,
     Tile,
-    Verdict,
-    Verdicts,
+    TourContext,
 )
-from surecast.tour.drive import GROUP, TABLET, Live, LiveSettings
 from surecast.zap import viewers_topic
 
 __all__ = ["learn_stage", "verdicts_of"]
@@ -48,7 +48,7 @@ _SMALL: Final = {
 }
 
 
-def learn_stage(context: Context) -> Outcome:
+def learn_stage(context: TourContext) -> StageOutcome:
     """Turns the logs of the live run into tables, statistics, estimates and a scenario."""
     live, logs = context.live, context.logs
     assert live is not None, "the stage is skipped without a run"
@@ -89,10 +89,10 @@ def learn_stage(context: Context) -> Outcome:
         "scenario": str(path),
         "spark_s": round(report.duration_s, 1),
     }
-    return Outcome(lead, tiles, blocks, key)
+    return StageOutcome(lead, tiles, blocks, key)
 
 
-def _read(context: Context, logs: Path) -> tuple[RunReport, Statistics, dict[str, Rows]]:
+def _read(context: TourContext, logs: Path) -> tuple[RunReport, Statistics, dict[str, Rows]]:
     """Runs the pipeline in one session of Spark; returns its report, the statistics, and some tables."""
     context.show("starting Spark", 0, 0)
     output = context.work / "tables"
@@ -155,7 +155,7 @@ def _clock(start: Any) -> str:
     return moment.strftime("%H:%M")
 
 
-def _estimates(learned: Learned, live: Live) -> Numbers:
+def _estimates(learned: Learned, live: Live) -> SavedTable:
     """Returns every estimate beside the setting of the run, where there is one."""
     rows: list[list[Cell]] = []
     for estimate in learned.estimates:
@@ -172,7 +172,7 @@ def _estimates(learned: Learned, live: Live) -> Numbers:
             ]
         )
     header = ("what", "estimate", "95 % interval", "the run had", "observations", "verdict")
-    return Numbers(Table(header, rows, "What Spark learned, beside what is known to be so"), "estimates")
+    return SavedTable(Table(header, rows, "What Spark learned, beside what is known to be so"), "estimates")
 
 
 def _truth(estimate: LearnedValue, live: Live) -> str:
@@ -187,7 +187,7 @@ def _truth(estimate: LearnedValue, live: Live) -> str:
     return f"drawn with a mean of {means[estimate.what]:g} s" if estimate.what in means else ""
 
 
-def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verdicts:
+def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> CheckedClaims:
     """Returns the verdicts on the tables, compared with what the clients of the run received."""
     name = next(iter(live.arrived))
     published = {
@@ -202,26 +202,26 @@ def verdicts_of(report: RunReport, rows: Mapping[str, Rows], live: Live) -> Verd
     crashed = [row["broker"] for row in rows["broker_uptime"] if row["ended_by"] == "crash"]
     killed = f"{GROUP}-{live.killed}"
     accounts = [row for row in rows["broker_accounts"] if row["broker"] == GROUP]
-    return Verdicts(
+    return CheckedClaims(
         "Checked on the tables",
         (
-            Verdict(
+            CheckedClaim(
                 report.records == report.sound + report.duplicates + sum(report.quarantined.values()),
                 "Every record is accounted for.",
                 f"{report.records:,} read = {report.sound:,} sound + {report.duplicates:,} seen before + "
                 f"{sum(report.quarantined.values())} in quarantine.",
             ),
-            Verdict(
+            CheckedClaim(
                 wrong == 0,
                 "Spark counts the viewers that the broker published.",
                 f"{len(channels)} channels at the end of the evening; {wrong} differ.",
             ),
-            Verdict(
+            CheckedClaim(
                 len(accounts) == 1 and accounts[0]["balanced"],
                 "The accounts of the group balance, whatever its replicas wrote down how often.",
                 "; ".join(_balance(row) for row in accounts) or "There are none.",
             ),
-            Verdict(
+            CheckedClaim(
                 crashed == [killed],
                 "The logs tell of one crash.",
                 f"{', '.join(crashed) or 'none'}; {killed} was killed.",
@@ -238,7 +238,7 @@ def _balance(row: Mapping[str, Any]) -> str:
     )
 
 
-def _qos(mine: Sequence[Mapping[str, Any]]) -> Numbers:
+def _qos(mine: Sequence[Mapping[str, Any]]) -> SavedTable:
     header = ("subscriber", "messages", "in time", "dropped", "expired", "mean delay in ms", "99 % within ms")
     rows: list[list[Cell]] = []
     for row in mine:
@@ -253,7 +253,7 @@ def _qos(mine: Sequence[Mapping[str, Any]]) -> Numbers:
                 *delays,
             ]
         )
-    return Numbers(Table(header, rows, "What each subscriber got, by the log"), "subscriber-qos")
+    return SavedTable(Table(header, rows, "What each subscriber got, by the log"), "subscriber-qos")
 
 
 def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:

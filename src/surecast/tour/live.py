@@ -14,8 +14,18 @@ import numpy as np
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.studio.page import Cell, Table
 from surecast.tour.charts import Trace, axis, band, decades, figure, line, picture, points, upright
-from surecast.tour.content import Block, Context, Key, Numbers, Outcome, Picture, Tile, Verdict, Verdicts
-from surecast.tour.drive import GROUP, TABLET, Live, LiveSettings, drive
+from surecast.tour.live_clients import GROUP, TABLET, Live, LiveSettings, drive
+from surecast.tour.stage_content import (
+    Block,
+    CheckedClaim,
+    CheckedClaims,
+    Key,
+    Picture,
+    SavedTable,
+    StageOutcome,
+    Tile,
+    TourContext,
+)
 from surecast.zap import Viewers, parse_lines, viewers_topic
 from surecast.zap.events import BadLine, Event
 
@@ -43,7 +53,7 @@ def group_options(settings: LiveSettings) -> dict[str, Any]:
     }
 
 
-def live_stage(context: Context) -> Outcome:
+def live_stage(context: TourContext) -> StageOutcome:
     """Starts the group, lets it be used, kills its leader, and checks what arrived."""
     settings = LiveSettings(duration_s=8.0 if context.quick else 30.0, seed=context.seed)
     folder = context.work / "group"
@@ -89,8 +99,8 @@ def _keep_logs(events: Path, zap: Path, live: Live) -> None:
 def gap_of(live: Live) -> float:
     """Returns the time from the death of the leader to the first acknowledgement of a message that was sent after it.
 
-    >>> from surecast.tour.drive import Sent
-    >>> sent = [Sent(1, 1, b"a", 9.9, 9.9, 10.1), Sent(1, 1, b"b", 10.2, 10.2, 10.5)]
+    >>> from surecast.tour.live_clients import SentMessage
+    >>> sent = [SentMessage(1, 1, b"a", 9.9, 9.9, 10.1), SentMessage(1, 1, b"b", 10.2, 10.2, 10.5)]
     >>> gap_of(Live(began=0.0, killed_at=10.0, sent=sent))
     0.5
     """
@@ -102,7 +112,7 @@ def gap_of(live: Live) -> float:
     return round(min(later) - live.killed_at, 6) if later else float("nan")
 
 
-def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[Verdict, ...]:
+def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[CheckedClaim, ...]:
     """Returns the verdicts on the run, checked on what the clients received and on the status of the replicas."""
     names = [name for name in live.arrived if name != TABLET]
     acknowledged = [item.payload for item in live.sent if item.acknowledged_at is not None]
@@ -116,30 +126,30 @@ def verdicts_of(live: Live, status: Sequence[dict[str, Any]]) -> tuple[Verdict, 
     positions = {position for position, _ in states}
     wrong, channels = _wrong_counts(live, names)
     return (
-        Verdict(
+        CheckedClaim(
             not any(lost.values()),
             "Nothing that was acknowledged is lost.",
             f"{len(acknowledged):,} of {len(live.sent):,} messages were acknowledged; missing at the subscribers: "
             f"{', '.join(map(str, lost.values()))}.",
         ),
-        Verdict(
+        CheckedClaim(
             len(orders) == 1,
             "All subscribers got the events of all publishers in the same order.",
             f"{len(names)} subscribers, {len(next(iter(orders))):,} messages each, in "
             f"{'one order' if len(orders) == 1 else f'{len(orders)} different orders'}.",
         ),
-        Verdict(
+        CheckedClaim(
             len(whole) == 1,
             "Events and statistics together have one order, too.",
             f"{len(next(iter(whole))):,} messages in each sequence; {twice} event messages came twice.",
         ),
-        Verdict(
+        CheckedClaim(
             not wrong,
             "The statistics are right.",
             f"The viewers of {channels} channels were counted again from the events; {wrong} differ from what the "
             "broker published last.",
         ),
-        Verdict(
+        CheckedClaim(
             # Replicas that are not equally far cannot be compared; equally far and different is an error.
             None if len(states) == len(positions) > 1 or len(answered) < len(status) else len(states) == 1,
             "All replicas executed the same log, the one that was killed among them.",
@@ -204,7 +214,7 @@ def _wrong_counts(live: Live, names: Sequence[str]) -> tuple[int, int]:
     return wrong, len(viewers.channels)
 
 
-def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSettings) -> Outcome:
+def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSettings) -> StageOutcome:
     verdicts = verdicts_of(live, status)
     gap_s = gap_of(live)
     acknowledged = [item for item in live.sent if item.acknowledged_at is not None]
@@ -226,7 +236,7 @@ def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSetting
     )
     blocks: tuple[Block, ...] = (
         _gap_picture(live, gap_s),
-        Verdicts("Checked on what arrived", verdicts),
+        CheckedClaims("Checked on what arrived", verdicts),
         _wait_picture(live),
         _viewers_picture(live),
         _top_table(live),
@@ -243,7 +253,7 @@ def _outcome(live: Live, status: Sequence[dict[str, Any]], settings: LiveSetting
         "replicas_equal": verdicts[4].holds,
         "acknowledged_median_s": float(np.median(waits_s)),
     }
-    return Outcome(lead, tiles, blocks, key)
+    return StageOutcome(lead, tiles, blocks, key)
 
 
 def _counts(times: Sequence[float], began: float, edges: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Any:
@@ -357,7 +367,7 @@ def _viewers_picture(live: Live) -> Picture:
     return picture("The most viewed channels, live", drawn, ("channel", "seconds", "viewers"), rows, "viewers")
 
 
-def _top_table(live: Live) -> Numbers:
+def _top_table(live: Live) -> SavedTable:
     """Returns the table of the last top list that arrived."""
     import json
 
@@ -365,4 +375,4 @@ def _top_table(live: Live) -> Numbers:
     lists = [entry.payload for entry in live.arrived[name] if entry.topic.startswith("zap/top/")]
     listed = json.loads(lists[-1]) if lists else []
     rows: list[list[Cell]] = [[rank, entry["channel"], entry["viewers"]] for rank, entry in enumerate(listed, start=1)]
-    return Numbers(Table(("rank", "channel", "viewers"), rows, "The last message on zap/top/10"), "top", folded=True)
+    return SavedTable(Table(("rank", "channel", "viewers"), rows, "The last message on zap/top/10"), "top", folded=True)

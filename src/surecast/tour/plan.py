@@ -12,8 +12,8 @@ from surecast.studio.page import Cell, Figure
 from surecast.studio.style import plotly_layout
 from surecast.studio.wording import rate
 from surecast.tour.charts import Trace, axis, bars, decades, figure, picture, points, share, words
-from surecast.tour.content import Context, Key, Outcome, Picture, Tile
 from surecast.tour.scenarios import load_scenario
+from surecast.tour.stage_content import Key, Picture, StageOutcome, Tile, TourContext
 
 if TYPE_CHECKING:
     from surecast.planning.placement import PlacementCase, PlacementPlan
@@ -31,7 +31,7 @@ _HEADER: Final = (
 )  # fmt: skip
 
 
-def plan_stage(context: Context) -> Outcome:
+def plan_stage(context: TourContext) -> StageOutcome:
     """Evaluates all placements of a company's brokers under all nine routing algorithms; shows the best, and the Pareto
     front."""
     scenario = load_scenario("company")
@@ -65,7 +65,7 @@ def plan_stage(context: Context) -> Outcome:
         "brokers": ", ".join(best.brokers),
         "worst_delay_s": best.notification_delay_worst_s,
     }
-    return Outcome(lead, tiles, blocks, key)
+    return StageOutcome(lead, tiles, blocks, key)
 
 
 def _row(case: PlacementCase) -> list[Cell]:

@@ -13,8 +13,8 @@ from surecast.prediction import POLICIES
 from surecast.studio.page import Cell, Table, plain_values
 from surecast.studio.wording import percent
 from surecast.tour.charts import axis, figure, line, picture, share, upright
-from surecast.tour.content import Block, Context, Key, Numbers, Outcome, Picture, Text, Tile
 from surecast.tour.scenarios import load_scenario
+from surecast.tour.stage_content import Block, Key, Picture, SavedTable, StageOutcome, Text, Tile, TourContext
 
 if TYPE_CHECKING:
     from surecast.report import QoSReport
@@ -28,7 +28,7 @@ _QUICK_RATES: Final = (0.5, 1.0, 2.0, 4.0, 6.0)
 _NAME: Final = "subscriber"
 
 
-def predict_stage(context: Context) -> Outcome:
+def predict_stage(context: TourContext) -> StageOutcome:
     """Predicts reliability in an overlay whose parts fail, and dropping for a subscriber that disconnects at times."""
     overlay = load_scenario("reliability-graph").system
     context.show("on-time reliability of each subscriber", 0, 0)
@@ -80,7 +80,7 @@ def predict_stage(context: Context) -> Outcome:
         "best_policy": best,
         "best_policy_delivers": _figure(now, "success_share", best),
     }
-    return Outcome(lead, tiles, blocks, key)
+    return StageOutcome(lead, tiles, blocks, key)
 
 
 def _shares(report: QoSReport, scheme: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -123,7 +123,7 @@ def _schemes(shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]], na
     return picture("On-time reliability of each subscriber", drawn, ("subscriber", *shares), rows, "reliability")
 
 
-def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Numbers:
+def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> SavedTable:
     rows: list[list[Cell]] = []
     for scheme, values in shares.items():
         delay = [row.value for row in report.select(scope="system", metric="delay_mean_s", variant=scheme)]
@@ -135,7 +135,7 @@ def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np
             ]
         )
     header = ("scheme", "mean in time", "worst subscriber", "best subscriber", "mean delay in s")
-    return Numbers(Table(header, rows, "The four schemes"), "schemes")
+    return SavedTable(Table(header, rows, "The four schemes"), "schemes")
 
 
 def _policies(rates: tuple[float, ...], reports: list[QoSReport]) -> Picture:
@@ -182,7 +182,7 @@ def _policies(rates: tuple[float, ...], reports: list[QoSReport]) -> Picture:
 _POLICY_METRICS: Final = ("success_share", "delay_mean_s", "join_probability", "buffer_size", "event_lifetime_s")
 
 
-def _policy_table(report: QoSReport) -> Numbers:
+def _policy_table(report: QoSReport) -> SavedTable:
     rows: list[list[Cell]] = []
     for policy in report.variants:
         join, size, life = (_figure(report, metric, policy) for metric in _POLICY_METRICS[2:])
@@ -204,4 +204,4 @@ def _policy_table(report: QoSReport) -> Numbers:
         )
     plain = [[plain_values(cell) for cell in row] for row in rows]
     header = ("policy", "parameter found", "delivered", "mean response in s", "99 % within s")
-    return Numbers(Table(header, plain, "At 2 events per second, with a target of 7 s"), "policies-at-2")
+    return SavedTable(Table(header, plain, "At 2 events per second, with a target of 7 s"), "policies-at-2")

@@ -16,16 +16,16 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from surecast.errors import ConfigurationError, SurecastError
-from surecast.report.files import locked_folder, write_whole
-from surecast.tour.content import Context, Outcome, Result, Wanted
+from surecast.report.report_files import locked_folder, write_whole
+from surecast.tour.stage_content import Result, StageOutcome, TourContext, Wanted
 
 __all__ = [
     "STAGES",
-    "Listener",
     "Silent",
-    "Stage",
     "Tour",
     "TourInterrupted",
+    "TourObserver",
+    "TourStage",
     "interruptible",
     "take_tour",
     "why_no_spark",
@@ -46,20 +46,20 @@ class TourInterrupted(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TourStage:
     """One part of the tour. `skip` says why it cannot be done now, or is empty."""
 
     name: str
     title: str
     question: str
-    run: Callable[[Context], Outcome]
-    skip: Callable[[Context], str] = field(default=lambda context: "")
+    run: Callable[[TourContext], StageOutcome]
+    skip: Callable[[TourContext], str] = field(default=lambda context: "")
 
 
-class Listener(Protocol):
+class TourObserver(Protocol):
     """An observer of the tour's progress."""
 
-    def begin(self, stage: Stage, number: int, count: int) -> None:
+    def begin(self, stage: TourStage, number: int, count: int) -> None:
         """Called when a stage begins."""
 
     def show(self, step: str, done: int, total: int) -> None:
@@ -72,7 +72,7 @@ class Listener(Protocol):
 class Silent:
     """Watches and says nothing."""
 
-    def begin(self, stage: Stage, number: int, count: int) -> None:
+    def begin(self, stage: TourStage, number: int, count: int) -> None:
         """Ignores the beginning of a stage."""
 
     def show(self, step: str, done: int, total: int) -> None:
@@ -111,31 +111,31 @@ class Tour:
         return {"ok": self.ok, "seconds": round(self.seconds, 2), "report": str(self.report), "stages": stages}
 
 
-def _plan(context: Context) -> Outcome:
+def _plan(context: TourContext) -> StageOutcome:
     from surecast.tour.plan import plan_stage
 
     return plan_stage(context)
 
 
-def _predict(context: Context) -> Outcome:
+def _predict(context: TourContext) -> StageOutcome:
     from surecast.tour.predict import predict_stage
 
     return predict_stage(context)
 
 
-def _live(context: Context) -> Outcome:
+def _live(context: TourContext) -> StageOutcome:
     from surecast.tour.live import live_stage
 
     return live_stage(context)
 
 
-def _learn(context: Context) -> Outcome:
+def _learn(context: TourContext) -> StageOutcome:
     from surecast.tour.learn import learn_stage
 
     return learn_stage(context)
 
 
-def _check(context: Context) -> Outcome:
+def _check(context: TourContext) -> StageOutcome:
     from surecast.tour.check import check_stage
 
     return check_stage(context)
@@ -152,18 +152,18 @@ def why_no_spark() -> str:
     return ""
 
 
-def _why_not_learn(context: Context) -> str:
+def _why_not_learn(context: TourContext) -> str:
     if context.logs is None:
         return "There are no logs to learn from, because the run before it failed."
     return why_no_spark()
 
 
 STAGES: Final = (
-    Stage("plan", "Plan", "Where should the brokers be, and how should they route?", _plan),
-    Stage("predict", "Predict", "What will each subscriber get, before anything is deployed?", _predict),
-    Stage("run", "Run", "What happens when the leader of a replicated broker dies?", _live),
-    Stage("learn", "Learn", "What do the logs of that run tell?", _learn, _why_not_learn),
-    Stage("check", "Check", "Do prediction, simulation and measurement agree?", _check),
+    TourStage("plan", "Plan", "Where should the brokers be, and how should they route?", _plan),
+    TourStage("predict", "Predict", "What will each subscriber get, before anything is deployed?", _predict),
+    TourStage("run", "Run", "What happens when the leader of a replicated broker dies?", _live),
+    TourStage("learn", "Learn", "What do the logs of that run tell?", _learn, _why_not_learn),
+    TourStage("check", "Check", "Do prediction, simulation and measurement agree?", _check),
 )
 
 
@@ -171,8 +171,8 @@ def take_tour(
     out: Path,
     *,
     wanted: Wanted = "full",
-    listener: Listener | None = None,
-    stages: Sequence[Stage] = STAGES,
+    listener: TourObserver | None = None,
+    stages: Sequence[TourStage] = STAGES,
     seed: int = 1,
 ) -> Tour:
     """Takes the tour and writes its report to the folder `out`, whole or not at all.
@@ -187,7 +187,7 @@ def take_tour(
         interruptible(),
         tempfile.TemporaryDirectory(prefix="surecast-demo-", ignore_cleanup_errors=True) as folder,
     ):
-        context = Context(wanted, Path(folder), out, listener.show, seed)
+        context = TourContext(wanted, Path(folder), out, listener.show, seed)
         results: list[Result] = []
         for number, stage in enumerate(stages, start=1):
             listener.begin(stage, number, len(stages))
@@ -199,11 +199,11 @@ def take_tour(
     return Tour(tuple(results), report, seconds, following)
 
 
-def _take(stage: Stage, context: Context) -> Result:
+def _take(stage: TourStage, context: TourContext) -> Result:
     """Runs one stage; returns its result or its failure."""
     began = time.monotonic()
 
-    def result(state: Any, outcome: Outcome | None = None, why: str = "") -> Result:
+    def result(state: Any, outcome: StageOutcome | None = None, why: str = "") -> Result:
         return Result(stage.name, stage.title, stage.question, state, time.monotonic() - began, outcome, why)
 
     try:
@@ -223,7 +223,7 @@ def _take(stage: Stage, context: Context) -> Result:
 def _write(
     results: Sequence[Result], out: Path, seconds: float, wanted: Wanted, following: Sequence[tuple[str, str]]
 ) -> Path:
-    from surecast.tour.page import render_tour
+    from surecast.tour.tour_page import render_tour
 
     cores = os.cpu_count() or 1
     failed = sum(result.state == "failed" for result in results)
@@ -243,7 +243,7 @@ def _write(
     return path
 
 
-def _following(context: Context) -> tuple[tuple[str, str], ...]:
+def _following(context: TourContext) -> tuple[tuple[str, str], ...]:
     out = context.out
     commands = [("surecast plan examples/company.yaml --page plan.html", "Plan with limits of your own: see --help.")]
     if context.learned is not None:

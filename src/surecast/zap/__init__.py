@@ -5,29 +5,29 @@ each channel as a state machine, and the application that a broker runs. Fitting
 SciPy and is slow to import.
 """
 
-from surecast.zap.application import ZapViewers, viewers_topic
-from surecast.zap.compare import Comparison, compare_logs, gaps_s, rank_shares
 from surecast.zap.convert import Converted, apply_retention, convert
+from surecast.zap.event_files import EventWriter, read_table, read_tables
+from surecast.zap.event_table import EventTable, join_tables
 from surecast.zap.events import BadLine, ChannelChange, Event, LineError, Status, parse_line, parse_lines
-from surecast.zap.files import EventWriter, read_table, read_tables
 from surecast.zap.generator import Batch, Generator
+from surecast.zap.log_comparison import LogComparison, compare_logs, gaps_s, rank_shares
 from surecast.zap.replay import Payload, payloads
-from surecast.zap.table import EventTable, join_tables
 from surecast.zap.traffic import Traffic, load_traffic, save_traffic
 from surecast.zap.viewers import ChannelViewers, Viewers
+from surecast.zap.viewers_application import ZapViewers, viewers_topic
 
 __all__ = [
     "BadLine",
     "Batch",
     "ChannelChange",
     "ChannelViewers",
-    "Comparison",
     "Converted",
     "Event",
     "EventTable",
     "EventWriter",
     "Generator",
     "LineError",
+    "LogComparison",
     "Payload",
     "Status",
     "Traffic",

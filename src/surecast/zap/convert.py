@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from surecast.errors import FileError
+from surecast.zap.event_table import EventTable
 from surecast.zap.events import (
     CHANNEL_BYTES_MAX,
     SHORT_CHANNEL_BYTES,
@@ -32,7 +33,6 @@ from surecast.zap.events import (
     channel_fault,
     parse_line,
 )
-from surecast.zap.table import EventTable
 
 __all__ = ["Converted", "apply_retention", "convert", "short_names"]
 

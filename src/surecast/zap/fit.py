@@ -15,9 +15,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtr
 
 from surecast.errors import AssumptionError
-from surecast.zap.compare import boxes_in_order, channel_counts
+from surecast.zap.event_table import POWER, EventTable
 from surecast.zap.events import DAY_S
-from surecast.zap.table import POWER, EventTable
+from surecast.zap.log_comparison import boxes_in_order, channel_counts
 from surecast.zap.traffic import HOURS, Traffic, zipf_shares
 
 __all__ = ["FitNotes", "Stops", "find_stops", "fit_traffic"]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.scenario.streams import Streams
+from surecast.zap.event_table import CHANGE, MUTE, POWER, VOLUME, EventTable
 from surecast.zap.events import VOLUME_MAX
-from surecast.zap.table import CHANGE, MUTE, POWER, VOLUME, EventTable
 from surecast.zap.traffic import ADDRESSES, DayCycle, Traffic, zipf_shares
 
 __all__ = ["Batch", "Generator", "channel_names"]

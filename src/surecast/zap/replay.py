@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surecast.errors import ConfigurationError
-from surecast.zap.table import EventTable, join_tables
+from surecast.zap.event_table import EventTable, join_tables
 
 __all__ = ["Payload", "payloads"]
 

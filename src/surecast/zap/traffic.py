@@ -187,7 +187,7 @@ class DayCycle:
 
 def save_traffic(traffic: Traffic, path: Path) -> None:
     """Writes the parameters as JSON."""
-    from surecast.report.files import write_whole
+    from surecast.report.report_files import write_whole
 
     text = json.dumps(asdict(traffic), indent=2) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from surecast.errors import ConfigurationError, PeerError
+from surecast.zap.event_table import address_of
 from surecast.zap.events import ChannelChange, Event
 from surecast.zap.ranking import Ranking
-from surecast.zap.table import address_of
 
 __all__ = ["ChannelViewers", "Viewers"]
 

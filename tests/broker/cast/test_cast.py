@@ -10,7 +10,7 @@ import pytest
 
 from surecast.broker.cast import CastOptions, LossyRelay, run_cast
 from surecast.broker.cast.file_cast import _Cast, _warm_up
-from surecast.broker.cast.relay import Address, stamped
+from surecast.broker.cast.loopback_relay import Address, stamped
 from surecast.errors import ConfigurationError
 
 DATA = np.random.default_rng(1).bytes(9_000)

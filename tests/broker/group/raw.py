@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from surecast.client.group import split_address
+from surecast.client.group_client import split_address
 from surecast.protocol.mqtt import V5, Connack, Connect, Packet, PacketDecoder, encode
 
 P = TypeVar("P")

@@ -24,7 +24,7 @@ from surecast.broker.config import load_config
 from surecast.broker.security import set_password
 from surecast.cli import main
 from surecast.client import Client, RefusedError, tls_context
-from surecast.client.group import GroupClient, split_address
+from surecast.client.group_client import GroupClient, split_address
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties, Will
 

@@ -14,7 +14,7 @@ from surecast.broker.cluster_repair import repair_replica
 from surecast.broker.store import StoreError
 from surecast.broker.store_salvage import salvage
 from surecast.client import Client
-from surecast.client.group import split_address
+from surecast.client.group_client import split_address
 from surecast.errors import ConfigurationError
 
 

@@ -19,7 +19,7 @@ from surecast.broker.config import admin_socket_path
 from surecast.broker.event_log_reader import read_from
 from surecast.broker.group_config import config_of
 from surecast.client import Client, RefusedError
-from surecast.client.group import GroupClient, split_address
+from surecast.client.group_client import GroupClient, split_address
 from surecast.client.replicated import dial
 from surecast.client.sync import SyncGroupClient
 from surecast.protocol.mqtt import (

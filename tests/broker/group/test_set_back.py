@@ -16,7 +16,7 @@ from surecast.broker.cluster import LocalGroup, stop_replicas, write_group
 from surecast.broker.cluster_repair import repair_replica
 from surecast.broker.group_config import load_broker_group
 from surecast.broker.replica.founding import found_replica
-from surecast.client.group import GroupClient
+from surecast.client.group_client import GroupClient
 from surecast.errors import ConfigurationError
 
 

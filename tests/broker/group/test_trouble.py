@@ -19,7 +19,7 @@ from tests.broker.group.raw import Raw
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.replica.administer import ask_status
 from surecast.broker.replica.standing import standings
-from surecast.client.group import GroupClient
+from surecast.client.group_client import GroupClient
 from surecast.protocol.mqtt import V5, V311, Connack, Disconnect, Puback, Publish, ReasonCode
 
 Run = Callable[..., Any]

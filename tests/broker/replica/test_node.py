@@ -15,8 +15,8 @@ import pytest
 from surecast.broker.replica import Address, Place, ReplicaNode
 from surecast.broker.replica.frames import HEAD_BYTES, frame
 from surecast.broker.replica.handshake import Hello, RefusalError, Welcome, shake_hands
-from surecast.broker.run_log import BrokerLog
 from surecast.broker.segment_store import SegmentStore
+from surecast.broker.service_log import BrokerLog
 from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
 from surecast.protocol.paxos import Context, ExampleStore, PaxosSettings

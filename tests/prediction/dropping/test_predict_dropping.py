@@ -9,7 +9,7 @@ import pytest
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import POLICIES, find_mechanisms, predict_dropping
 from surecast.prediction.dropping import join_probability_for, response_mean_s
-from surecast.report.accounts import check_accounts
+from surecast.report.conservation import check_accounts
 from surecast.scenario import System, build, load_system, parse_text
 from surecast.scenario.mechanism import Mechanism
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from surecast.errors import TopologyError
-from surecast.scenario.topology import FORMATS, ReadOptions, raw, read_network, source
+from surecast.scenario.topology import FORMATS, ReadOptions, raw, read_network
+from surecast.scenario.topology import topology_file as source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,6 +2,6 @@
 
 from surecast.broker.cast.endpoint import Endpoint
 from surecast.broker.cast.file_cast import CastOptions, CastResult, Received, run_cast
-from surecast.broker.cast.relay import LossyRelay
+from surecast.broker.cast.loopback_relay import LossyRelay
 
 __all__ = ["CastOptions", "CastResult", "Endpoint", "LossyRelay", "Received", "run_cast"]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from surecast.broker.cast.relay import ADDRESS_BYTES, DATAGRAM_MAX, Address, stamped
+from surecast.broker.cast.loopback_relay import ADDRESS_BYTES, DATAGRAM_MAX, Address, stamped
 from surecast.protocol.dissemination import DisseminationNode, Effect, EventComplete, EventPrefix, Expire, SendTo
 
 __all__ = ["Endpoint"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from surecast.broker.cast.endpoint import Endpoint
-from surecast.broker.cast.relay import Address, LossyRelay
+from surecast.broker.cast.loopback_relay import Address, LossyRelay
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, Recoder
 from surecast.protocol.dissemination import (

@@ -12,7 +12,7 @@ from surecast.broker.replica.administer import ask_replace, ask_status
 from surecast.broker.replica.founding import found_replica, new_founding, write_founding
 from surecast.broker.replica.group_file import load_group
 from surecast.broker.replica.replica_service import find_handler, run_replica
-from surecast.broker.run_log import BrokerLog
+from surecast.broker.service_log import BrokerLog
 from surecast.errors import SurecastError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from surecast.broker.run_log import BrokerLog
+from surecast.broker.service_log import BrokerLog
 from surecast.protocol.paxos.clocks import Clocks
 
 __all__ = ["ClockWatch", "wrong_clock"]

@@ -18,7 +18,7 @@ from surecast.broker.replica.clock_watch import ClockWatch
 from surecast.broker.replica.founding import FOUNDING_KEY
 from surecast.broker.replica.peers import Peers
 from surecast.broker.replica.status import NodeStatus
-from surecast.broker.run_log import BrokerLog
+from surecast.broker.service_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, decode

@@ -16,7 +16,7 @@ from surecast.broker.replica.handshake import Hello, Role, Welcome
 from surecast.broker.replica.links import PeerLink
 from surecast.broker.replica.status import PeerStatus
 from surecast.broker.replica.unix_socket import listen_unix
-from surecast.broker.run_log import BrokerLog
+from surecast.broker.service_log import BrokerLog
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.clocks import Clocks

@@ -15,8 +15,8 @@ from surecast.broker.replica.clock_watch import wrong_clock
 from surecast.broker.replica.founding import check_store
 from surecast.broker.replica.group_file import GroupSpec, load_group
 from surecast.broker.replica.node import ReplicaNode
-from surecast.broker.run_log import BrokerLog
 from surecast.broker.segment_store import SegmentStore
+from surecast.broker.service_log import BrokerLog
 from surecast.errors import ConfigurationError
 from surecast.protocol.paxos import Handler
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
-from surecast.report.files import write_whole
+from surecast.report.report_files import write_whole
 
 __all__ = ["WorkFolder", "kept_placements", "work_folder"]
 

@@ -15,7 +15,7 @@ from surecast.planning.placement.evaluate import Evaluation
 from surecast.planning.placement.goals import Constraints, best_case, losses, pareto_front, violations
 from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.report.files import write_parquet, write_whole
+from surecast.report.report_files import write_parquet, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement import CASES_MAX, PlacementProblem, evaluate, placement_problem
 from surecast.planning.sweeps.placements_by_rule import at_load
 from surecast.prediction.capacity.capacity_model import ALGORITHMS
-from surecast.report.files import write_parquet, write_whole
+from surecast.report.report_files import write_parquet, write_whole
 from surecast.scenario import Scenario, build
 
 if TYPE_CHECKING:

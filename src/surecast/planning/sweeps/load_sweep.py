@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement import PlacementProblem, evaluate, search_placement
 from surecast.planning.sweeps.placements_by_rule import at_load, one_per_domain
-from surecast.report.files import write_parquet, write_whole
+from surecast.report.report_files import write_parquet, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

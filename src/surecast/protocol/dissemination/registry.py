@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from surecast.errors import OverloadError
 from surecast.protocol.filters import Event, Filter, parse
+from surecast.protocol.mqtt.topic_tree import TopicTree
 from surecast.protocol.mqtt.topics import match
-from surecast.protocol.mqtt.tree import TopicTree
 
 __all__ = ["RegisteredSubscription", "Registry"]
 

@@ -10,7 +10,7 @@ True
 
 from surecast.protocol.mqtt.decode import PacketDecoder, Side
 from surecast.protocol.mqtt.encode import encode, encode_properties, encode_publish, passed_on_properties
-from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
+from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import (
     V5,
     V31,
@@ -44,6 +44,7 @@ from surecast.protocol.mqtt.reasons import (
     suback_return_code,
 )
 from surecast.protocol.mqtt.runs import AckRun, PublishRun
+from surecast.protocol.mqtt.topic_tree import TopicMap, TopicTree
 from surecast.protocol.mqtt.topics import (
     SharedError,
     TopicError,
@@ -52,7 +53,6 @@ from surecast.protocol.mqtt.topics import (
     validate_filter,
     validate_topic_name,
 )
-from surecast.protocol.mqtt.tree import TopicMap, TopicTree
 
 __all__ = [
     "ALLOWED_REASONS",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from surecast.protocol.mqtt.errors import PacketError
+from surecast.protocol.mqtt.packet_errors import PacketError
 from surecast.protocol.mqtt.packets import (
     V5,
     V31,

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body
-from surecast.protocol.mqtt.errors import MalformedPacket, PacketError, ProtocolError
+from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import V5, V31, V311, Connect, Packet, PacketType, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
@@ -63,7 +63,7 @@ class PacketDecoder:
     >>> decoder.feed(b"\\xd0\\x00")
     Traceback (most recent call last):
         ...
-    surecast.protocol.mqtt.errors.ProtocolError: PINGRESP, byte 0: a client does not send this packet
+    surecast.protocol.mqtt.packet_errors.ProtocolError: PINGRESP, byte 0: a client does not send this packet
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.mqtt.errors import MalformedPacket, ProtocolError
+from surecast.protocol.mqtt.packet_errors import MalformedPacket, ProtocolError
 from surecast.protocol.mqtt.properties import NO_PROPERTIES, PROPERTIES, WILL, Properties, ValueType, properties_from
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.topics import MAX_LEVELS, TopicError, validate_topic_name

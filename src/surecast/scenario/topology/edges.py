@@ -9,7 +9,7 @@ from surecast.documents.units import parse_duration
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import TopologyFile
+    from surecast.scenario.topology.topology_file import TopologyFile
 
 __all__ = ["is_latency", "read_edges", "read_latency", "split_edge"]
 

@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 
 from surecast.errors import TopologyError
 from surecast.scenario.topology.edges import read_latency
-from surecast.scenario.topology.places import counted
+from surecast.scenario.topology.positions import counted
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from surecast.scenario.topology.source import TopologyFile
+    from surecast.scenario.topology.topology_file import TopologyFile
 
 __all__ = ["read_graphml"]
 

@@ -17,7 +17,7 @@ from surecast.scenario.topology.repetita import read_repetita
 from surecast.scenario.topology.rocketfuel import ROUTER_LINE, read_rocketfuel
 from surecast.scenario.topology.rtt import read_rtt_matrix
 from surecast.scenario.topology.sndlib import read_sndlib
-from surecast.scenario.topology.source import TopologyFile, open_source
+from surecast.scenario.topology.topology_file import TopologyFile, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surecast.scenario.topology.raw import LINKS_MAX, RawTopology, ReadOptions
-from surecast.scenario.topology.source import BYTES_MAX, TopologyFile
+from surecast.scenario.topology.topology_file import BYTES_MAX, TopologyFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 if TYPE_CHECKING:
-    from surecast.scenario.topology.source import TopologyFile
+    from surecast.scenario.topology.topology_file import TopologyFile
 
 __all__ = ["read_sndlib"]
 

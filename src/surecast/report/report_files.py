@@ -16,10 +16,10 @@ import numpy as np
 
 from surecast.errors import ConfigurationError
 from surecast.report.columns import COLUMNS, NO_SAMPLES, TEXT, Columns, Floats, Ints, Words
-from surecast.report.errors import ReportError
 from surecast.report.figure_checks import check_columns, check_read
 from surecast.report.info import ReportInfo, check_text
 from surecast.report.report import QoSReport
+from surecast.report.report_errors import ReportError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ def load(path: str | os.PathLike[str]) -> QoSReport:
     >>> load("nowhere.json")
     Traceback (most recent call last):
     ...
-    surecast.report.errors.ReportError: nowhere.json: there is no such file
+    surecast.report.report_errors.ReportError: nowhere.json: there is no such file
     """
     source = Path(path)
     read = _load_parquet if suffix_of(source) == ".parquet" else _load_json
@@ -156,7 +156,7 @@ def suffix_of(path: Path) -> str:
     >>> suffix_of(Path("star.csv"))
     Traceback (most recent call last):
     ...
-    surecast.report.errors.ReportError: star.csv: a report is a .json or a .parquet file, not '.csv'
+    surecast.report.report_errors.ReportError: star.csv: a report is a .json or a .parquet file, not '.csv'
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:

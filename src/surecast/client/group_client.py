@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from surecast.client.client import Client, Message, SessionMemory
-from surecast.client.errors import ClientError, LostError, RefusedError
+from surecast.client.client import Client, ReceivedMessage, SessionMemory
+from surecast.client.client_errors import ClientError, LostError, RefusedError
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import NO_PROPERTIES, V5, Properties, ReasonCode, SubscriptionRequest, Will, match
 
@@ -227,7 +227,7 @@ class GroupClient:
             self._subscriptions.pop(topic_filter, None)
         return await self._asking(lambda c: c.unsubscribe(*filters), "unsubscribe")
 
-    async def message(self) -> Message:
+    async def message(self) -> ReceivedMessage:
         """Returns the next message, over whichever connection it comes."""
         while True:
             client = await self._current()
@@ -238,7 +238,7 @@ class GroupClient:
                     raise self._failure from None
                 # The connection is over; the next one has the rest.
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Yields all messages, in order, until the client is closed."""
         while True:
             try:
@@ -250,7 +250,7 @@ class GroupClient:
             yield message
 
     @asynccontextmanager
-    async def subscription(self, topic_filter: str, qos: int = 1) -> AsyncIterator[AsyncIterator[Message]]:
+    async def subscription(self, topic_filter: str, qos: int = 1) -> AsyncIterator[AsyncIterator[ReceivedMessage]]:
         """Yields a subscription as an iterator over its messages; unsubscribes at the end.
 
         >>> async def watch(client: GroupClient) -> None:
@@ -260,7 +260,7 @@ class GroupClient:
         """
         await self.subscribe(topic_filter, qos=qos)
 
-        async def matching() -> AsyncIterator[Message]:
+        async def matching() -> AsyncIterator[ReceivedMessage]:
             async for message in self.messages():
                 if match(topic_filter, message.topic):
                     yield message

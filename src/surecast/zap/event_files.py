@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError, FileError
+from surecast.zap.event_table import CHANGE, STATUS_KINDS, EventTable, address_of, address_texts, join_tables
 from surecast.zap.events import VOLUME_MAX, BadLine, Event, channel_fault, is_address, parse_lines, stamp
-from surecast.zap.table import CHANGE, STATUS_KINDS, EventTable, address_of, address_texts, join_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surecast.report.columns import Columns, Groups
-from surecast.report.errors import ReportError, listing, suggestion
 from surecast.report.figure import HOW, SCOPES
 from surecast.report.formatting import format_figure, format_value
-from surecast.report.metrics import catalogue_rank, metric_or_plain
+from surecast.report.metric_registry import catalogue_rank, metric_or_plain
 from surecast.report.query import check_scope
 from surecast.report.report import QoSReport
-from surecast.report.summary import column_name, wide_cells, wide_columns
+from surecast.report.report_errors import ReportError, listing, suggestion
+from surecast.report.report_summary import column_name, wide_cells, wide_columns
 from surecast.tables import FittedTable, plain
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Final
 
 from surecast.errors import ConfigurationError
 from surecast.models.builtin import BUILT_IN, Model, joined
-from surecast.models.plan import SimulationPlan
 from surecast.models.question import Question
+from surecast.models.simulation_extent import SimulationPlan
 from surecast.report import QoSReport
 from surecast.scenario.system import System
 

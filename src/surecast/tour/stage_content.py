@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Literal
 from surecast.studio.page import Figure, Table
 
 if TYPE_CHECKING:
-    from surecast.tour.drive import Live
+    from surecast.tour.live_clients import Live
 
 __all__ = [
     "Block",
+    "CheckedClaim",
+    "CheckedClaims",
     "Code",
-    "Context",
     "Key",
-    "Numbers",
-    "Outcome",
     "Picture",
     "Result",
+    "SavedTable",
+    "StageOutcome",
     "State",
     "Text",
     "Tile",
-    "Verdict",
-    "Verdicts",
+    "TourContext",
     "Wanted",
 ]
 
@@ -54,7 +54,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class SavedTable:
     """A table that can be saved; `name` is the file's. With `folded` it is shown on request only."""
 
     table: Table
@@ -68,11 +68,11 @@ class Picture:
 
     title: str
     figure: Figure
-    numbers: Numbers
+    numbers: SavedTable
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckedClaim:
     """Something that was checked; `holds` is None where it could not be."""
 
     holds: bool | None
@@ -81,11 +81,11 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class CheckedClaims:
     """Checks, one after the other."""
 
     title: str
-    all: tuple[Verdict, ...]
+    all: tuple[CheckedClaim, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ class Code:
     name: str
 
 
-Block = Text | Numbers | Picture | Verdicts | Code
+Block = Text | SavedTable | Picture | CheckedClaims | Code
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StageOutcome:
     """The result of a stage. `lead` states it in a sentence or two; `key` are the figures of the summary."""
 
     lead: str
@@ -115,7 +115,7 @@ class Outcome:
         return [
             verdict.claim
             for block in self.blocks
-            if isinstance(block, Verdicts)
+            if isinstance(block, CheckedClaims)
             for verdict in block.all
             if verdict.holds is False
         ]
@@ -130,7 +130,7 @@ class Result:
     question: str
     state: State
     seconds: float
-    outcome: Outcome | None = None
+    outcome: StageOutcome | None = None
     why: str = ""
 
 
@@ -143,7 +143,7 @@ def _silent(step: str, done: int, total: int) -> None:
 
 
 @dataclass(slots=True)
-class Context:
+class TourContext:
     """The state that the stages share: the wanted length, a folder to work in, and results of earlier stages."""
 
     wanted: Wanted

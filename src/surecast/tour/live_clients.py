@@ -14,12 +14,12 @@ import numpy as np
 from surecast.broker.cluster import LocalGroup
 from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
 from surecast.client import Client, ClientError
-from surecast.client.group import GroupClient, split_address
+from surecast.client.group_client import GroupClient, split_address
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
 from surecast.zap import Generator, Traffic
 
-__all__ = ["EVENING_S", "GROUP", "TABLET", "Arrival", "Live", "LiveSettings", "Sent", "drive"]
+__all__ = ["EVENING_S", "GROUP", "TABLET", "ArrivedMessage", "Live", "LiveSettings", "SentMessage", "drive"]
 
 EVENING_S: Final = 1_704_139_200
 """When the evening of the set-top boxes begins on their own clock: 2024-01-01, 20:00:00."""
@@ -62,7 +62,7 @@ class LiveSettings:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentMessage:
     """A message of set-top-box events; `acknowledged_at` is None while no replica has taken it over."""
 
     publisher: int
@@ -74,7 +74,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ArrivedMessage:
     """A message at a subscriber."""
 
     at: float
@@ -94,13 +94,13 @@ class Live:
     killed_at: float = 0.0
     back_at: float | None = None
     leader_after: int = 0
-    sent: list[Sent] = field(default_factory=list)
-    arrived: dict[str, list[Arrival]] = field(default_factory=dict)
+    sent: list[SentMessage] = field(default_factory=list)
+    arrived: dict[str, list[ArrivedMessage]] = field(default_factory=dict)
     fail_overs: dict[str, int] = field(default_factory=dict)
     tablet_on: list[tuple[float, float]] = field(default_factory=list)
     """The periods for which the tablet was connected."""
 
-    def after_kill(self) -> list[Sent]:
+    def after_kill(self) -> list[SentMessage]:
         """Returns the messages acknowledged after the leader was killed, in the order of their acknowledgements."""
         late = [message for message in self.sent if (message.acknowledged_at or 0.0) > self.killed_at]
         return sorted(late, key=lambda message: message.acknowledged_at or 0.0)
@@ -176,7 +176,7 @@ async def _publish(client: GroupClient, number: int, settings: LiveSettings, liv
             await asyncio.sleep(max(0.0, due - time.time()))
             while len(open_) >= _OPEN_MAX:
                 await asyncio.wait(open_, return_when=asyncio.FIRST_COMPLETED)
-            message = Sent(number, events, payload, due)
+            message = SentMessage(number, events, payload, due)
             live.sent.append(message)
             task = asyncio.create_task(_publish_one(client, message, settings.deadline_s))
             open_.add(task)
@@ -196,17 +196,17 @@ def _payloads(generator: Generator) -> Iterator[tuple[bytes, int]]:
             yield "\n".join(lines).encode(), len(lines)
 
 
-async def _publish_one(client: GroupClient, message: Sent, deadline_s: float) -> None:
+async def _publish_one(client: GroupClient, message: SentMessage, deadline_s: float) -> None:
     message.sent_at = time.time()
     properties = ((PUBLICATION_PROPERTY, f"{message.sent_at:.6f}"), (DEADLINE_PROPERTY, str(round(1000 * deadline_s))))
     await client.publish(f"zap/events/{message.publisher}", message.payload, 1, properties=Properties(user=properties))
     message.acknowledged_at = time.time()
 
 
-async def _listen(client: GroupClient, arrived: list[Arrival]) -> None:
+async def _listen(client: GroupClient, arrived: list[ArrivedMessage]) -> None:
     while True:
         message = await client.message()
-        arrived.append(Arrival(time.time(), message.topic, message.payload, message.dup))
+        arrived.append(ArrivedMessage(time.time(), message.topic, message.payload, message.dup))
 
 
 async def _kill_leader(group: LocalGroup, settings: LiveSettings, live: Live) -> None:
@@ -237,7 +237,7 @@ async def _come_and_go(group: LocalGroup, settings: LiveSettings, live: Live, su
                 async with asyncio.timeout(float(random.exponential(settings.on_s))):
                     while True:
                         message = await client.message()
-                        live.arrived[TABLET].append(Arrival(time.time(), message.topic, message.payload))
+                        live.arrived[TABLET].append(ArrivedMessage(time.time(), message.topic, message.payload))
         finally:
             live.tablet_on.append((since, time.time()))
             await client.disconnect()

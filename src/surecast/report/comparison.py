@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from surecast.report.agreement import UNKNOWN, Agreement, Unmatched, agreements, consistent, unmatched
 from surecast.report.columns import Columns, Floats
-from surecast.report.errors import ReportError, listing
 from surecast.report.figure import describe_key
 from surecast.report.info import ReportInfo
 from surecast.report.join import disagreement, join
-from surecast.report.metrics import metric_or_plain
+from surecast.report.metric_registry import metric_or_plain
 from surecast.report.query import matching_rows
 from surecast.report.report import QoSReport
+from surecast.report.report_errors import ReportError, listing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +168,7 @@ class Comparison:
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per figure that both reports have, in the order of `rows`."""
-        from surecast.report.frames import library
+        from surecast.report.data_frames import library
 
         library("pyarrow")
         from surecast.report.arrow import comparison_to_arrow
@@ -177,26 +177,26 @@ class Comparison:
 
     def to_pandas(self) -> pd.DataFrame:
         """Returns the rows as a pandas data frame; ReportError says what to install without it."""
-        from surecast.report.frames import to_pandas
+        from surecast.report.data_frames import to_pandas
 
         return to_pandas(self)
 
     def to_polars(self) -> pl.DataFrame:
         """Returns the rows as a Polars data frame; ReportError says what to install without it."""
-        from surecast.report.frames import to_polars
+        from surecast.report.data_frames import to_polars
 
         return to_polars(self)
 
     def _repr_html_(self) -> str:
         """Returns the tables that the commands print, for a notebook."""
         from surecast.report.compare_tables import render_comparison
-        from surecast.report.frames import NOTEBOOK_ROWS, as_html
+        from surecast.report.data_frames import NOTEBOOK_ROWS, as_html
 
         return as_html(render_comparison(self, limit=NOTEBOOK_ROWS))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the comparison as .json (rows and summaries) or .parquet (rows; summaries in the metadata)."""
-        from surecast.report.files import encode_json, json_lines, suffix_of, write_parquet, write_whole
+        from surecast.report.report_files import encode_json, json_lines, suffix_of, write_parquet, write_whole
 
         target = Path(path)
         if suffix_of(target) == ".parquet":

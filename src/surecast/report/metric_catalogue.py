@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surecast.report.metrics import Metric, register_metric
+from surecast.report.metric_registry import Metric, register_metric
 
 __all__ = ["CATALOGUE"]
 

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.zap.table import CHANGE, POWER, EventTable
+from surecast.zap.event_table import CHANGE, POWER, EventTable
 
-__all__ = ["Comparison", "compare_logs", "gaps_s", "ks_distance", "rank_shares", "total_variation"]
+__all__ = ["LogComparison", "compare_logs", "gaps_s", "ks_distance", "rank_shares", "total_variation"]
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LogComparison:
     """The distance of two logs. `chance` are the distances that two samples of these sizes from one log would have with
     a probability of 5 %: the first by the usual formula, the second by drawing them."""
 
@@ -35,7 +35,7 @@ class Comparison:
     rank_chance: float
 
 
-def compare_logs(first: EventTable, second: EventTable, seed: int = 1) -> Comparison:
+def compare_logs(first: EventTable, second: EventTable, seed: int = 1) -> LogComparison:
     """Compares the gaps and ranks of two logs.
 
     The flatter half of a rank curve depends on how many events were seen, as rare channels need many to show at all. So
@@ -52,7 +52,7 @@ def compare_logs(first: EventTable, second: EventTable, seed: int = 1) -> Compar
     longer = counts[int(counts[1].sum() > counts[0].sum())]
     again = [_ranked(random.multinomial(size, longer / longer.sum())) for _ in range(200)]
     pairs = [total_variation(a, b) for a, b in zip(again[::2], again[1::2], strict=True)]
-    return Comparison(
+    return LogComparison(
         (len(gaps[0]), len(gaps[1])),
         (_quantiles(gaps[0]), _quantiles(gaps[1])),
         ks_distance(*gaps),

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from surecast.extras import missing_extra
-from surecast.report.errors import ReportError
+from surecast.report.report_errors import ReportError
 from surecast.tables import FittedTable, plain
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from surecast.zap import (
     read_tables,
 )
 from surecast.zap.convert import short_names
-from surecast.zap.files import Format
+from surecast.zap.event_files import Format
 
 START = 1_704_135_000  # 2024-01-01 18:50:00
 

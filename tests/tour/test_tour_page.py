@@ -13,8 +13,8 @@ import numpy as np
 
 from surecast.studio.page import Table
 from surecast.tour.charts import axis, figure, line, picture
-from surecast.tour.content import Code, Numbers, Outcome, Result, Text, Tile, Verdict, Verdicts
-from surecast.tour.page import render_tour
+from surecast.tour.stage_content import CheckedClaim, CheckedClaims, Code, Result, SavedTable, StageOutcome, Text, Tile
+from surecast.tour.tour_page import render_tour
 
 HOSTILE = '</script><script>alert(1)</script>"><img src=x>&'
 
@@ -28,13 +28,16 @@ def page() -> str:
         caption=HOSTILE,
     )
     rows: list[list[Any]] = [["a,b", 1, 0.123456789012, None], [HOSTILE, np.int64(2), float("nan"), "x"]]
-    outcome = Outcome(
+    outcome = StageOutcome(
         HOSTILE,
         (Tile(HOSTILE, "1 ms", HOSTILE),),
         (
             picture(HOSTILE, drawn, ("name", "n", "value", HOSTILE), rows, "numbers"),
-            Numbers(Table(("one",), [[HOSTILE]], HOSTILE), "open"),
-            Verdicts(HOSTILE, (Verdict(True, "a", "b"), Verdict(False, HOSTILE, "b"), Verdict(None, "c", HOSTILE))),
+            SavedTable(Table(("one",), [[HOSTILE]], HOSTILE), "open"),
+            CheckedClaims(
+                HOSTILE,
+                (CheckedClaim(True, "a", "b"), CheckedClaim(False, HOSTILE, "b"), CheckedClaim(None, "c", HOSTILE)),
+            ),
             Text(HOSTILE, HOSTILE),
             Code(HOSTILE, HOSTILE, "file.yaml"),
         ),

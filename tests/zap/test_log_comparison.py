@@ -21,9 +21,9 @@ from surecast.zap import (
     join_tables,
     parse_line,
 )
-from surecast.zap.compare import ks_distance, rank_shares, total_variation
+from surecast.zap.event_table import CHANGE, POWER
 from surecast.zap.fit import find_stops, fit_traffic, gap_chances
-from surecast.zap.table import CHANGE, POWER
+from surecast.zap.log_comparison import ks_distance, rank_shares, total_variation
 
 MIDNIGHT = 1_704_067_200
 TRUE = Traffic(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.mqtt import validate_filter, validate_topic_name
 from surecast.zap import Generator, Traffic, Viewers, ZapViewers, parse_line
-from surecast.zap.application import Publication
 from surecast.zap.traffic import DayCycle
+from surecast.zap.viewers_application import Publication
 
 if TYPE_CHECKING:
     from surecast.protocol.group.application import Application

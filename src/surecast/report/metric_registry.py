@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from surecast.report.errors import ReportError, listing, suggestion
 from surecast.report.figure import SCOPES
+from surecast.report.report_errors import ReportError, listing, suggestion
 
 __all__ = ["SPLITS", "UNITS", "Metric", "find_metric", "metrics", "metrics_markdown", "register_metric"]
 
@@ -52,7 +52,7 @@ class Metric:
     >>> Metric("delay", "s", ("subscriber",), "Mean delay", "Mean time to arrival.")
     Traceback (most recent call last):
     ...
-    surecast.report.errors.ReportError: metric 'delay' has unit s: end its name with '_s'
+    surecast.report.report_errors.ReportError: metric 'delay' has unit s: end its name with '_s'
     """
 
     name: str
@@ -111,7 +111,7 @@ def register_metric(metric: Metric) -> Metric:
     >>> register_metric(dataclasses.replace(battery, better="less"))
     Traceback (most recent call last):
     ...
-    surecast.report.errors.ReportError: metric 'battery_share' is already registered with another meaning
+    surecast.report.report_errors.ReportError: metric 'battery_share' is already registered with another meaning
     >>> unregister_metric("battery_share")
     """
     registered = _REGISTRY.setdefault(metric.name, metric)
@@ -142,7 +142,7 @@ def find_metric(name: str) -> Metric:
     >>> find_metric("utilization")
     Traceback (most recent call last):
     ...
-    surecast.report.errors.ReportError: unknown metric 'utilization'; did you mean 'utilisation'?
+    surecast.report.report_errors.ReportError: unknown metric 'utilization'; did you mean 'utilisation'?
     """
     try:
         return _REGISTRY[name]

@@ -12,8 +12,18 @@ from typing import Final
 
 from surecast.studio.page import Table, content_policy, html_cell, html_figure, html_text, plain_values, plotly_js
 from surecast.studio.page_assets import style_sheet
-from surecast.tour.content import Block, Code, Numbers, Picture, Result, Text, Tile, Verdict, Verdicts
-from surecast.tour.page_assets import SCRIPT, STYLE
+from surecast.tour.stage_content import (
+    Block,
+    CheckedClaim,
+    CheckedClaims,
+    Code,
+    Picture,
+    Result,
+    SavedTable,
+    Text,
+    Tile,
+)
+from surecast.tour.tour_page_assets import SCRIPT, STYLE
 
 __all__ = ["render_tour"]
 
@@ -107,13 +117,13 @@ def _block(block: Block, number: int) -> str:
     match block:
         case Text(text, heading):
             return (f"<h3>{html_text(heading)}</h3>" if heading else "") + f"<p>{html_text(text)}</p>"
-        case Numbers():
+        case SavedTable():
             return _numbers(block, block.table.caption)
         case Picture(title, figure, numbers):
             return (
                 f"<h3>{html_text(title)}</h3>{html_figure(figure, number)}{_numbers(numbers, 'The numbers behind it')}"
             )
-        case Verdicts(title, verdicts):
+        case CheckedClaims(title, verdicts):
             return f'<h3>{html_text(title)}</h3><ul class="checks">{"".join(map(_verdict, verdicts))}</ul>'
         case Code(title, text, name):
             return (
@@ -122,12 +132,12 @@ def _block(block: Block, number: int) -> str:
             )
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: CheckedClaim) -> str:
     kind = "open" if verdict.holds is None else "yes" if verdict.holds else "no"
     return f'<li class="{kind}">{html_text(verdict.claim)}<span>{html_text(verdict.evidence)}</span></li>'
 
 
-def _numbers(numbers: Numbers, summary: str) -> str:
+def _numbers(numbers: SavedTable, summary: str) -> str:
     table, name = numbers.table, numbers.name
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surecast.report.columns import Columns, Groups
-from surecast.report.metrics import catalogue_rank, metric_or_plain
+from surecast.report.metric_registry import catalogue_rank, metric_or_plain
 
 __all__ = ["Summary"]
 
