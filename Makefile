@@ -12,10 +12,11 @@ demo: setup
 	@$(WITH_JAVA) $(BIN)/surecast demo --out out/demo
 
 # Lint, types, import contracts, documentation and all tests. They start hundreds of processes, which read their
-# modules quicker where bytecode is kept, so that is done whatever the environment says.
+# modules quicker where bytecode is kept, so that is done whatever the environment says. A third worker on two cores
+# computes while others wait for processes and time limits.
 test: setup lint
 	$(BIN)/python tools/clear_stale_kernels.py
-	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.
 test-long: setup
@@ -38,7 +39,7 @@ references: setup
 # The share of statements that tests run; for some tests only: make coverage TESTS="tests/protocol tests/report".
 coverage: setup
 	@mkdir -p out/coverage
-	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov \
+	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist loadfile --cov \
 		--cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # Builds wheel and sdist, tries each in an empty environment, and writes the notes: out/release. Nothing is tagged.

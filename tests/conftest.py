@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,9 @@ REPOSITORY = Path(__file__).parent.parent
 
 LONG_TEST_S = 1500
 
+ON_SPARK = "tests/pipeline/"
+"""The folder whose tests share a Spark server: all of them go to one worker, so that there is one server."""
+
 SLOW_FIRST = ("tour/test_browser", "pipeline/", "test_docs", "cli/test_interrupts", "measurement/", "broker/")
 """The files whose fixtures and tests take longest. They begin first, so that no worker is left alone with one."""
 
@@ -32,6 +36,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TEST_S))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Returns the distribution of files over workers: each to whoever is free, those that share a server to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return ON_SPARK if nodeid.startswith(ON_SPARK) else super()._split_scope(nodeid)
+
+    return Files(config, log)
 
 
 @pytest.fixture(scope="session")
