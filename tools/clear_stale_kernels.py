@@ -1,8 +1,9 @@
-"""Removes compiled kernels from disk whose callees or constants, in other files, changed since they were made.
+"""Removes compiled kernels from disk whose file, callees or constants changed since they were made.
 
 Numba checks a kernel's cache against the kernel's own file only: when a kernel in another file that it calls was
-edited, the old machine code would go on being used. Kernels of which nothing is known are removed too; all others stay,
-so that a change elsewhere compiles nothing again.
+edited, the old machine code would go on being used. And it reads the cache before it checks, which fails where a type
+of an argument has another name or place now. Kernels of which nothing is known are removed too; all others stay, so
+that a change elsewhere compiles nothing again.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def _is_kernel_file(file: Path) -> bool:
 
 
 def _digest(source: Path, file: Path) -> str:
-    """Returns the digest of all other files that machine code made from a file can come from."""
+    """Returns the digest of all files that machine code made from a file can come from."""
     needed: set[Path] = set()
     waiting = [file]
     while waiting:
         needed.add(waiting[-1])
         waiting += _needed(source, waiting.pop()) - needed
     digest = hashlib.sha256()
-    for each in sorted(needed - {file}):
+    for each in sorted(needed):
         digest.update(f"{each.relative_to(source)}\n".encode() + each.read_bytes())
     return digest.hexdigest()
 
