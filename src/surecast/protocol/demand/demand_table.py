@@ -12,7 +12,7 @@ from surecast.protocol.demand.filter_hashes import FilterHashes
 from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter
 from surecast.protocol.demand.summaries import DemandChange
 from surecast.protocol.filters import Event, FilterIndex
-from surecast.protocol.mqtt.tree import TopicTree
+from surecast.protocol.mqtt.topic_tree import TopicTree
 
 __all__ = ["DemandTable", "TopicDemand"]
 
