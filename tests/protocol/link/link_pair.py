@@ -52,6 +52,8 @@ class LinkPair:
             resumption = end.session.connect(hellos[other])
             end.lost += [frame.content for frame in resumption.lost]
             end.came_after_all += resumption.came_after_all
+            for frame in resumption.unsent:
+                end.session.put(frame.lane, frame.size, frame.content)
         self.wire = {name: deque() for name in "ab"}
         if heard != "ab":
             for name in heard:

@@ -70,11 +70,14 @@ class NumberedFrame(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Resumption(Generic[T]):
-    """What a new connection meant for what was sent before: frames that are lost now, and how many that had been
-    given up before had come after all."""
+    """What a new connection meant for what was sent before: frames that had come, frames that are lost, and how many
+    of those given up before had come after all. Where the session was not resumed, `unsent` has what waited; it is not
+    lost, and whoever owns the session puts it again, behind what it may have to repeat of the lost."""
 
     is_resumed: bool
+    acknowledged: tuple[NumberedFrame[T], ...] = ()
     lost: tuple[NumberedFrame[T], ...] = ()
+    unsent: tuple[NumberedFrame[T], ...] = ()
     came_after_all: int = 0
 
 
@@ -231,12 +234,12 @@ class LinkSession(Generic[T]):
                 self.is_connected = False
                 raise PeerError(f"link: the neighbour has frame {hello.number}, of {self._number_sent} that were sent")
             self._take_credit(hello.credit)
-            self._forget_up_to(hello.number)
+            acknowledged = tuple(self._forget_up_to(hello.number))
             self._again = list(self._unacked)
-            return Resumption(True, came_after_all=came_after_all)
-        lost = tuple(self._unacked)
+            return Resumption(True, acknowledged, came_after_all=came_after_all)
+        lost, unsent = tuple(self._unacked), self._take_waiting()
         self._begin()
-        return Resumption(False, lost, came_after_all)
+        return Resumption(False, lost=lost, unsent=unsent, came_after_all=came_after_all)
 
     def disconnect(self) -> None:
         """Ends a connection; what was written to it may not have come."""
@@ -245,14 +248,18 @@ class LinkSession(Generic[T]):
 
     def expire(self) -> list[NumberedFrame[T]]:
         """Gives up what was sent and not acknowledged, and all that waits; returns it, what waits with number 0."""
-        unsent = [NumberedFrame(0, lane, *waiting) for lane, queue in self._lanes.items() for waiting in queue]
-        given_up = [*self._unacked, *unsent]
+        given_up = [*self._unacked, *self._take_waiting()]
         if self._unacked:
             self._given_up = (self.sending, self._number_acked, self._number_sent)
-        self._lanes.clear()
-        self._waiting_bytes.clear()
         self._begin()
         return given_up
+
+    def _take_waiting(self) -> tuple[NumberedFrame[T], ...]:
+        """Takes out what waits on all lanes."""
+        waiting = [NumberedFrame(0, lane, *entry) for lane, queue in self._lanes.items() for entry in queue]
+        self._lanes.clear()
+        self._waiting_bytes.clear()
+        return tuple(waiting)
 
     def _begin(self) -> None:
         """Begins the next session of this end's own direction."""

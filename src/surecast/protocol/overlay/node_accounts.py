@@ -1,0 +1,43 @@
+"""What became of the events that a node took in, by neighbour. The accounts balance at every moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+__all__ = ["HopAccounts", "NodeAccounts"]
+
+
+@dataclass(slots=True)
+class HopAccounts:
+    """Events for one neighbour: offered = acknowledged + lost + detoured + dropped + on the link + in custody.
+
+    `lost` were on the link when its session ended, and may have come. `detoured` were sent around the neighbour and
+    not kept for it. `on_link` are in the session, sent or not; what is in custody and not on the link is counted there.
+    """
+
+    offered: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    detoured: int = 0
+    on_link: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def problem(self, in_custody: int) -> str:
+        """Returns what does not add up; nothing where all does."""
+        fates = self.acknowledged + self.lost + self.detoured + self.dropped.total() + self.on_link + in_custody
+        return "" if fates == self.offered else f"{self.offered} events offered, {fates} accounted for: {self}"
+
+
+@dataclass(slots=True)
+class NodeAccounts:
+    """Events at one broker since it was started. `duplicates` came again and went no further."""
+
+    published: int = 0
+    refused: int = 0
+    received: int = 0
+    duplicates: int = 0
+    too_old: int = 0
+    expired: int = 0
+    delivered: int = 0
+    hops: dict[str, HopAccounts] = field(default_factory=dict)

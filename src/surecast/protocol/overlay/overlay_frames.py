@@ -1,0 +1,126 @@
+"""What overlay nodes say to each other. All of it is immutable: a frame can be on several links at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Protocol, TypeAlias
+
+from surecast.protocol.demand import DemandBucket, DemandFrame, DemandHashes, DemandUpdate
+from surecast.protocol.filters import Value
+from surecast.protocol.overlay.event_id import EventId
+
+__all__ = ["Body", "Detoured", "EventBatch", "Events", "Frame", "LinkStates", "NodeState", "frame_size"]
+
+_FRAME_BYTES = 64
+_FILTER_BYTES = 48
+
+
+class Body(Protocol):
+    """The messages of a batch as the core knows them; a node only cuts them."""
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+
+    def part(self, start: int, stop: int) -> Body:
+        """Returns some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events of one publisher to one topic, with consecutive numbers. `attributes` has those of each event, as far as
+    some announced filter names them; it is empty where no event has any.
+
+    >>> batch = EventBatch(EventId("b1", 1, 10), 3, "stock", published_s=0.0, qos=1)
+    >>> batch.part(1, 3).first.number, batch.part(1, 3).count
+    (11, 2)
+    """
+
+    first: EventId
+    count: int
+    topic: str
+    published_s: float
+    expires_s: float = inf
+    qos: int = 0
+    attributes: tuple[Mapping[str, Value], ...] = ()
+    body: Body | None = None
+
+    def part(self, start: int, stop: int) -> EventBatch:
+        """Returns the events from one place up to another."""
+        if (start, stop) == (0, self.count):
+            return self
+        return replace(
+            self,
+            first=self.first.plus(start),
+            count=stop - start,
+            attributes=self.attributes[start:stop],
+            body=None if self.body is None else self.body.part(start, stop),
+        )
+
+    def at_most(self, qos: int) -> EventBatch:
+        """Returns the batch at a QoS that is no higher than this one."""
+        return self if self.qos <= qos else replace(self, qos=qos)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events on their way along a tree. Where `attempt` is empty they are *assured*: the receiver has them on disk
+    before it acknowledges their frame. Otherwise they are sent at best effort, and `attempt` is the broker that began
+    to: each broker passes the events of an attempt on once."""
+
+    tree: int
+    batch: EventBatch
+    attempt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Detoured:
+    """A frame on its way around a failure, routed by its sender. `path` are the brokers still to pass after the
+    receiver; the last one takes the frame as if its neighbour `via` on the tree had sent it."""
+
+    path: tuple[str, ...]
+    via: str
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """The neighbours that a broker cannot reach directly; a later state of it replaces an earlier one."""
+
+    broker: str
+    incarnation: int
+    sequence: int
+    down: tuple[str, ...]
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Orders the states of one broker."""
+        return (self.incarnation, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStates:
+    """News about the state of links, flooded."""
+
+    states: tuple[NodeState, ...]
+
+
+Frame: TypeAlias = Events | Detoured | LinkStates | DemandFrame
+
+
+def frame_size(frame: Frame) -> int:
+    """Returns about how many bytes a frame has; credit and bounds of queues count these."""
+    if isinstance(frame, Events):
+        body = frame.batch.body
+        return _FRAME_BYTES + len(frame.batch.topic) + (body.size if body is not None else 0)
+    if isinstance(frame, Detoured):
+        return _FRAME_BYTES + frame_size(frame.events)
+    if isinstance(frame, DemandUpdate):
+        return _FRAME_BYTES + _FILTER_BYTES * (len(frame.change.removed) + len(frame.change.added))
+    if isinstance(frame, DemandBucket):
+        return _FRAME_BYTES + _FILTER_BYTES * len(frame.filters)
+    if isinstance(frame, DemandHashes):
+        return _FRAME_BYTES + 12 * len(frame.sums)
+    return _FRAME_BYTES + _FILTER_BYTES * len(frame.states)

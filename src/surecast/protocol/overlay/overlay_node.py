@@ -1,0 +1,503 @@
+"""A broker's part in an overlay: what it announces, which way events go, and what it does when links and brokers fail.
+
+A plain object: frames, changes of links and of local demand come in with the time; frames for each neighbour, events
+for the broker's own clients and records for the disk come out. The shell commits `journal`, then writes `output` of
+each link, so that no acknowledgement leaves before what it promises is on disk.
+
+A scheme is a choice of parts: custody (events are on disk until they are acknowledged), detours (a view of all links,
+and ways around what has failed), both or none. A scheme belongs to a tree, and topics belong to trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, TypeAlias
+
+from surecast.errors import PeerError
+from surecast.protocol.demand import (
+    LOCAL,
+    DemandFrame,
+    JointFilter,
+    TreeDemand,
+)
+from surecast.protocol.filters import Event, Value
+from surecast.protocol.link import CONTROL, LinkAck, LinkHello, LinkSession, NumberedFrame
+from surecast.protocol.overlay.custody import Custody, HeldBatch
+from surecast.protocol.overlay.event_id import EventId, SeenEvents
+from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
+from surecast.protocol.overlay.overlay_frames import (
+    Body,
+    Detoured,
+    EventBatch,
+    Events,
+    Frame,
+    LinkStates,
+    NodeState,
+    frame_size,
+)
+from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_view import OverlayView
+from surecast.protocol.overlay.unseen import runs_of, take_unseen
+
+__all__ = ["NodeSettings", "OverlayNode", "Written"]
+
+Written: TypeAlias = NumberedFrame[Frame] | LinkAck
+"""What goes over a connection."""
+
+_DETOURS: Final = TREES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Limits and times of a node.
+
+    `resume_s`: how long what is on a link is kept while the link is down; 0 gives it up at once.
+    `refresh_s`: time between two comparisons of demand on a link that stays up.
+    `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
+    `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
+    `custody_events_max`: events that may wait in custody for one neighbour; beyond it no more are taken that it wants.
+    """
+
+    resume_s: float = 30.0
+    refresh_s: float = 60.0
+    grace_s: float = 5.0
+    window_bytes: int = 4 << 20
+    queue_bytes_max: int = 16 << 20
+    custody_events_max: int = 100_000
+
+
+class OverlayNode:
+    """One broker of an overlay.
+
+    >>> from surecast.protocol.overlay.overlay_plan import Tree
+    >>> plan = OverlayPlan(("b1", "b2"), (("b1", "b2"),), (Tree((("b1", "b2"),)),))
+    >>> b1, b2 = OverlayNode("b1", plan, 1), OverlayNode("b2", plan, 1)
+    >>> b2.demand(added=[JointFilter("stock/#", qos=1)])
+    >>> hello_1, hello_2 = b1.hello("b2"), b2.hello("b1")
+    >>> b1.link_up("b2", hello_2, now=0.0); b2.link_up("b1", hello_1, now=0.0)
+    >>> for _ in range(4):
+    ...     for sender, receiver in ((b1, b2), (b2, b1)):
+    ...         for written in sender.output(receiver.name):
+    ...             receiver.receive(sender.name, written, now=0.0)
+    >>> _ = b1.publish("stock/acme", 1, now=1.0, qos=1)
+    >>> for written in b1.output("b2"):
+    ...     b2.receive("b1", written, now=1.0)
+    >>> [batch.topic for batch in b2.take_deliveries()]
+    ['stock/acme']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: OverlayPlan,
+        incarnation: int,
+        settings: NodeSettings = NodeSettings(),  # noqa: B008 (immutable)
+        now: float = 0.0,
+    ):
+        self.name = name
+        self.plan = plan
+        self.incarnation = incarnation
+        self.settings = settings
+        self.accounts = NodeAccounts(hops={hop: HopAccounts() for hop in plan.neighbours(name)})
+        self.journal: list[tuple[tuple[Any, ...], Any]] = []
+        self.custody = Custody(self.journal, settings.custody_events_max)
+        self._parts = tuple(scheme_parts(tree.scheme) for tree in plan.trees)
+        self._has_detours = any(parts.detours for parts in self._parts)
+        self._demands = [self._tree_demand(tree) for tree in range(len(plan.trees))]
+        self._view = OverlayView(name, plan, incarnation)
+        self._sessions: dict[str, LinkSession[Frame]] = {
+            hop: LinkSession(incarnation, settings.window_bytes) for hop in plan.neighbours(name)
+        }
+        self._down_since: dict[str, float] = {}
+        self._attempts: dict[str, SeenEvents] = {}
+        self._delivered = SeenEvents()
+        self._deliveries: list[EventBatch] = []
+        self._unreleased: dict[tuple[int, str], int] = {}
+        self._number = 0
+        self._settles_s = now + settings.grace_s
+        self._refreshes_s = now + settings.refresh_s
+
+    # Clients of this broker
+
+    def demand(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> None:
+        """Takes in a change of what the broker's own clients want: the first of them to want something, the last."""
+        wanted = (tuple(added), tuple(removed))
+        for number, demand in enumerate(self._demands):
+            mine = [[joint for joint in joints if number in self.plan.trees_for(joint.topic)] for joints in wanted]
+            self._tell(number, demand.local(*mine))
+
+    def publish(
+        self,
+        topic: str,
+        count: int,
+        now: float,
+        *,
+        expires_s: float = inf,
+        qos: int = 0,
+        attributes: tuple[Mapping[str, Value], ...] = (),
+        body: Body | None = None,
+    ) -> EventBatch | None:
+        """Takes events of a client of this broker; returns them with their identity, None where it is full."""
+        tree = self.plan.tree_of(topic)
+        parts = self._parts[tree]
+        is_assured = parts.custody and qos > 0
+        if is_assured and self._is_congested(tree, LOCAL):
+            self.accounts.refused += count
+            return None
+        first = EventId(self.name, self.incarnation, self._number)
+        self._number += count
+        batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body)
+        self.accounts.published += count
+        self._accept(Events(tree, batch, "" if is_assured else self.name), LOCAL, now)
+        return batch
+
+    def take_deliveries(self) -> list[EventBatch]:
+        """Returns the events for the broker's own clients since the last call."""
+        deliveries, self._deliveries = self._deliveries, []
+        return deliveries
+
+    def holds(self, topic: str) -> bool:
+        """Returns whether publishers to a topic should wait: a link that their events may need is congested."""
+        return self._is_congested(self.plan.tree_of(topic), LOCAL)
+
+    # Links
+
+    def hello(self, neighbour: str) -> LinkHello:
+        """Returns what to say first on a new connection to a neighbour."""
+        return self._sessions[neighbour].hello()
+
+    def link_up(self, neighbour: str, hello: LinkHello, now: float) -> None:
+        """A connection to a neighbour was made; `hello` is what it said first."""
+        session = self._sessions[neighbour]
+        resumption = session.connect(hello)
+        self._down_since.pop(neighbour, None)
+        self._acknowledged(neighbour, resumption.acknowledged)
+        self._lose(neighbour, resumption.lost, resumption.unsent)
+        if self._has_detours:
+            state = self._view.link_changed(neighbour, is_up=True)
+            self._put(neighbour, CONTROL, LinkStates(self._view.states))
+            self._flood((state,), besides=neighbour)
+        for number in self._trees_of(neighbour):
+            self._tell(number, self._demands[number].compare(neighbour, is_resumed=resumption.is_resumed))
+        self._pump(neighbour)
+
+    def link_down(self, neighbour: str, now: float) -> None:
+        """The connection to a neighbour broke, or the detector has given it up."""
+        self._sessions[neighbour].disconnect()
+        self._down_since[neighbour] = now
+        if self._has_detours:
+            self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
+        if not self.settings.resume_s:
+            self._give_up(neighbour)
+        for held in self.custody.waiting_for(neighbour):
+            self._detour_held(held, neighbour)
+
+    def receive(self, neighbour: str, written: Written, now: float) -> None:
+        """Takes in what came over a connection; PeerError where it breaks the rules, and the connection must end."""
+        session = self._sessions[neighbour]
+        if isinstance(written, LinkAck):
+            self._acknowledged(neighbour, session.take_ack(written))
+            return
+        session.receive(written)
+        frame = written.content
+        if isinstance(frame, Events):
+            self._check_tree(neighbour, frame)
+            self.accounts.received += frame.batch.count
+            self._accept(frame, neighbour, now)
+            key = (frame.tree, neighbour)
+            self._unreleased[key] = self._unreleased.get(key, 0) + written.size
+            return
+        session.release(written.lane, written.size)
+        if isinstance(frame, Detoured):
+            self._take_detour(neighbour, frame, now)
+        elif isinstance(frame, LinkStates):
+            news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
+            if news:
+                self._flood(news, besides=neighbour)
+        else:
+            if not 0 <= frame.tree < len(self._demands) or frame.tree not in self._trees_of(neighbour):
+                raise PeerError(f"{neighbour} sent demand for tree {frame.tree}, which does not use this link")
+            self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
+
+    def output(self, neighbour: str) -> list[Written]:
+        """Returns what to write to a neighbour now; to be called after `journal` was committed."""
+        session = self._sessions[neighbour]
+        for tree, source in list(self._unreleased):
+            if source == neighbour and not self._is_congested(tree, source):
+                session.release(tree, self._unreleased.pop((tree, source)))
+        self._pump(neighbour)
+        ack = session.ack()
+        return [*session.ready(), *([ack] if ack is not None else [])]
+
+    # Time
+
+    def next_timer(self) -> float:
+        """Returns when `tick` has to be called next."""
+        resumes = [since_s + self.settings.resume_s for since_s in self._down_since.values()]
+        return min([self._settles_s, self._refreshes_s, self.custody.next_timer(), *resumes])
+
+    def tick(self, now: float) -> None:
+        """Does what is due."""
+        if now >= self._settles_s:
+            self._settles_s = inf
+            for number, demand in enumerate(self._demands):
+                self._tell(number, demand.settle())
+        if now >= self._refreshes_s:
+            self._refreshes_s = now + self.settings.refresh_s
+            for neighbour in self._connected():
+                for number in self._trees_of(neighbour):
+                    self._tell(number, self._demands[number].compare(neighbour, is_resumed=True))
+        for neighbour, since_s in list(self._down_since.items()):
+            if now >= since_s + self.settings.resume_s:
+                self._give_up(neighbour)
+        for held, unsent in self.custody.expire(now):
+            for hop in unsent:
+                self.accounts.hops[hop].dropped["expired"] += held.batch.count
+
+    def restore(self, records: Mapping[tuple[Any, ...], Any]) -> None:
+        """Takes back what was on disk, before anything else happens to a node that was started again."""
+        held = {key: record for key, record in records.items() if key[0] != "demand"}
+        demand: dict[tuple[int, str], list[JointFilter]] = {}
+        for key, count in records.items():
+            if key[0] == "demand":
+                demand.setdefault((key[1], key[2]), []).extend([key[3]] * count)
+        self.custody.restore(held)
+        for number, parts in enumerate(self._parts):
+            for neighbour in self.plan.tree_neighbours(number, self.name) if parts.custody else ():
+                self._demands[number].restore(neighbour, demand.get((number, neighbour), ()))
+        for hop in self._sessions:
+            self.accounts.hops[hop].offered += self.custody.events_unsent(hop)
+
+    # Inside
+
+    def _tree_demand(self, tree: int) -> TreeDemand:
+        plan, name = self.plan, self.name
+        algorithms = {hop: plan.algorithm(tree, name, hop) for hop in plan.tree_neighbours(tree, name)}
+        return TreeDemand(tree, algorithms, plan.parent(tree, name), plan.trees[tree].root is not None)
+
+    def _trees_of(self, neighbour: str) -> list[int]:
+        return [n for n in range(len(self.plan.trees)) if neighbour in self.plan.tree_neighbours(n, self.name)]
+
+    def _connected(self) -> list[str]:
+        return [hop for hop, session in self._sessions.items() if session.is_connected]
+
+    def _check_tree(self, neighbour: str, events: Events) -> None:
+        if not 0 <= events.tree < len(self.plan.trees) or neighbour not in self.plan.tree_neighbours(
+            events.tree, self.name
+        ):
+            raise PeerError(f"{neighbour} sent events on tree {events.tree}, on which it is no neighbour")
+
+    def _tell(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
+        """Sends demand; what is for a neighbour that is away is left to the comparison when it comes back."""
+        if self._parts[tree].custody:
+            demand = self._demands[tree]
+            for source, change in demand.changed:
+                for joint in dict.fromkeys([*change.removed, *change.added]) if source != LOCAL else ():
+                    self.journal.append(
+                        (("demand", tree, source, joint), demand.table.held[source].count(joint) or None)
+                    )
+        self._demands[tree].changed.clear()
+        for to, frame in frames:
+            if self._sessions[to].is_connected:
+                self._put(to, CONTROL, frame)
+
+    def _put(self, to: str, lane: int, frame: Frame) -> None:
+        self._sessions[to].put(lane, frame_size(frame), frame)
+
+    def _flood(self, states: tuple[NodeState, ...], besides: str) -> None:
+        for hop in self._connected():
+            if hop != besides:
+                self._put(hop, CONTROL, LinkStates(states))
+
+    def _is_congested(self, tree: int, source: str) -> bool:
+        """Whether events from a source may have to wait here. A source waits for other links only, never for its own:
+        on a tree no circle of brokers can then wait for each other."""
+        high, has_custody = self.settings.window_bytes, self._parts[tree].custody
+        return any(
+            (has_custody and self.custody.is_full(hop))
+            or (self._sessions[hop].is_connected and self._sessions[hop].waiting(tree) > high)
+            for hop in self.plan.tree_neighbours(tree, self.name)
+            if hop != source
+        )
+
+    def _accept(self, events: Events, source: str, now: float) -> None:
+        """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
+        if not events.attempt:
+            if not self._parts[events.tree].custody:
+                raise PeerError(f"{source} sent assured events on tree {events.tree}, whose scheme has no custody")
+            self._take_custody(events.tree, events.batch, source, now)
+            return
+        fresh = [events.batch]
+        if self._parts[events.tree].detours:
+            fresh, repeated, too_old = take_unseen(
+                events.batch, self._attempts.setdefault(events.attempt, SeenEvents()), takes_too_old=False
+            )
+            self.accounts.duplicates += repeated
+            self.accounts.too_old += too_old
+        for batch in fresh:
+            if now >= batch.expires_s:
+                self.accounts.expired += batch.count
+                continue
+            for part, hops in self._route(events.tree, batch, source):
+                if hops.pop(LOCAL, None) is not None:
+                    self._deliver_best_effort(events.tree, part)
+                for hop, qos in hops.items():
+                    self._send(hop, Events(events.tree, part.at_most(qos), events.attempt))
+
+    def _take_custody(self, tree: int, batch: EventBatch, source: str, now: float) -> None:
+        """Has events on disk, with the neighbours that want them, before they are acknowledged to their source."""
+        unseen = take_unseen(batch, self.custody.accepted, takes_too_old=True)
+        self.accounts.duplicates += unseen.repeated
+        for fresh in unseen.parts:
+            if now >= fresh.expires_s:
+                self.accounts.expired += fresh.count
+                self.custody.take(tree, fresh, {})
+                continue
+            for part, hops in self._route(tree, fresh, source):
+                if hops.pop(LOCAL, None) is not None:
+                    self._deliver(take_unseen(part, self.custody.delivered, takes_too_old=True).parts)
+                held = self.custody.take(tree, part, hops)
+                for hop in hops:
+                    self.accounts.hops[hop].offered += part.count
+                    if held is not None:
+                        self._pump(hop)
+                        self._detour_held(held, hop)
+
+    def _route(self, tree: int, batch: EventBatch, source: str) -> list[tuple[EventBatch, dict[str, int]]]:
+        """Runs of events with the neighbours that are to have them, each with its QoS; not back to the source."""
+        demand = self._demands[tree]
+        always = dict.fromkeys(demand.always, 2)
+        wanted = demand.table.find(batch.topic)
+        if not wanted.conditional:
+            hops = always | wanted.always
+            return [(batch, {hop: hops[hop] for hop in sorted(hops) if hop != source or hop == LOCAL})]
+        each = []
+        for place in range(batch.count):
+            attributes = batch.attributes[place] if batch.attributes else {}
+            hops = always | wanted.neighbours(Event(batch.topic, attributes))
+            each.append({hop: hops[hop] for hop in sorted(hops) if hop != source or hop == LOCAL})
+        return [(batch.part(start, stop), dict(hops)) for start, stop, hops in runs_of(each)]
+
+    def _deliver(self, batches: list[EventBatch]) -> None:
+        self._deliveries += batches
+        self.accounts.delivered += sum(batch.count for batch in batches)
+
+    def _deliver_best_effort(self, tree: int, batch: EventBatch) -> None:
+        """Hands events to the broker's own clients, unless these have had them by another way."""
+        parts = self._parts[tree]
+        if parts.custody and batch.qos > 0:
+            unseen = take_unseen(batch, self.custody.delivered, takes_too_old=True).parts
+            for part in unseen:
+                self.custody.note_delivered(part)
+        elif parts.detours:
+            unseen = take_unseen(batch, self._delivered, takes_too_old=True).parts
+        else:
+            unseen = [batch]
+        self._deliver(unseen)
+
+    def _send(self, hop: str, events: Events) -> None:
+        """Sends events at best effort: over the link, or around it where it is down and the scheme has detours."""
+        count, accounts = events.batch.count, self.accounts.hops[hop]
+        accounts.offered += count
+        session = self._sessions[hop]
+        if not session.is_connected and self._parts[events.tree].detours and self._detour(hop, events):
+            accounts.detoured += count
+        elif not session.is_connected and (hop not in self._down_since or not self.settings.resume_s):
+            accounts.dropped["link-down"] += count
+        elif session.waiting(events.tree) > self.settings.queue_bytes_max:
+            accounts.dropped["queue-full"] += count
+        else:
+            accounts.on_link += count
+            self._put(hop, events.tree, events)
+
+    def _detour(self, hop: str, events: Events) -> bool:
+        """Sends events around a neighbour; returns whether there is a way. A detour leaves the tree: it never waits for
+        credit."""
+        ways = self._view.detours(events.tree, hop)
+        for path, via in ways:
+            session = self._sessions[path[0]]
+            if session.is_connected and session.credit(_DETOURS) > 0:
+                self._put(path[0], _DETOURS, Detoured(path[1:], via, events))
+            else:
+                self.accounts.hops[path[0]].offered += events.batch.count
+                self.accounts.hops[path[0]].dropped["no-credit-for-detour"] += events.batch.count
+        return bool(ways)
+
+    def _detour_held(self, held: HeldBatch, hop: str) -> None:
+        """Sends events in custody around a neighbour that is down, once; they go on waiting for it."""
+        if not self._parts[held.tree].detours or self._sessions[hop].is_connected or hop in held.detoured:
+            return
+        if self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name)):
+            held.detoured.add(hop)
+
+    def _take_detour(self, neighbour: str, detour: Detoured, now: float) -> None:
+        events = detour.events
+        if not detour.path:
+            self._check_tree(detour.via, events)
+            if not events.attempt:
+                raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
+            self.accounts.received += events.batch.count
+            self._accept(events, detour.via, now)
+            return
+        hop, *rest = detour.path
+        session = self._sessions.get(hop)
+        if session is None:
+            raise PeerError(f"{neighbour} sent a detour over {hop}, which is no neighbour of {self.name}")
+        if session.is_connected and session.credit(_DETOURS) > 0:
+            self._put(hop, _DETOURS, Detoured(tuple(rest), detour.via, events))
+        else:
+            self.accounts.hops[hop].offered += events.batch.count
+            self.accounts.hops[hop].dropped["path-down"] += events.batch.count
+
+    def _pump(self, hop: str) -> None:
+        """Puts events in custody on the link to a neighbour, as far as the link takes them."""
+        session = self._sessions[hop]
+        if not session.is_connected:
+            return
+        window = self.settings.window_bytes
+        for held in self.custody.unsent(hop):
+            events = Events(held.tree, held.batch.at_most(held.hops[hop]))
+            self.accounts.hops[hop].on_link += held.batch.count
+            self._put(hop, held.tree, events)
+            if session.waiting(held.tree) > window:
+                return
+
+    def _acknowledged(self, neighbour: str, frames: Iterable[NumberedFrame[Frame]]) -> None:
+        accounts = self.accounts.hops[neighbour]
+        for _, _, _, frame in frames:
+            if isinstance(frame, Events):
+                accounts.on_link -= frame.batch.count
+                accounts.acknowledged += frame.batch.count
+                if not frame.attempt:
+                    self.custody.acknowledge(neighbour, frame.batch.first)
+
+    def _lose(
+        self, neighbour: str, lost: Iterable[NumberedFrame[Frame]], unsent: Iterable[NumberedFrame[Frame]] = ()
+    ) -> None:
+        """Takes back what was on a link when its session ended: what is in custody is sent again, in order; what else
+        was sent is lost, and what was not sent goes on waiting."""
+        accounts = self.accounts.hops[neighbour]
+        in_custody: list[EventBatch] = []
+        for _, _, _, frame in lost:
+            if isinstance(frame, Events):
+                accounts.on_link -= frame.batch.count
+                if frame.attempt:
+                    accounts.lost += frame.batch.count
+                else:
+                    in_custody.append(frame.batch)
+        for _, lane, _, frame in unsent:
+            if isinstance(frame, Events) and not frame.attempt:
+                accounts.on_link -= frame.batch.count
+                in_custody.append(frame.batch)
+            else:
+                self._put(neighbour, lane, frame)
+        again = [batch for batch in in_custody if self.custody.holds(neighbour, batch.first)]
+        accounts.dropped["expired"] += sum(batch.count for batch in in_custody) - sum(batch.count for batch in again)
+        self.custody.unsend(neighbour, [batch.first for batch in again])
+
+    def _give_up(self, neighbour: str) -> None:
+        """Ends the session of a link that has been down for too long."""
+        self._down_since.pop(neighbour, None)
+        self._lose(neighbour, self._sessions[neighbour].expire())

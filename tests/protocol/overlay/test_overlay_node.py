@@ -1,0 +1,226 @@
+"""An overlay of nodes under seeded faults: what must never happen, and what must have happened in the end."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from tests.protocol.overlay.overlay_world import ALGORITHMS, World
+
+from surecast.errors import PeerError
+from surecast.protocol.demand import DemandChange, DemandUpdate, JointFilter
+from surecast.protocol.link import NumberedFrame
+from surecast.protocol.overlay.custody import Custody
+from surecast.protocol.overlay.event_id import EventId
+from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame
+from surecast.protocol.overlay.overlay_node import NodeSettings, OverlayNode
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
+
+SCHEMES = ("none", "buffering", "bypass", "bypass-buffering")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_fails_nothing_is_doubled_or_unaccounted_and_custody_loses_nothing(scheme: str, seed: int) -> None:
+    random = Random(f"{scheme} {seed}")
+    world = World(random, scheme, random.choice(ALGORITHMS))
+    for _ in range(400):
+        world.step()
+        assert world.problems() == []
+    world.heal()
+    assert world.problems() == []
+    if "buffering" in scheme:
+        assert world.missing() == []
+        assert all(len(machine.node.custody) == 0 for machine in world.machines.values() if machine.node)
+    for machine in world.machines.values():
+        assert machine.node is not None
+        assert all(hop.on_link == 0 for hop in machine.node.accounts.hops.values())
+
+
+@pytest.mark.parametrize("scheme", ["none", "buffering", "bypass-buffering"])
+@pytest.mark.parametrize("seed", range(10))
+def test_links_that_come_back_in_time_lose_nothing(scheme: str, seed: int) -> None:
+    """Bypass without buffering is left out: what it sent around a failure it does not keep."""
+    random = Random(f"resume {scheme} {seed}")
+    world = World(random, scheme, random.choice(ALGORITHMS), settings=NodeSettings(resume_s=1e6, window_bytes=4_000))
+    for _ in range(300):
+        world.step(crashes=False)
+    world.heal()
+    assert world.missing() == []
+    assert world.problems() == []
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_without_failures_every_algorithm_delivers_to_exactly_those_who_want_it(algorithm: str) -> None:
+    for seed in range(6):
+        world = World(Random(f"{algorithm} {seed}"), "none", algorithm)
+        for _ in range(200):
+            world.step(crashes=False, cuts=False)
+        world.heal()
+        assert world.published
+        assert world.missing() == []
+        assert world.problems() == []
+        nodes = [machine.node for machine in world.machines.values() if machine.node]
+        assert all(hop.lost == 0 for node in nodes for hop in node.accounts.hops.values())
+
+
+@pytest.mark.parametrize("scheme", ["none", "buffering"])
+@pytest.mark.parametrize("seed", range(10))
+def test_events_of_a_publisher_stay_in_order_on_their_tree(scheme: str, seed: int) -> None:
+    world = World(Random(f"order {scheme} {seed}"), scheme)
+    for _ in range(400):
+        world.step()
+    world.heal()
+    for machine in world.machines.values():
+        for tree in (0, 1):
+            sent = [
+                event_id
+                for event_id in machine.order
+                if event_id in world.published and world.plan.tree_of(world.published[event_id][0].class_name) == tree
+            ]
+            for origin in world.plan.brokers:
+                numbers = [(one.incarnation, one.number) for one in sent if one.origin == origin]
+                assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_expires_in_custody_is_counted_and_not_delivered_late(seed: int) -> None:
+    world = World(Random(f"expiry {seed}"), "buffering")
+    for _ in range(400):
+        world.step(lifetime_s=8.0)
+        assert world.problems() == []
+    world.heal()
+    world.now += 10.0
+    world.tick()
+    assert world.problems() == []
+    assert all(len(machine.node.custody) == 0 for machine in world.machines.values() if machine.node)
+
+
+def line(size: int, scheme: str = "none", settings: NodeSettings | None = None, **tree: object) -> World:
+    """Brokers b0 to bn in a line, the last of which wants everything."""
+    world = World(Random(1), scheme, size=size, settings=settings or NodeSettings())
+    names = tuple(f"b{n}" for n in range(size))
+    links = tuple(pairwise(names))
+    world.plan = OverlayPlan(names, links, (Tree(links, scheme, **tree),))  # type: ignore[arg-type]
+    world.wires = {pair: None for a, b in links for pair in ((a, b), (b, a))}
+    world.unaware.clear()
+    for name, machine in world.machines.items():
+        machine.wanted = [JointFilter("#", qos=1)] if name == names[-1] else []
+        machine.incarnation += 1
+        machine.disk.clear()
+        world._start(name)
+    world.heal()
+    world.published.clear()
+    return world
+
+
+def test_a_slow_neighbour_stops_publishers_and_not_the_broker() -> None:
+    """Nothing is read behind b1: queues stay bounded by credit, and the home says that publishers should wait."""
+    world = line(3, settings=NodeSettings(window_bytes=500, queue_bytes_max=5_000))
+    b0, b1 = world.machines["b0"].node, world.machines["b1"].node
+    assert b0 is not None
+    assert b1 is not None
+    for _ in range(200):
+        world.publish("b0")
+        while world.wires["b0", "b1"]:
+            world.arrive("b0", "b1")
+        while world.wires["b1", "b0"]:
+            world.arrive("b1", "b0")
+    assert b0.holds("a/1")
+    assert b1.accounts.hops["b2"].dropped.total() == 0
+    assert b1.accounts.hops["b2"].on_link < 60
+    assert b0.accounts.hops["b1"].dropped["queue-full"] > 0
+    assert world.problems() == []
+    world.heal()
+    assert not b0.holds("a/1")
+    assert b0.accounts.hops["b1"].on_link == 0
+
+
+def test_two_brokers_that_flood_each_other_do_not_wait_for_each_other() -> None:
+    world = line(4, "buffering", NodeSettings(window_bytes=300, custody_events_max=5))
+    for machine in world.machines.values():
+        machine.wanted = [JointFilter("#", qos=1)]
+        assert machine.node is not None
+        machine.node.demand(added=machine.wanted)
+    world.heal()
+    for _ in range(100):
+        for name in ("b0", "b3", "b1", "b2"):
+            world.publish(name)
+        for link in list(world.wires):
+            world.arrive(*link)
+    world.heal()
+    assert world.missing() == []
+    assert all(len(machine.node.custody) == 0 for machine in world.machines.values() if machine.node)
+
+
+def test_full_custody_refuses_publishers_by_name() -> None:
+    world = line(2, "buffering", NodeSettings(custody_events_max=3))
+    world.cut("b0", "b1")
+    node = world.machines["b0"].node
+    assert node is not None
+    taken = [node.publish("a/1", 1, 0.0, qos=1) is not None for _ in range(5)]
+    assert taken == [True, True, True, False, False]
+    assert node.accounts.refused == 2
+
+
+def test_a_neighbour_that_breaks_the_rules_is_refused() -> None:
+    world = line(3)
+    b1 = world.machines["b1"].node
+    assert b1 is not None
+    batch = EventBatch(EventId("x", 1, 0), 1, "a", 0.0)
+
+    def sent(frame: Frame) -> None:
+        number = b1._sessions["b0"]._number_received + 1
+        b1.receive("b0", NumberedFrame(number, -1, 10, frame), 0.0)
+
+    for frame, words in (
+        (Events(7, batch, "x"), "events on tree 7, on which it is no neighbour"),
+        (Events(0, batch), "whose scheme has no custody"),
+        (Detoured(("b7",), "b2", Events(0, batch, "x")), "a detour over b7, which is no neighbour"),
+        (Detoured((), "b2", Events(0, batch)), "a detour of assured events"),
+        (DemandUpdate(5, DemandChange()), "demand for tree 5, which does not use this link"),
+    ):
+        with pytest.raises(PeerError, match=words):
+            sent(frame)
+
+
+class _AcknowledgesBeforeTheDisk(Custody):
+    """Takes events over without writing them to disk."""
+
+    def _hold(self, *arguments, **named):  # type: ignore[no-untyped-def]
+        self._journal.pop()
+        return super()._hold(*arguments, **named)
+
+
+class _ForgetsWhatItHandled(Custody):
+    """Knows no repetition after a crash."""
+
+    def restore(self, records):  # type: ignore[no-untyped-def]
+        super().restore({key: record for key, record in records.items() if key[0] == "held"})
+
+
+class _NeverSendsAgain(Custody):
+    """Leaves events that a session lost where they are."""
+
+    def unsend(self, hop, firsts):  # type: ignore[no-untyped-def]
+        pass
+
+
+@pytest.mark.parametrize("mutant", [_AcknowledgesBeforeTheDisk, _ForgetsWhatItHandled, _NeverSendsAgain])
+def test_a_node_with_a_part_of_custody_taken_out_is_noticed(mutant: type[Custody]) -> None:
+    class Mutant(OverlayNode):
+        def __init__(self, *arguments, **named):  # type: ignore[no-untyped-def]
+            super().__init__(*arguments, **named)
+            self.custody = mutant(self.journal, self.settings.custody_events_max)
+
+    def is_sound(seed: int) -> bool:
+        world = World(Random(f"mutant {seed}"), "buffering", node=Mutant)
+        for _ in range(300):
+            world.step()
+            if world.problems():
+                return False
+        world.heal()
+        return not world.problems() and not world.missing()
+
+    assert not all(is_sound(seed) for seed in range(15))
