@@ -62,7 +62,7 @@ def test_what_is_left_of_an_old_connection_is_not_taken_for_the_new_one(monkeypa
 
         def connect() -> Any:
             peer.link = link = clients.Link(peer)
-            peer._decoder = clients.Decoder(version=V311, side="client")
+            peer._decoder = clients.PacketDecoder(version=V311, side="client")
             peer._lost = asyncio.Event()
             link.connection_made(Wire())
             hear(link, Connack(False))

@@ -209,7 +209,9 @@ def test_a_new_group_takes_a_backup_once() -> None:
     assert b"has had clients already" in restore(hands, state)
 
 
-@pytest.mark.parametrize("wrong", [b"", b"\0\0\0\1x", filled()[:-1], filled()[:-1] + b"?"])
+@pytest.mark.parametrize(
+    "wrong", [b"", b"\0\0\0\1x", filled()[:-1], filled() + b"?", filled().replace(b"\0\7session", b"\0\7s?ssion")]
+)
 def test_what_is_no_backup_leaves_a_new_group_as_it_was(wrong: bytes) -> None:
     hands = Hands()
     assert restore(hands, wrong) == b"!its state cannot be read"  # alike on every version of Python
