@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError, ScenarioError
 from surecast.planning.placement.plain import PlainPlacements
-from surecast.planning.placement.services import follows_matching, matched_services
 from surecast.prediction.capacity.filter_statistics import statistics_of as statistics_of_filters
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays
 from surecast.prediction.capacity.kernel_tables import FilterFunctions, ForwardingTables, forwarding_tables
@@ -25,7 +24,7 @@ from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.spec.overlay import BuiltLinks
 from surecast.scenario.streams import Streams
-from surecast.scenario.system import ClassWorkload, Overlay
+from surecast.scenario.system import ClassWorkload, Matching, Overlay
 
 __all__ = ["PlacementProblem", "complete_overlay", "placement_problem"]
 
@@ -163,9 +162,9 @@ def placement_problem(
     if statistics_of is None and not statistics:
         statistics, statistics_of = _own_statistics(workload)
     services = np.array([[_moments(b.notification_service), _moments(b.control_service)] for b in overlay.brokers])
-    by_class = entry_services is None and not follows_matching(overlay)
+    by_class = entry_services is None and not _follows_matching(overlay)
     if entry_services is None:
-        services, entry_services = matched_services(overlay, services)
+        services, entry_services = _matched_services(overlay, services)
     routers = [broker.router or 0 for broker in overlay.brokers]
     brokers = len(routers)
     distance = np.array([_distances(network, router, routers, built.by) for router in routers])
@@ -395,3 +394,33 @@ def _costs(costs: float | Mapping[str, float], names: list[str]) -> Array:
     if not (np.isfinite(values) & (values >= 0.0)).all():
         raise ConfigurationError("costs: a cost is negative or not finite; give numbers of 0 or more")
     return values
+
+
+def _follows_matching(overlay: Overlay) -> bool:
+    """Returns whether compiled code covers the matching costs of all brokers.
+
+    It knows how many entries a table has, not of which class they are. So the costs must grow with that number alone:
+    brute force without a time per predicate, and control messages that are compared with nothing.
+    """
+    return all(broker.matching is None or _by_entries_alone(broker.matching) for broker in overlay.brokers)
+
+
+def _by_entries_alone(matching: Matching) -> bool:
+    return matching.algorithm == "brute-force" and matching.predicate_s == 0.0 and matching.comparison_s == 0.0
+
+
+def _matched_services(overlay: Overlay, services: Array) -> tuple[Array, Array]:
+    """Returns moments of service times including the fixed part of matching, and the part that each entry adds, both by
+    broker.
+
+    `services` are by broker, kind of message (notification, control) and order. Their coefficient of variation stays.
+    """
+    grown, slopes = services.copy(), np.zeros((len(overlay.brokers), 2))
+    for i, broker in enumerate(overlay.brokers):
+        if broker.matching is not None:
+            slopes[i, 0] = broker.matching.entry_s
+            for kind, fixed_s in enumerate((broker.matching.lookup_s, broker.matching.update_s)):
+                mean, square = services[i, kind]
+                shape = square / mean**2 if mean > 0.0 else 1.0
+                grown[i, kind] = mean + fixed_s, shape * (mean + fixed_s) ** 2
+    return grown, slopes
