@@ -139,7 +139,7 @@ def test_other_functions_name_their_arguments(dropping: Scenario, repository: Pa
         (lambda: compare(dropping, time_scale=2), "`time_scale`: only a run has one"),
         (lambda: compare(dropping, answers="predicted,measured", policies="all"), "a run has what the scenario says"),
         (lambda: compare(dropping, report), "a scenario is compared with its own answers"),
-        (lambda: compare(report), "a report is compared with what?"),
+        (lambda: compare(report), "a report needs a second report to compare with"),
     ):
         with pytest.raises(ConfigurationError) as refusal:
             call()

@@ -240,7 +240,7 @@ def compare(
 
     if isinstance(a, QoSReport):
         if b is None:
-            raise ConfigurationError("a report is compared with what? Give a second report, or one scenario")
+            raise ConfigurationError("a report needs a second report to compare with; or give one scenario")
         return compare_reports(a, b)
     if not isinstance(a, Scenario):
         raise ConfigurationError(f"{a!r} is neither a scenario nor a report; load one: Scenario.load('shop.yaml')")

@@ -85,7 +85,7 @@ def test_publish_and_subscribe(broker: dict[str, int], surecast: Run, surecast_p
         (("pub", *ann[:2], "-t", "a", "-n", "-q", "1"), "bad user name or password"),
         (("pub", *ann[:4], "-P", "no", "-t", "a", "-n"), "bad user name or password"),
         (("sub", *web, "-t", "#"), "subscribe to '#': the broker refused it: not authorized"),
-        (("pub", *ann, "-t", "a"), "say what to publish"),
+        (("pub", *ann, "-t", "a"), "nothing to publish: give exactly one of"),
         (("pub", *ann, "-t", "a/+", "-m", "x"), "has a wildcard"),
         (("pub", *ann, "-t", "a", "-m", "x", "-D", "publish", "colour", "red"), "-D publish colour: write"),
         (("sub", *ann, "-t", "a", "-c"), "name one with -i"),

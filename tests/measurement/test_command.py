@@ -61,7 +61,7 @@ def test_an_overlay_is_refused_with_the_reason(tmp_path: Path) -> None:
     for arguments in (["run", str(path)], ["compare", str(path), "--answers", "predicted,measured"]):
         error = refused(*arguments)
         assert isinstance(error, AssumptionError)
-        assert "overlays of several running brokers are not there yet" in str(error)
+        assert "overlays of several brokers cannot be run yet" in str(error)
 
 
 @pytest.mark.parametrize(

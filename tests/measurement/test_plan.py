@@ -38,7 +38,7 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
     [
         (
             lambda: system_of(overlay={"brokers": [{"name": "b"}, {"name": "c"}], "links": [["b", "c"]]}),
-            r"overlay\.brokers: .* one has 2; overlays of several running brokers are not there yet",
+            r"overlay\.brokers: .* one has 2; overlays of several brokers cannot be run yet",
         ),
         (lambda: system_of(delivery={"coding": {}}), r"delivery\.coding"),
         (lambda: system_of(availability={"clients": {"mtbf": "1h", "mttr": "1min"}}), r"availability\.clients"),

@@ -52,7 +52,7 @@ def ask(
         body = response.read()
     except FileNotFoundError:
         raise AdminError(
-            f"{where}: no broker runs here; name one with --port, --folder or --socket, as it says at its start"
+            f"{where}: no broker runs here; name one with --port, --folder or --socket, which it prints when it starts"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         raise AdminError(f"{where}: no broker answers: {getattr(error, 'strerror', None) or error}") from None
@@ -61,7 +61,7 @@ def ask(
     try:
         data = json.loads(body)
     except ValueError:
-        raise AdminError(f"{where}: this is no Surecast broker") from None
+        raise AdminError(f"{where}: this is not a Surecast broker") from None
     if response.status >= 400 or not isinstance(data, dict):
         raise AdminError(str(data.get("error", response.reason)) if isinstance(data, dict) else "no answer")
     return data

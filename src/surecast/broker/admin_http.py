@@ -230,13 +230,15 @@ def bind_local(path: Path) -> socket.socket:
     except OSError as error:
         raise ConfigurationError(f"{path.parent}: cannot be made or read: {error.strerror}") from None
     if path.parent.stat().st_uid not in (os.getuid(), 0) and not path.parent.stat().st_mode & stat.S_ISVTX:
-        raise ConfigurationError(f"{path.parent} belongs to another user; name another place as admin_socket")
+        raise ConfigurationError(f"{path.parent} belongs to another user; set admin_socket to another path")
     if found is not None:
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
-            raise ConfigurationError(f"{path} is in the way; remove it, or name another place as admin_socket")
+            raise ConfigurationError(
+                f"{path} exists and is not a socket; remove it, or set admin_socket to another path"
+            )
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:
-                raise ConfigurationError(f"{path}: another broker answers here; name another place as admin_socket")
+                raise ConfigurationError(f"{path}: another broker answers here; set admin_socket to another path")
         path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

@@ -111,9 +111,7 @@ class LocalGroup:
                 if known and all(one.get("leader") for one in known):
                     return
             if time.monotonic() > until:
-                raise ConfigurationError(
-                    f"the group did not begin to work within {timeout_s:g} s; see {self.path.parent}"
-                )
+                raise ConfigurationError(f"the group was not ready within {timeout_s:g} s; see {self.path.parent}")
             time.sleep(_POLL_S)
 
     def _takes_clients(self, number: int) -> bool:

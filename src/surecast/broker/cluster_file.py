@@ -54,8 +54,8 @@ def write_group(
         if found:
             lines = "".join(f"\n  {line}" for line in found)
             raise ConfigurationError(
-                f"{path}: there is a group already, and it is not what is asked for:{lines}\n"
-                "leave these options out to go on with the group, change the file while the group is down, or take "
+                f"{path}: this folder has a group whose file differs from these options:{lines}\n"
+                "leave these options out to start that group, change its file while it is stopped, or choose "
                 "another folder"
             )
         return _founded(path)

@@ -46,7 +46,9 @@ def repair_replica(path: Path, old: int, *, starts: bool = True, timeout_s: floa
     group = load_broker_group(path)
     folder = group.folder(old)
     if is_running(folder):
-        raise ConfigurationError(f"replica {old} is running: its state can be read; stop it first if it is to go")
+        raise ConfigurationError(
+            f"replica {old} is running, so its state is readable; stop it first if you want to replace it"
+        )
     members = _members(path, old)
     new = max(*members, *(one.id for one in group.replicas)) + 1
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -72,7 +74,9 @@ def repair_replica(path: Path, old: int, *, starts: bool = True, timeout_s: floa
         since = asyncio.run(join())
     except ConfigurationError as error:
         again = f"surecast cluster replace {old} {new} {path}"
-        raise ConfigurationError(f"{error}; replica {new} is in the file: see that it runs, then run {again}") from None
+        raise ConfigurationError(
+            f"{error}; replica {new} is in the file: make sure that it runs, then run {again}"
+        ) from None
     return Repaired(old, new, aside, since, process)
 
 

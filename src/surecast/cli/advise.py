@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surecast.scenario import System
 
 app = typer.Typer(
-    help="Decide by prediction: admission, home brokers, deployment, improvement, choice of scheme, coding.",
+    help="Improve a system by prediction: promises, home brokers, new links and brokers, repairs, schemes.",
     no_args_is_help=True,
 )
 Limit = Annotated[int, typer.Option(min=0, help="How many rows to list.")]
@@ -95,10 +95,10 @@ def admission(
 @takes_groups
 def homes(
     options: AdviceOptions,
-    most: Annotated[int | None, typer.Option(min=1, help="Most subscribers at one broker.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Largest number of subscribers at one broker.")] = None,
     limit: Limit = 20,
 ) -> None:
-    """Find the best home broker for every subscriber."""
+    """Find the best home broker of every subscriber."""
     import numpy as np
 
     from surecast.cli.output import console, draw_pictures, print_drawn, print_json, print_more, print_table, working
@@ -142,7 +142,7 @@ def improve(
     options: AdviceOptions,
     limit: Limit = 20,
 ) -> None:
-    """Find the single component to improve first."""
+    """Rank brokers and links by the gain in reliability if they failed less."""
     from surecast.cli.output import draw_pictures, print_drawn, print_json, print_more, print_table, working
     from surecast.planning import improvements
     from surecast.studio.bars_advice import draw_improvements
@@ -199,9 +199,10 @@ def deploy(
     options: AdviceOptions,
     link_cost: Annotated[float, typer.Option(min=0.000001, help="Cost of a new overlay link.")] = 1.0,
     broker_cost: Annotated[
-        float | None, typer.Option(min=0.000001, help="Cost of a new broker with two links; left out, none is added.")
+        float | None,
+        typer.Option(min=0.000001, help="Cost of a new broker with two links; by default no broker is added."),
     ] = None,
-    most: Annotated[int, typer.Option(min=1, max=50, help="Most additions.")] = 5,
+    most: Annotated[int, typer.Option(min=1, max=50, help="Largest number of additions.")] = 5,
 ) -> None:
     """Find the overlay links or brokers to add so that every target is met at least cost."""
     from surecast.cli.output import console, draw_pictures, print_drawn, print_json, print_table, progress_bar
@@ -233,12 +234,12 @@ def deploy(
 def coding(
     source: ScenarioInput,
     target: Annotated[float, typer.Option(help="Reliability that every subscriber is to get.")] = 0.999,
-    cost: Annotated[str, typer.Option(help="What to spend least of: packets or bytes.")] = "packets",
-    rounds: Annotated[int, typer.Option(min=0, max=20, help="Most rounds of gossip.")] = 6,
+    cost: Annotated[str, typer.Option(help="What to minimise: packets or bytes.")] = "packets",
+    rounds: Annotated[int, typer.Option(min=0, max=20, help="Largest number of gossip rounds.")] = 6,
     limit: Limit = 10,
     json: AsJson = False,
 ) -> None:
-    """Find the cheapest redundancy, paths and gossip rounds with which every subscriber gets a target."""
+    """Find the cheapest redundancy, paths and gossip rounds with which every subscriber meets a target."""
     from typing import cast
 
     from surecast.cli.output import console, print_json, print_more, print_table, progress_bar

@@ -40,32 +40,42 @@ class _Format(StrEnum):
 def broker(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Configuration file, YAML.")] = None,
-    check_config: Annotated[Path | None, typer.Option(help="Check a configuration file, and do no more.")] = None,
-    group: Annotated[Path | None, typer.Option(help="File of a group, of which this is one replica.")] = None,
+    check_config: Annotated[Path | None, typer.Option(help="Check a configuration file, and exit.")] = None,
+    group: Annotated[Path | None, typer.Option(help="File of the group of which this broker is a replica.")] = None,
     id: Annotated[int | None, typer.Option(help="The number of the replica, with --group.")] = None,
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="Port of the first listener; 1883 by default.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address of the first listener; 127.0.0.1 by default.")] = None,
     websocket_port: Annotated[int | None, typer.Option(help="Listen for WebSocket at this port too.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Folder of the state; in memory without one.")] = None,
-    durability: Annotated[_Durability | None, typer.Option(help="What acknowledged messages survive.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the state; by default the state is in memory only.")
+    ] = None,
+    durability: Annotated[
+        _Durability | None,
+        typer.Option(
+            help="Acknowledged messages survive: full, a loss of power; os, the end of the broker; memory, neither."
+        ),
+    ] = None,
     users: Annotated[Path | None, typer.Option(help="Users file, made by surecast passwd.")] = None,
     acl: Annotated[Path | None, typer.Option(help="File of access rules.")] = None,
     allow_anonymous_remote: Annotated[
-        bool, typer.Option("--allow-anonymous-remote", help="Let anybody in the network connect without a password.")
+        bool,
+        typer.Option("--allow-anonymous-remote", help="Let every client in the network connect without a password."),
     ] = False,
     http_port: Annotated[int | None, typer.Option(help="Port for metrics and health over HTTP.")] = None,
     event_log: Annotated[Path | None, typer.Option(help="Folder of an event log.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the broker.")] = None,
-    log_level: Annotated[_Level | None, typer.Option(help="The least that is logged.")] = None,
-    log_format: Annotated[_Format | None, typer.Option(help="Log lines for people, or JSON.")] = None,
+    log_level: Annotated[_Level | None, typer.Option(help="Least level of messages in the log.")] = None,
+    log_format: Annotated[_Format | None, typer.Option(help="Format of log lines.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Set a field of the configuration. May be repeated."),
     ] = None,
 ) -> None:
-    """Run an MQTT broker until it is stopped. Without options: on loopback, port 1883, all in memory."""
+    """Run an MQTT broker until it is stopped.
+
+    Without options it listens on 127.0.0.1, port 1883, and keeps its state in memory."""
     if context.invoked_subcommand is not None:
         return
     from surecast.broker.config import load_config
@@ -142,12 +152,16 @@ def listener_count(file: Path | None) -> int:
 def salvage(
     folder: Annotated[Path, typer.Argument(help="Folder of a broker's state.", show_default=False)],
     last_resort: Annotated[
-        bool, typer.Option("--last-resort", help="Of a replica too, whose promises to its group may be lost.")
+        bool,
+        typer.Option(
+            "--last-resort",
+            help="Salvage the state of a replica, too, although votes that it gave in its group may be lost.",
+        ),
     ] = False,
 ) -> None:
-    """Keep what stands before the damage in a broker's state, and say what is lost.
+    """Repair a damaged state: keep the records before the damage, and list what is lost.
 
-    The damaged files are set aside in the folder, never deleted. A state that is whole stays as it is.
+    Damaged files are moved to a folder beside the others, never deleted. An undamaged state is not changed.
     """
     from surecast.broker.store_salvage import salvage as salvaged
 
@@ -159,11 +173,11 @@ def salvage(
     typer.echo(f"damage: {result.reason}")
     typer.echo(f"kept: {result.pairs:,} records, the state after commit {result.kept_commit:,}")
     if result.moved:
-        typer.echo(f"  {result.moved:,} of them were found behind the damage, where they had been moved unchanged")
+        typer.echo(f"  {result.moved:,} of them were found after the damage, as unchanged copies")
     if result.last_commit > result.kept_commit:
         typer.echo(f"lost: commits {result.kept_commit + 1:,} to {result.last_commit:,} at least")
     else:
-        typer.echo("lost: no commit that is known of; what cannot be read may have held more")
+        typer.echo("lost: no known commit; the unreadable part may have held more")
     typer.echo(f"set aside: {result.aside}")
 
 
@@ -203,7 +217,7 @@ def status(
     running: RunningBroker,
     json: AsJson = False,
 ) -> None:
-    """Show how a broker does: its accounts, sizes and listeners."""
+    """Show the state of a broker: listeners, sessions, and what became of its messages."""
     from surecast.cli.output import console, print_json
 
     data = running.ask("/status")
@@ -237,7 +251,7 @@ def clients(
     limit: Limit = 100,
     json: AsJson = False,
 ) -> None:
-    """List the clients that are connected."""
+    """List the connected clients."""
     data = running.ask("/clients", {"limit": limit})
     columns = ("client", "user", "address", "version", "connected_s", "queued")
     _show(data, "clients", [[str(each[column] or "") for column in columns] for each in data["clients"]], columns, json)
@@ -282,7 +296,7 @@ def kick(
         typer.Option(help="User of the client; needed if several users have a client of that name; '' for no user."),
     ] = None,
     end_session: Annotated[
-        bool, typer.Option("--end-session", help="End its session too, with all it waits for.")
+        bool, typer.Option("--end-session", help="End the session, too, and remove its queued messages.")
     ] = False,
 ) -> None:
     """Close the connection of a client."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Events as packets over links that lose some.", no_args_is_help=True)
+app = typer.Typer(
+    help="Publish files over lossy links with network coding, or compare schemes for them.", no_args_is_help=True
+)
 BYTES_MAX = 1 << 26
 
 
@@ -35,21 +37,22 @@ def publish(
         str, typer.Option(help="tree, tree-retransmission, gossip, coding or coding-gossip.")
     ] = "coding-gossip",
     packets: Annotated[int, typer.Option(min=1, max=1000, help="Packets of an event.")] = 32,
-    redundancy: Annotated[float, typer.Option(min=0.0, max=10.0, help="Coded packets beside the plain ones.")] = 0.25,
+    redundancy: Annotated[float, typer.Option(min=0.0, max=10.0, help="Coded packets for each plain packet.")] = 0.25,
     deadline: Annotated[str, typer.Option(metavar="TIME", help="Time that an event has to arrive.")] = "10s",
     rate: Annotated[
-        float | None, typer.Option(min=1.0, help="Packets that a link carries a second; by default what fits.")
+        float | None,
+        typer.Option(min=1.0, help="Packets per second that a link carries; by default what one machine can relay."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of gossip for an event.")] = 8,
-    fan_out: Annotated[int, typer.Option(min=1, help="Peers told in a round.")] = 3,
+    fan_out: Annotated[int, typer.Option(min=1, help="Peers that a node contacts in a round.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of losses and choices.")] = 1,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the files that were received.")] = None,
     json: AsJson = False,
 ) -> None:
     """Publish a file to many subscribers over UDP on this machine, and show what arrived when.
 
-    Every node has a socket of its own; a relay between them loses datagrams, by its seed. Exit code 3: not all
-    subscribers have the whole file.
+    Every broker and subscriber has a socket; a relay between them drops datagrams at random, by the seed. Exits with 3
+    if a subscriber misses part of the file.
     """
     from surecast.broker.cast import CastOptions, run_cast
     from surecast.cli.output import print_json, progress_bar
@@ -109,7 +112,7 @@ def compare(
     page: Annotated[Path | None, typer.Option(help="Write a page with pictures and numbers to an .html file.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Success rate, delivery time and messages of all schemes against the loss of the links, simulated."""
+    """Simulate all schemes at several loss rates: share of events in time, delivery time, and messages."""
     from surecast.cli.output import check_writable, console, print_json, progress_bar
     from surecast.simulation.coding import Channel, needs_compiling, sweep_loss
 
@@ -167,8 +170,8 @@ def _print_result(result: CastResult, file: Path, out: Path | None) -> None:
     carried = sum(result.sent[kind] for kind in ("Data", "Push", "Reply"))
     console.print(
         f"{result.in_time:,} of {total:,} deliveries within {options.deadline_s:g} s, {result.seconds:.1f} s in all; "
-        f"{result.relay['taken']:,} datagrams, {100 * lost:.1f} % lost; {carried:,} packets sent, and nobody can do "
-        f"with fewer than {result.packets_minimum:,.0f}; SHA-256 {result.sha256[:16]}…, seed {options.seed}",
+        f"{result.relay['taken']:,} datagrams, {100 * lost:.1f} % lost; {carried:,} packets sent, where at least "
+        f"{result.packets_minimum:,.0f} are needed; SHA-256 {result.sha256[:16]}…, seed {options.seed}",
         soft_wrap=True,
         markup=False,
     )
@@ -184,7 +187,7 @@ def _print_result(result: CastResult, file: Path, out: Path | None) -> None:
     title = f"{file.name} to {options.subscribers} subscribers, {options.scheme}"
     print_table(("subscriber",), headers, rows, title=title)
     if out is not None:
-        console.print(f"saved what arrived whole to {out}", soft_wrap=True, markup=False)
+        console.print(f"saved complete files to {out}", soft_wrap=True, markup=False)
 
 
 def _result_data(result: CastResult) -> dict[str, Any]:

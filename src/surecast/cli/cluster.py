@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Run a replicated broker on this machine, and administer a group.", no_args_is_help=True)
+app = typer.Typer(help="Run a replicated broker on this machine, or administer one.", no_args_is_help=True)
 
 _CLOCK_S = 0.1
 """A clock that differs by less is called right: so much may come of the measurement."""
@@ -47,30 +47,32 @@ def _file(path: Path) -> Path:
 @app.command()
 def up(
     replicas: Annotated[
-        int | None, typer.Option("--replicas", "-n", help="How many replicas: an odd number; 3 by default.")
+        int | None, typer.Option("--replicas", "-n", help="Number of replicas, odd; 3 by default.")
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder of the group's file, state and logs.")] = Path("surecast-group"),
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", "-p", help="MQTT port of the first replica; 1883 by default, 0 takes any that are free."
+            "--port",
+            "-p",
+            help="MQTT port of the first replica; the others use the next. 1883 by default; 0: free ports.",
         ),
     ] = None,
     sync: Annotated[
         _Sync | None,
-        typer.Option(help="Whether an acknowledged message is on the disks of a majority; that is the default."),
+        typer.Option(
+            help="majority, the default: acknowledge what is on the disks of a majority; none: do not wait for disks."
+        ),
     ] = None,
-    variant: Annotated[
-        _Variant | None, typer.Option(help="The protocol by which the replicas agree; multi by default.")
-    ] = None,
+    variant: Annotated[_Variant | None, typer.Option(help="Variant of Paxos; multi by default.")] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="Configuration of a broker, YAML: what it says holds for every replica."),
+        typer.Option("--config", "-c", help="Configuration of a broker, YAML; it applies to every replica."),
     ] = None,
     users: Annotated[Path | None, typer.Option(help="Users file, made by surecast passwd.")] = None,
     acl: Annotated[Path | None, typer.Option(help="File of access rules.")] = None,
     websocket_port: Annotated[
-        int | None, typer.Option(help="WebSocket port of the first replica; 0 takes any that are free.")
+        int | None, typer.Option(help="WebSocket port of the first replica; 0 for any free ports.")
     ] = None,
     http_port: Annotated[
         int | None, typer.Option(help="Port of the first replica for metrics and health over HTTP.")
@@ -81,12 +83,12 @@ def up(
     ] = None,
     zap: Annotated[bool, typer.Option("--zap", help="Count viewers inside the broker (ZapViewers).")] = False,
     event_log: Annotated[bool, typer.Option("--event-log", help="Write an event log for each replica.")] = False,
-    restart: Annotated[bool, typer.Option(help="Start a replica again when it has died.")] = True,
+    restart: Annotated[bool, typer.Option(help="Restart a replica that was killed.")] = True,
     json: AsJson = False,
 ) -> None:
     """Start a group of real processes on this machine, and watch it until it is interrupted.
 
-    A folder that has a group already goes on with it; an option that says otherwise than its file is refused.
+    If the folder has a group already, that group is started; options that contradict its file are refused.
     """
     from surecast.broker.cluster import LocalGroup, write_group
     from surecast.broker.private import make_private
@@ -141,7 +143,7 @@ def _missing(group: LocalGroup, folder: Path) -> list[int]:
             f"surecast cluster down {folder} stops them"
         )
     for number in running:
-        errors.print(f"replica {number} runs already; it is not watched here", markup=False)
+        errors.print(f"replica {number} runs already; this command does not restart it if it dies", markup=False)
     return [number for number in group.numbers if number not in running]
 
 
@@ -171,7 +173,7 @@ def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
     _print_status(replicas)
     console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False, soft_wrap=True)
     console.print(
-        f"another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False, soft_wrap=True
+        f"in another terminal: surecast cluster status {folder}; Ctrl-C stops the group", markup=False, soft_wrap=True
     )
 
 
@@ -179,7 +181,8 @@ def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
 def found(
     group: GroupFile = Path("surecast-group"),
     replicas: Annotated[
-        list[int] | None, typer.Option("--id", help="Make the store of this founder on this machine.")
+        list[int] | None,
+        typer.Option("--id", help="Make the empty store of this replica on this machine. May be repeated."),
     ] = None,
 ) -> None:
     """Found a group, once, before its replicas run; `cluster up` does it for a new folder.
@@ -204,7 +207,8 @@ def found(
 
 @app.command()
 def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> None:
-    """Show the replicas of a group: who leads, how far each is, where it listens, and whether they agree."""
+    """Show the replicas of a group: which one leads, how far each has applied the log, where it listens, and whether
+    they agree."""
     import asyncio
 
     from surecast.broker.group_config import load_broker_group
@@ -223,9 +227,9 @@ def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> N
 
 @app.command()
 def verify(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> None:
-    """Compare the whole state of all replicas, at one place of the log. Exit code 1 where they are not equal.
+    """Compare the whole state of all replicas at one instance of the log. Exits with 1 if they differ.
 
-    Each replica hashes all it has, which takes it as long as a snapshot.
+    Each replica hashes its whole state, which takes as long as a snapshot.
     """
     import asyncio
 
@@ -249,7 +253,7 @@ def replace(
     old: Annotated[int, typer.Argument(help="The replica that leaves.", show_default=False)],
     new: Annotated[int, typer.Argument(help="The replica that takes its place; it is running.", show_default=False)],
     group: GroupFile = Path("surecast-group"),
-    timeout: Annotated[str, typer.Option(help="How long it may take.", metavar="DURATION")] = "2min",
+    timeout: Annotated[str, typer.Option(help="Longest time it may take.", metavar="DURATION")] = "2min",
     json: AsJson = False,
 ) -> None:
     """Put a new replica in the place of one that is lost, while the group works.
@@ -288,8 +292,10 @@ def replace(
 def repair(
     replica: Annotated[int, typer.Argument(help="The replica whose state is damaged or lost.", show_default=False)],
     group: GroupFile = Path("surecast-group"),
-    start: Annotated[bool, typer.Option(help="Start the new replica; otherwise wait until you do.")] = True,
-    timeout: Annotated[str, typer.Option(help="How long it may take.", metavar="DURATION")] = "2min",
+    start: Annotated[
+        bool, typer.Option(help="Start the new replica; with --no-start, wait until you start it.")
+    ] = True,
+    timeout: Annotated[str, typer.Option(help="Longest time it may take.", metavar="DURATION")] = "2min",
     json: AsJson = False,
 ) -> None:
     """Put a new replica in the place of one whose state is damaged, in one step, on its machine.
@@ -318,13 +324,13 @@ def repair(
     typer.echo(f"repaired: replica {repaired.new} takes the place of {repaired.old}; it has the state, and votes")
     if repaired.aside is not None:
         typer.echo(f"the damaged state is kept: {repaired.aside}")
-    typer.echo(f"where other machines have a copy of {_file(group)}, copy it there")
+    typer.echo(f"if other machines have a copy of {_file(group)}, replace it there")
 
 
 @app.command()
 def down(
     group: GroupFile = Path("surecast-group"),
-    timeout: Annotated[str, typer.Option(help="How long they may take.", metavar="DURATION")] = "1min",
+    timeout: Annotated[str, typer.Option(help="Longest time they may take.", metavar="DURATION")] = "1min",
 ) -> None:
     """Stop the replicas of a group that run on this machine."""
     from surecast.broker.cluster import stop_replicas
@@ -341,7 +347,7 @@ BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of th
 def backup(group: GroupFile, file: BackupFile) -> None:
     """Write the state of a running group to a file: sessions, queues, retained messages, applications.
 
-    All that was acknowledged before is in it. The group goes on meanwhile.
+    The file has everything that was acknowledged before. The group keeps serving meanwhile.
     """
     import asyncio
 
@@ -354,7 +360,7 @@ def backup(group: GroupFile, file: BackupFile) -> None:
 
 @app.command()
 def restore(group: GroupFile, file: BackupFile) -> None:
-    """Have a new group begin with a backup. It is running, and no client has been connected yet."""
+    """Load a backup into a new group, which is running and has had no client yet."""
     import asyncio
 
     from surecast.broker.group_admin import ask_restore

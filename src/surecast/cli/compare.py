@@ -49,7 +49,7 @@ def compare(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Compare any two of a scenario's prediction, its simulation and its run, or any two saved reports."""
+    """Compare prediction, simulation and measurement of a scenario, two at a time, or two saved reports."""
     import surecast
     from surecast.cli.output import (
         check_pictures,
@@ -66,7 +66,9 @@ def compare(
     check_pictures(picture)
     if a.suffix in SCENARIO_SUFFIXES:
         if b is not None:
-            raise ConfigurationError(f"{b}: a scenario is compared with its own answers; leave out the second file")
+            raise ConfigurationError(
+                f"{b}: a scenario is compared with nothing but its own answers; leave out the second file"
+            )
         scenario = surecast.Scenario.load(a, parse_overrides(overrides))
         with progress_bar("comparing") as progress:
             comparison = surecast.compare(
@@ -79,7 +81,7 @@ def compare(
                 progress=progress,
             )
     elif b is None:
-        raise ConfigurationError(f"{a} is compared with what? Name a second report, or one scenario (.yaml)")
+        raise ConfigurationError(f"{a} needs a second report to compare with; or give one scenario (.yaml)")
     else:
         with working("comparing"):
             comparison = surecast.compare(load(a), load(b))

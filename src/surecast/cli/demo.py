@@ -22,10 +22,10 @@ SIGNALLED = 128
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out/demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A shorter run of everything, in a minute or two.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs; one or two minutes in all.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Take the tour: plan, predict, run a replicated broker and kill its leader, learn from its logs, and check.
+    """Take a tour: plan, predict, run a replicated broker and kill its leader, learn from its logs, check.
 
     Everything is computed, run and measured while you watch, and ends in one page. Exits with 1 if a stage fails.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Decide which events to drop for a subscriber that comes and goes.")
+app = typer.Typer(help="Choose which events to drop for a subscriber that connects and disconnects.")
 PICTURE_WIDTH = 1280
 EXAMPLE = "--arrival 2/s --service 8/s --on 20s --off 20s --target 7s"
 
@@ -37,21 +37,31 @@ def drop(
     context: typer.Context,
     arrival: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="Events of interest published, such as 2/s. Left out: how many may be."),
+        typer.Option(
+            metavar="RATE",
+            help="Rate of events for the subscriber, such as 2/s; left out, the highest possible is shown.",
+        ),
     ] = None,
     service: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Events that can be sent while connected, such as 8/s.")
+        str | None,
+        typer.Option(metavar="RATE", help="Rate at which events can be sent while it is connected, such as 8/s."),
     ] = None,
     on: Annotated[str | None, typer.Option(metavar="TIME", help="Mean connected period, such as 20s.")] = None,
     off: Annotated[str | None, typer.Option(metavar="TIME", help="Mean disconnected period.")] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time from publication to delivery to keep, such as 7s.")
+        str | None, typer.Option(metavar="TIME", help="Target for the time from publication to delivery, such as 7s.")
     ] = None,
     quantile: Annotated[
-        float | None, typer.Option(help="Share of the delivered events that must keep it; by default the mean must.")
+        float | None,
+        typer.Option(help="Share of the delivered events that must meet the target; by default their mean must."),
     ] = None,
     into: Annotated[
-        str | None, typer.Option("--input", metavar="RATE", help="Rate of the broker's input queue; by default none.")
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="RATE",
+            help="Service rate of the broker's input queue; by default there is no such queue.",
+        ),
     ] = None,
     mechanism: Annotated[
         list[str] | None,
@@ -63,14 +73,19 @@ def drop(
     ] = None,
     unprotected: Annotated[
         bool,
-        typer.Option("--unprotected", help="Also the best policy that may turn events away while connected, too."),
+        typer.Option(
+            "--unprotected", help="Show also the best policy that may refuse events while the subscriber is connected."
+        ),
     ] = False,
     join_probability: Annotated[
-        float | None, typer.Option(help="Judge this probability to join the queue while disconnected.")
+        float | None, typer.Option(help="Evaluate this join probability while disconnected.")
     ] = None,
-    buffer: Annotated[int | None, typer.Option(help="Judge a queue for so many events.")] = None,
-    lifetime: Annotated[str | None, typer.Option(metavar="TIME", help="Judge this lifetime of events.")] = None,
-    exponential: Annotated[bool, typer.Option("--exponential", help="Make --lifetime an exponential one.")] = False,
+    buffer: Annotated[int | None, typer.Option(help="Evaluate a queue of so many events.")] = None,
+    lifetime: Annotated[str | None, typer.Option(metavar="TIME", help="Evaluate this lifetime of events.")] = None,
+    exponential: Annotated[
+        bool,
+        typer.Option("--exponential", help="Draw lifetimes from an exponential distribution with mean --lifetime."),
+    ] = False,
     simulate: Annotated[bool, typer.Option("--simulate", help="Check every row by simulation.")] = False,
     runs: Annotated[int, typer.Option(min=2, help="Runs of the simulation.")] = 10,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Simulated time of a run.")] = None,
@@ -81,7 +96,7 @@ def drop(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Decide which events to drop for a subscriber that comes and goes.
+    """Choose which events to drop for a subscriber that connects and disconnects.
 
     With --arrival and --target: the parameter of each mechanism that meets the target, and what it then delivers. With
     parameters of your own: what they deliver, and whether they meet the target. Without --arrival: how many events may

@@ -162,7 +162,7 @@ def print_answer(
                 console.print(f"  {line}", soft_wrap=True, markup=False)
     if checked is not None:
         _print_checked(gives, checked)
-    console.print("refused: of the events that arrive while the subscriber is connected, those turned away")
+    console.print("refused: share of the events that are turned away although the subscriber is connected")
     for note in _notes(gives, case, limits):
         console.print(note, soft_wrap=True, markup=False)
     for file in files:

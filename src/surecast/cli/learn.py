@@ -25,18 +25,18 @@ def learn(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The scenario file to write.")] = None,
     name: Annotated[str, typer.Option(help="Name of the scenario.")] = "learned",
     workload: Annotated[
-        str, typer.Option(help="topics: named topics and clients; classes: filter classes that come and go.")
+        str, typer.Option(help="topics: named topics and clients; classes: content filters in classes.")
     ] = "topics",
     filters: Annotated[
         Path | None, typer.Option(help="Samples of notifications and of content filters, as JSON lines.")
     ] = None,
     base: Annotated[
-        Path | None, typer.Option(help="A scenario to take network, overlay, delivery and targets from.")
+        Path | None, typer.Option(help="A scenario from which network, overlay, delivery and targets are taken.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Learn a scenario from logs: estimates with intervals, how well each fits, and what the logs do not tell."""
+    """Write a scenario from logs: estimates with intervals, how well each fits, and what logs cannot show."""
     from surecast.cli.output import print_json, working
     from surecast.pipeline import open_tables
     from surecast.pipeline.learn import WORKLOADS, learn_scenario, read_filter_samples

@@ -45,7 +45,7 @@ SchemeNames = Annotated[
     typer.Option(
         "--scheme",
         metavar="SCHEME",
-        help="A fault-tolerance scheme, such as buffering or bypass, or a scheme of packets, such as coding or tree. "
+        help="A fault-tolerance scheme, such as buffering or bypass, or of coded delivery, such as coding or tree. "
         "May be repeated; all by default.",
     ),
 ]
@@ -62,8 +62,8 @@ PolicyNames = Annotated[
     typer.Option(
         "--policy",
         metavar="POLICY",
-        help="A dropping policy for subscribers that come and go: none, probabilistic, expiry, finite-buffer, optimal, "
-        "or all. May be repeated; the scenario's by default.",
+        help="A drop policy for subscribers that are not always connected: none, probabilistic, expiry, finite-buffer, "
+        "optimal, or all. May be repeated; the scenario's by default.",
     ),
 ]
 Pictures = Annotated[
@@ -74,18 +74,22 @@ Pictures = Annotated[
 ]
 MethodName = Annotated[
     Literal["compiled", "protocol"],
-    typer.Option(help="compiled: the stochastic process alone, in compiled code; protocol: the real protocol code."),
+    typer.Option(
+        help="compiled: the stochastic process alone, in compiled code; protocol: the real protocol code, much slower."
+    ),
 ]
 Runs = Annotated[int | None, typer.Option(min=2, help="Independent runs; by default the scenario's.")]
 Duration = Annotated[str | None, typer.Option(help="Simulated time of a run, such as 14d; by default the scenario's.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the runs; by default the scenario's.")]
-Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes to share the runs; the result is the same.")]
+Workers = Annotated[
+    int, typer.Option(min=1, max=64, help="Processes that share the runs; the result does not depend on it.")
+]
 TimeScale = Annotated[
     float | None,
     typer.Option(
         metavar="FACTOR",
-        help="How many seconds of the scenario pass in one of real time: rates, failures, connected periods and "
-        "lifetimes are so much faster. 1 by default.",
+        help="Seconds of the scenario that pass in one second of real time; rates, failures, connected periods and "
+        "lifetimes are faster by this factor. 1 by default.",
     ),
 ]
 ReportOut = Annotated[Path | None, typer.Option("--out", "-o", help="Save the report (.json or .parquet).")]

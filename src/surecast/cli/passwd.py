@@ -12,7 +12,7 @@ __all__ = ["passwd"]
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(help="Users file; it is made if it is not there.")],
+    file: Annotated[Path, typer.Argument(help="Users file; it is created if it does not exist.")],
     user: Annotated[str, typer.Argument(help="Name of the user.")],
     delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
 ) -> None:

@@ -23,7 +23,7 @@ __all__ = ["app"]
 app = typer.Typer(help="Turn logs into tables and statistics, on Spark.", no_args_is_help=True)
 
 Output = Annotated[
-    Path, typer.Option("--output", "-o", help="Folder of the tables; a second run goes on where the first stopped.")
+    Path, typer.Option("--output", "-o", help="Folder of the tables; a second run reads only what is new.")
 ]
 
 
@@ -71,21 +71,32 @@ def run(
     window: Annotated[str, typer.Option(metavar="TIME", help="Length of the windows of load over time.")] = "1min",
     schedule: Annotated[
         Path | None,
-        typer.Option(help="Programmes, for their reach: a .csv or .parquet file with channel, start, end, title."),
+        typer.Option(
+            help="Television programmes, for their reach: a .csv or .parquet file with channel, start, end, title."
+        ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File of the token, for logs that are read over the network;")
+        Path | None,
+        typer.Option("--token-file", help="For logs that are read over the network: file that has the token."),
     ] = None,
-    username: Annotated[str | None, typer.Option("--username", "-u", help="or a user who may read them.")] = None,
+    username: Annotated[
+        str | None,
+        typer.Option(
+            "--username", "-u", help="For logs that are read over the network: user name, in place of a token."
+        ),
+    ] = None,
     password: Annotated[
         str | None,
-        typer.Option("--pw", "-P", envvar="SURECAST_PASSWORD", show_envvar=True, help="The user's password."),
+        typer.Option("--pw", "-P", envvar="SURECAST_PASSWORD", show_envvar=True, help="Password of that user."),
     ] = None,
     full_refresh: Annotated[
-        bool, typer.Option("--full-refresh", help="Forget the tables, and read everything again.")
+        bool, typer.Option("--full-refresh", help="Delete the tables, and read everything again.")
     ] = False,
     by_command: Annotated[
-        bool, typer.Option("--spark-pipelines", help="Run it with Spark's own command spark-pipelines; slower.")
+        bool,
+        typer.Option(
+            "--spark-pipelines", help="Run the pipeline with Spark's own command spark-pipelines, which is slower."
+        ),
     ] = False,
     storage: Annotated[
         str | None,
@@ -98,7 +109,7 @@ def run(
 ) -> None:
     """Read what is new in logs and traces into tables, and compute their statistics.
 
-    Files are recognised by name or first line. What cannot be used goes to the table quarantine, with its reason.
+    Files are recognised by name or first line. Malformed records go to the table quarantine, with the reason.
     """
     from surecast.documents.units import seconds_of
 
@@ -189,7 +200,11 @@ def _print_report(report: RunReport, output: Path) -> None:
         if counts:
             print_table((noun,), (title,), [[name, f"{count:,}"] for name, count in counts.items()])
     for file, count in report.waiting_bytes.items():
-        console.print(f"{file}: {count:,} bytes wait for the end of their line", markup=False, soft_wrap=True)
+        console.print(
+            f"{file}: {count:,} bytes are left for the next run, as their line is not complete",
+            markup=False,
+            soft_wrap=True,
+        )
     console.print(f"tables in {output}, after {report.duration_s:.0f} s", markup=False, soft_wrap=True)
 
 

@@ -30,7 +30,7 @@ Objective = Literal["worst-delay", "mean-delay", "messages", "cost", "headroom"]
 def plan(
     source: ScenarioInput,
     on_spark: SparkOptions,
-    objective: Annotated[Objective, typer.Option(help="What the best placement is best in.")] = "worst-delay",
+    objective: Annotated[Objective, typer.Option(help="What to optimise.")] = "worst-delay",
     front: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,7 +50,8 @@ def plan(
     ] = None,
     min_headroom: Annotated[float | None, typer.Option(min=0.0, help="Least factor by which load may grow.")] = None,
     min_reliability: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Share of its notifications every client gets in time.")
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Least share of its notifications that every client gets in time."),
     ] = None,
     max_brokers: Annotated[int | None, typer.Option(min=1, help="Most brokers of a placement.")] = None,
     max_cost: Annotated[float | None, typer.Option(min=0.0, help="Largest cost of a placement.")] = None,
@@ -59,14 +60,18 @@ def plan(
         str | None, typer.Option(help="Root of hierarchical schemes, central or first; by default the scenario's rule.")
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="Search even if all placements could be evaluated, for the best only.")
+        bool,
+        typer.Option("--search", help="Search for the best placement only, even if all placements could be evaluated."),
     ] = False,
-    restarts: Annotated[int, typer.Option(min=1, help="How often a search starts anew.")] = 8,
-    evaluations: Annotated[int, typer.Option(min=1, help="Most placements that a search evaluates.")] = 20_000,
+    restarts: Annotated[int, typer.Option(min=1, help="Number of random starts of a search.")] = 8,
+    evaluations: Annotated[
+        int, typer.Option(min=1, help="Largest number of placements that a search evaluates.")
+    ] = 20_000,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Save every case to a .parquet file; can be interrupted.")
+        Path | None,
+        typer.Option("--out", "-o", help="Save every case to a .parquet file; an interrupted command resumes."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with an interrupted plan of the same --out file.")] = True,
+    resume: Annotated[bool, typer.Option(help="Resume an interrupted plan of the same --out file.")] = True,
     page: Annotated[Path | None, typer.Option(help="Write a page with pictures and tables to an .html file.")] = None,
     save_scenario: Annotated[Path | None, typer.Option(help="Save the best placement as a scenario (.yaml).")] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes to share the work.")] = 1,

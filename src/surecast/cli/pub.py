@@ -28,16 +28,16 @@ def pub(
     lines: Annotated[bool, typer.Option("-l", "--stdin-line", help="Publish each line of standard input.")] = False,
     stdin: Annotated[bool, typer.Option("-s", "--stdin-file", help="Publish standard input.")] = False,
     null: Annotated[bool, typer.Option("-n", "--null-message", help="Publish an empty message.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Publish it so many times.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Publish the message so many times.")] = 1,
     retain: Annotated[bool, typer.Option("-r", "--retain", help="Retain the message.")] = False,
     qos: Qos = 0,
 ) -> None:
-    """Publish messages. At QoS 1 and 2 it ends when the broker has acknowledged them."""
+    """Publish messages. At QoS 1 and 2 the command ends once the broker has acknowledged them."""
     import asyncio
 
     sources = [message is not None, file is not None, lines, stdin, null]
     if sum(sources) != 1:
-        raise ConfigurationError("say what to publish with one of -m, -f, -l, -s or -n")
+        raise ConfigurationError("nothing to publish: give exactly one of -m, -f, -l, -s or -n")
     payloads = _lines() if lines else _repeated(_payload(message, file, stdin), repeat)
     asyncio.run(_publish(connection, topic, payloads, qos, retain))
 

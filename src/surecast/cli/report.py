@@ -9,7 +9,7 @@ import typer
 
 from surecast.cli.options import AsJson
 
-app = typer.Typer(help="Look at the reports that predictions, simulations and runs save.", no_args_is_help=True)
+app = typer.Typer(help="Show and convert saved reports.", no_args_is_help=True)
 
 ReportFile = Annotated[Path, typer.Argument(metavar="REPORT", help="A .json or .parquet report.", show_default=False)]
 
@@ -17,9 +17,9 @@ ReportFile = Annotated[Path, typer.Argument(metavar="REPORT", help="A .json or .
 @app.command()
 def show(
     file: ReportFile,
-    scope: Annotated[str | None, typer.Option(help="Only this scope, such as subscriber or broker.")] = None,
-    variant: Annotated[str | None, typer.Option(help="Only this variant, such as a scheme.")] = None,
-    sort_by: Annotated[str | None, typer.Option(help="The metric to sort components by, worst first.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Show this scope only, such as subscriber or broker.")] = None,
+    variant: Annotated[str | None, typer.Option(help="Show this variant only, such as a scheme.")] = None,
+    sort_by: Annotated[str | None, typer.Option(help="Metric by which components are sorted, worst first.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="How many components of each scope to list.")] = 20,
     json: AsJson = False,
 ) -> None:
@@ -56,7 +56,7 @@ def convert(
 
 @app.command()
 def metrics(json: AsJson = False) -> None:
-    """List every metric that a report may hold, with its unit and meaning."""
+    """List all metrics, with unit and meaning."""
     from surecast.cli.output import print_json, print_table
     from surecast.report import metrics as catalogue
 

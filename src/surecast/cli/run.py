@@ -27,19 +27,19 @@ def run(
         typer.Option(help="Measured time of the scenario, such as 10min; by default the scenario's."),
     ] = None,
     warm_up: Annotated[
-        str | None, typer.Option(help="Time before that which does not count; by default the scenario's.")
+        str | None, typer.Option(help="Time before the measurement starts; by default the scenario's.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the workload; by default the scenario's.")] = None,
     patience: Annotated[
         str | None,
         typer.Option(
-            help="How long, in real time, a publisher sends an event again that is not acknowledged; by default 0s "
-            "with one process, and 5s with a group."
+            help="How long, in real time, a publisher repeats an event that is not acknowledged; by default 0s for a "
+            "single broker and 5s for a group."
         ),
     ] = None,
     kill_leader: Annotated[
         list[str] | None,
-        typer.Option(metavar="TIME", help="Kill whoever leads at this time of the run too. May be repeated."),
+        typer.Option(metavar="TIME", help="Kill the leader at this time of the run. May be repeated."),
     ] = None,
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Run the scenario's broker or group as real processes, with real clients, and measure what each subscriber gets.
 
-    Processes are killed and started again by the scenario's availability, and subscribers come and go by their
+    Processes are killed and restarted by the scenario's availability; subscribers connect and disconnect by their
     connectivity. Ctrl-C ends the run early, with a report of what was measured until then.
     """
     import surecast

@@ -58,7 +58,7 @@ def check(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Say everything that is wrong with scenario files; exit 1 if anything is."""
+    """List every mistake in scenario files. Exits with 1 if there is any."""
     from rich.text import Text
 
     from surecast.cli.output import console, name_options, print_json, print_problems, working
@@ -97,7 +97,8 @@ def show(
         typer.Option("--draw", metavar="PICTURE", help="Draw it to a .html, .svg or .png file. May be repeated."),
     ] = None,
     dark: Annotated[
-        bool, typer.Option("--dark", help="Draw on a dark ground; pages otherwise follow their reader's setting.")
+        bool,
+        typer.Option("--dark", help="Draw on a dark background; by default pages follow the setting of the reader."),
     ] = False,
     json: AsJson = False,
 ) -> None:

@@ -43,7 +43,7 @@ def spark_folder(path: Path | None, option: str = "--out") -> Path:
             f"--spark: name a folder for the results with {option}; all machines of the cluster must see it"
         )
     if path.is_file():
-        raise ConfigurationError(f"{option} {path}: this is a file; with --spark the results are a folder of files")
+        raise ConfigurationError(f"{option} {path}: this is a file; with --spark results are written to a folder")
     if not path.absolute().parent.is_dir():
         raise ConfigurationError(f"{option} {path}: the folder {path.parent} does not exist; create it first")
     return path.absolute()

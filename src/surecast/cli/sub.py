@@ -28,12 +28,13 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 @takes_groups
 def sub(
     connection: ClientOptions,
-    topics: Annotated[list[str], typer.Option("-t", "--topic", help="Filter to subscribe to. May be repeated.")],
+    topics: Annotated[list[str], typer.Option("-t", "--topic", help="Topic filter. May be repeated.")],
     filter: Annotated[
-        list[str] | None, typer.Option("--filter", help="Content filter, such as 'price > 30'. All given must hold.")
+        list[str] | None,
+        typer.Option("--filter", help="Content filter, such as 'price > 30'. May be repeated; all must match."),
     ] = None,
-    count: Annotated[int | None, typer.Option("-C", "--count", min=1, help="End after so many messages.")] = None,
-    wait: Annotated[float | None, typer.Option("-W", "--wait", min=0.0, help="End after so many seconds.")] = None,
+    count: Annotated[int | None, typer.Option("-C", "--count", min=1, help="Exit after so many messages.")] = None,
+    wait: Annotated[float | None, typer.Option("-W", "--wait", min=0.0, help="Exit after so many seconds.")] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print the topic before the payload.")] = False,
     format: Annotated[
         str | None,
@@ -44,15 +45,19 @@ def sub(
             "properties, %C content type, %U time, %j JSON, %J JSON with a JSON payload, %% a percent sign.",
         ),
     ] = None,
-    no_newline: Annotated[bool, typer.Option("-N", "--no-newline", help="No line end after each message.")] = False,
+    no_newline: Annotated[
+        bool, typer.Option("-N", "--no-newline", help="Print no line end after each message.")
+    ] = False,
     no_retained: Annotated[bool, typer.Option("-R", "--no-retained", help="Leave out retained messages.")] = False,
-    no_local: Annotated[bool, typer.Option("--no-local", help="Leave out what this client publishes.")] = False,
+    no_local: Annotated[
+        bool, typer.Option("--no-local", help="Leave out messages that this client publishes.")
+    ] = False,
     end_when_subscribed: Annotated[
-        bool, typer.Option("-E", "--end-when-subscribed", help="End once subscribed; with -c, to make a session.")
+        bool, typer.Option("-E", "--end-when-subscribed", help="Exit once subscribed; with -c this creates a session.")
     ] = False,
     qos: Qos = 0,
 ) -> None:
-    """Subscribe, and print what arrives. Exits with 27 if the time of -W is over."""
+    """Subscribe, and print the messages that arrive. Exits with 27 if -W ends it."""
     import asyncio
     from dataclasses import replace
 

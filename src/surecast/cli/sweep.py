@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="How placements of brokers behave over load and locality.", no_args_is_help=True)
+app = typer.Typer(help="Show how placements of brokers behave as load and locality change.", no_args_is_help=True)
 
 Steps = Annotated[int, typer.Option(min=1, max=10_000, help="Number of steps between the loads.")]
 
@@ -70,7 +70,7 @@ def load(
     to: Annotated[
         float | None,
         typer.Option(
-            min=1.0, help="Largest number; by default somewhat beyond where the last configuration saturates."
+            min=1.0, help="Largest number; by default just above the load at which the last configuration saturates."
         ),
     ] = None,
     steps: Steps = 30,

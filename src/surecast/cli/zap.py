@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Channel changes of set-top boxes, and viewers of channels.", no_args_is_help=True)
+app = typer.Typer(help="Generate, replay and analyse channel changes of set-top boxes.", no_args_is_help=True)
 BAD_SHOWN = 5
 
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="Events as text, .gz or .parquet; or a folder of such files.")]
@@ -38,9 +38,11 @@ def generate(
     ] = None,
     retention: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Leave out channels that are left so soon; 0s: none.  [default: 3s]"),
+        typer.Option(
+            metavar="TIME", help="Leave out channels that a box leaves sooner than this; 0s keeps all.  [default: 3s]"
+        ),
     ] = None,
-    publisher: Annotated[int, typer.Option(min=0, help="Number of the publisher; each has boxes of its own.")] = 0,
+    publisher: Annotated[int, typer.Option(min=0, help="Number of the publisher; each publisher has other boxes.")] = 0,
     announce: Annotated[
         bool, typer.Option("--announce", help="Boxes that are on at the start report their channel.")
     ] = False,
@@ -71,16 +73,18 @@ def replay(
     log: Log,
     connection: ClientOptions,
     speed: Annotated[
-        float, typer.Option(min=0.0, help="How many times faster than it happened; 0: as fast as the broker takes it.")
+        float, typer.Option(min=0.0, help="Speed-up against the times of the log; 0: as fast as the broker accepts.")
     ] = 1.0,
     topic: Annotated[str, typer.Option("-t", "--topic", help="Topic to publish to.")] = "zap/events/1",
-    batch: Annotated[str, typer.Option(metavar="TIME", help="Send the events of so long together.")] = "10s",
+    batch: Annotated[
+        str, typer.Option(metavar="TIME", help="Length of time whose events are sent in one message.")
+    ] = "10s",
     qos: Qos = 1,
     json: AsJson = False,
 ) -> None:
-    """Publish a log to a broker, in the time it took or faster.
+    """Publish a log to a broker, at the speed of its time stamps or faster.
 
-    Lines that are no events are left out and counted.
+    Malformed lines are skipped and counted.
     """
     import asyncio
 
@@ -107,12 +111,13 @@ def convert_log(
     out: Annotated[Path, typer.Option("--out", "-o", help="A file, or a folder for one file per hour.")],
     format: Format = "text",
     retention: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Leave out channels that were left so soon, such as 3s.")
+        str | None,
+        typer.Option(metavar="TIME", help="Leave out channels that a box left sooner than this, such as 3s."),
     ] = None,
     full_names: Annotated[
-        bool, typer.Option("--full-names", help="Keep names of channels that make lines of 60 bytes and more.")
+        bool, typer.Option("--full-names", help="Keep long channel names, which make lines of 60 bytes and more.")
     ] = False,
-    names: Annotated[Path | None, typer.Option(help="Write what every channel and box became (.json).")] = None,
+    names: Annotated[Path | None, typer.Option(help="Write the new name of every channel and box (.json).")] = None,
 ) -> None:
     """Turn a real log into events: set-top-box logs in JSON, or viewing sessions in CSV."""
     import json
@@ -146,7 +151,7 @@ def stats(
     top: Annotated[int, typer.Option(min=1, max=1000, help="Length of the top list.")] = 10,
     json: AsJson = False,
 ) -> None:
-    """Viewers at the end of a log: how many boxes are on, and the most viewed channels."""
+    """Show the viewers at the end of a log: how many boxes are on, and the most viewed channels."""
     import numpy as np
 
     from surecast.cli.output import print_json, progress_bar
@@ -192,8 +197,8 @@ def compare(
 ) -> None:
     """Compare two logs: times between zaps, and how the channels share them.
 
-    Distances are from 0, the same, to 1. By chance alone, two logs of these sizes would differ by more than the
-    distance in the last column once in twenty times.
+    A distance is between 0, equal, and 1. Two logs of these sizes from the same source would exceed the distance in the
+    last column in one of twenty cases.
     """
     from surecast.cli.output import print_json
     from surecast.cli.zap_output import draw_gaps, draw_ranks, print_comparison
@@ -261,7 +266,7 @@ class _BadLines:
         for line in self._first:
             errors.print(str(line), soft_wrap=True, markup=False)
         if self.count > len(self._first):
-            errors.print(f"... and {self.count - len(self._first):,} more lines that are no events", soft_wrap=True)
+            errors.print(f"... and {self.count - len(self._first):,} more malformed lines", soft_wrap=True)
 
 
 def _print_stats(data: dict[str, Any]) -> None:

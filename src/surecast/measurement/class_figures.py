@@ -66,7 +66,7 @@ class _Figures:
         self.scale, self.began = plan.scale, measured.began
         self.begin_s, self.end_s = plan.warm_up_s, (measured.ended - measured.began) * plan.scale
         if self.end_s <= self.begin_s:
-            raise OverloadError("the run was over before anything was measured; let it go on for longer")
+            raise OverloadError("the run ended before anything was measured; give it a longer --duration")
         self.edges = np.linspace(self.begin_s, self.end_s, BATCHES + 1)
         self.lengths = np.diff(self.edges)
         routing = plan.system.delivery.routing

@@ -42,7 +42,7 @@ def build_report(measured: Measured) -> QoSReport:
     plan = measured.plan
     begin_s, end_s = window_of(measured)
     if end_s <= begin_s or not (measured.published_at > 0).any():
-        raise OverloadError("the run was over before anything was measured; let it go on for longer")
+        raise OverloadError("the run ended before anything was measured; give it a longer --duration")
     builder = ReportBuilder(
         plan.system.name,
         "measured",

@@ -239,7 +239,7 @@ def _check(system: System) -> None:
     if len(system.overlay.brokers) > 1:
         raise AssumptionError(
             f"overlay.brokers: a run starts one broker, replicated or not, and {name} has "
-            f"{len(system.overlay.brokers)}; overlays of several running brokers are not there yet: predict or "
+            f"{len(system.overlay.brokers)}; overlays of several brokers cannot be run yet: predict or "
             "simulate it"
         )
     if delivery.coding is not None:
@@ -249,7 +249,7 @@ def _check(system: System) -> None:
         return
     if not system.publishers or not system.subscribers:
         missing = "publishers" if not system.publishers else "subscribers"
-        raise AssumptionError(f"workload.{missing}: {name} has none; there is nothing to run")
+        raise AssumptionError(f"workload.{missing}: {name} has none; a run needs at least one")
     if system.client_failures is not None:
         raise AssumptionError(
             "availability.clients: links of clients that fail are not run; give workload.subscribers a connectivity"

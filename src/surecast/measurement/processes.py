@@ -91,7 +91,7 @@ class Processes(ABC):
             if words is not None:
                 raise ConfigurationError(f"broker process {number} ended: {words}")
             if time.monotonic() - begun > timeout_s:
-                raise OverloadError(f"broker process {number} took no clients within {timeout_s:g} s")
+                raise OverloadError(f"broker process {number} accepted no clients within {timeout_s:g} s")
             await asyncio.sleep(_POLL_S)
         return time.monotonic() - begun
 

@@ -185,7 +185,7 @@ class RemoteLog:
             try:
                 data = json.loads(body)
             except ValueError:
-                raise LogError(f"{self.url}: this is no Surecast broker") from None
+                raise LogError(f"{self.url}: this is not a Surecast broker") from None
             if status in (200, 410, 416):
                 return status, data
             trouble = str(data.get("error", status))

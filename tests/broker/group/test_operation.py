@@ -174,7 +174,7 @@ def test_what_an_existing_group_has_otherwise_is_named(tmp_path: Path) -> None:
     asked = ("-n", "5", "-p", "1883", "--sync", "majority", "--variant", "fast", "--zap", "--event-log")
     said = surecast("cluster", "up", "--folder", folder, *asked, "--set", "limits.queue_messages=71", code=1)
     for words in (
-        "group.yaml: there is a group already, and it is not what is asked for: --replicas 5: this group has 3",
+        "group.yaml: this folder has a group whose file differs from these options: --replicas 5: this group has 3",
         "--port 1883: replica 1 is at port 18000 (replicas[0].mqtt[0].port)",
         "sync majority: in the file it is none",
         "paxos.variant fast: in the file it is multi",
