@@ -283,10 +283,10 @@ def _print_stats(data: dict[str, Any]) -> None:
     if not data["top"]:
         return
     rows = [
-        [entry["channel"], str(rank), f"{entry['viewers']:,}", f"{100 * entry['viewers'] / data['boxes_on']:.1f} %"]
+        [str(rank), entry["channel"], f"{entry['viewers']:,}", f"{100 * entry['viewers'] / data['boxes_on']:.1f} %"]
         for rank, entry in enumerate(data["top"], 1)
     ]
-    print_table(("Channel",), ("Rank", "Viewers", "Share"), rows)
+    print_table(("Rank", "Channel"), ("Viewers", "Share"), rows)
 
 
 def _traffic(path: Path | None, boxes: int | None, retention: str | None) -> Traffic:
