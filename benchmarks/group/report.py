@@ -12,7 +12,7 @@ from benchmarks.group.experiments import PUBLISHERS
 from benchmarks.group.fit import calibrate
 from benchmarks.group.measure import Row, medians, pick, ratios
 
-from surecast.studio.curves import Curve, CurveChart, draw_curves
+from surecast.studio import Axis, Chart, Line, draw_chart
 
 __all__ = ["draw", "report"]
 
@@ -202,18 +202,18 @@ def draw(rows: Sequence[Row], folder: Path) -> None:
     if not found:
         return
     for name, scale, label, title in (
-        ("delivery_mean_us", 1e-3, "publisher to subscriber, ms", "End-to-end latency"),
-        ("rate_per_s", 1e-3, "publications per second, thousands", "Throughput"),
+        ("delivery_mean_us", 1e-3, "publisher to subscriber (ms)", "End-to-end latency"),
+        ("rate_per_s", 1e-3, "publications per second (thousands)", "Throughput"),
     ):
-        curves = []
+        lines = []
         for system in ("alone", *_GROUPS):
             values = [scale * medians(pick(found, system=system, publishers=count), name) for count in PUBLISHERS]
             text = "not replicated" if system == "alone" else f"{system} replica{'s' if system != '1' else ''}"
-            curves.append(Curve(text, list(PUBLISHERS), values, dashed=system == "alone"))
+            lines.append(Line(text, list(PUBLISHERS), values, dashed=system == "alone"))
         picture = "group-latency.png" if name.startswith("delivery") else "group-throughput.png"
-        draw_curves(_chart(title, label, curves), folder / picture)
+        draw_chart(_chart(title, label, lines), folder / picture)
 
 
-def _chart(title: str, label: str, curves: list[Curve]) -> CurveChart:
-    across = "publishers, each waits for its acknowledgement"
-    return CurveChart(curves, title=title, x_label=across, y_label=label, y_from_zero=True)
+def _chart(title: str, label: str, lines: list[Line]) -> Chart:
+    across = Axis("publishers, each waits for its acknowledgement")
+    return Chart(lines, title=title, x=across, y=Axis(label, from_zero=True))

@@ -52,7 +52,7 @@ def test_rows_of_the_figures(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert len(charts) == 7
     for name in ("figure-6", "figure-6-gain", "figure-7"):
         # between the rates that all share a line would seem to cross another
-        assert all(set(curve.x) <= set(setting.rates) for curve in charts[name].curves), name
+        assert all(set(layer.x) <= set(setting.rates) for layer in charts[name].layers), name
     read = pyarrow.parquet.read_table(save_rows(rows, tmp_path / "r.parquet")).to_pylist()
     assert len(read) == len(rows)
     assert np.isclose(read[0]["value"], rows[0].value)

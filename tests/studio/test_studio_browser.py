@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from surecast.studio import Figure, Page, ScatterGroup, draw_system, scatter, write_page
+from surecast.studio import Axis, Chart, Line, Page, ScatterGroup, draw_system, scatter, write_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: install it to test the pages")
@@ -60,8 +60,8 @@ def test_a_drawing_with_hostile_names_draws_in_the_dark(hostile: Any, browse: Br
 
 
 def test_two_figures_share_one_plotly_and_follow_the_light(browse: Browse, tmp_path: Path) -> None:
-    spec = {"data": [{"type": "scatter", "x": [1, 2], "y": [1, 2]}], "layout": {"paper_bgcolor": "var(--surface)"}}
-    page = write_page(Page("t", [Figure(spec, "one"), Figure(spec, "two")]), tmp_path / "a.html")
+    chart = Chart([Line("a", [1, 2], [1, 2])], title="one", x=Axis("x"), y=Axis("y"))
+    page = write_page(Page("t", [chart, chart]), tmp_path / "a.html")
     elements, console = browse(page)
     assert console == []
     assert elements.count('class="js-plotly-plot') + elements.count("plot js-plotly-plot") == 2

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from surecast.scenario.network import Network, PhysicalLink, Router
 from surecast.studio import layout as layout_module
-from surecast.studio.frame import Frame
 from surecast.studio.labels import place_labels
 from surecast.studio.layout import graph_layout, network_layout
+from surecast.studio.names import Frame
 from surecast.studio.scene import build_scene
+from surecast.studio.scene_chart import scene_chart
 
 
 def geographic(*places: tuple[float, float]) -> Network:
@@ -107,8 +108,8 @@ def test_names_touch_neither_each_other_nor_a_marker_nor_the_edge(places: list[t
 def test_every_broker_of_a_usual_overlay_gets_its_name(make_tree: Any, make_graph: Any, n: int) -> None:
     for system in (make_tree(n), make_graph(n)):
         scene = build_scene(system, None)
-        frame = Frame.fitting(scene, 620.0, 450.0 if scene.equal else max(245.0, 30.0 * scene.rows))
-        anchors = frame.points(np.array([broker.xy for broker in scene.brokers]))
+        frame = Frame.fitting(scene_chart(scene), 620.0, 450.0 if scene.equal else max(245.0, 30.0 * scene.rows))
+        anchors = frame.place(np.array([broker.xy for broker in scene.brokers]))
         sizes = np.array([(5.5 * len(broker.name), 11.0) for broker in scene.brokers])
-        bounds = (0.0, frame.width_pt, 0.0, frame.height_pt)
+        bounds = (0.0, frame.width, 0.0, frame.height)
         assert None not in place_labels(anchors, np.full(n, 8.0), sizes, bounds)

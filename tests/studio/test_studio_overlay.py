@@ -16,8 +16,9 @@ from surecast.errors import ConfigurationError, UserError
 from surecast.scenario.network import Network, PhysicalLink, Router
 from surecast.scenario.system import Broker, OverlayLink
 from surecast.studio import draw_system
-from surecast.studio import scene_picture as picture_module
+from surecast.studio import matplotlib_picture as picture_module
 from surecast.studio.scene import build_scene
+from surecast.studio.style import LIGHT
 
 KINDS = ["tree", "large tree", "chain", "star", "graph", "single", "domains", "cities"]
 
@@ -93,7 +94,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     def fail(*_: Any) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(picture_module, "save_figure", fail)
+    monkeypatch.setattr(picture_module, "_saved", fail)
     with pytest.raises(MemoryError):
         draw_system(systems["tree"], target)
 
@@ -164,7 +165,7 @@ def test_more_domains_than_colours_share_a_last_one(systems: Any) -> None:
     network = systems["cities"].network
     routers = tuple(replace(router, domain=f"domain {i // 3}") for i, router in enumerate(network.routers))
     scene = build_scene(replace(systems["cities"], network=replace(network, routers=routers)), None)
-    assert len(scene.routers) == 9
+    assert len(scene.routers) == len(LIGHT.series) + 1
     assert scene.routers[-1].series is None
     assert sum(len(group.xy) for group in scene.routers) == len(routers)
     alone = tuple(replace(router, domain=router.name) for router in network.routers)

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ import pytest
 
 from surecast.errors import ConfigurationError
 from surecast.studio import (
+    Axis,
     Bullets,
+    Chart,
     Downloads,
-    Figure,
     Heading,
+    Line,
     Page,
     Paragraph,
+    Rule,
     Table,
     draw_system,
     render_page,
@@ -31,7 +35,14 @@ from surecast.studio import (
 )
 
 NASTY = "</script><script>alert('x')</script> & \"quoted\" <img src=x>"
-SPEC = {"data": [{"type": "scatter", "x": np.array([1.0, math.nan]), "y": (2, math.inf)}], "layout": {"title": NASTY}}
+CHART = Chart(
+    [Line(NASTY, np.array([1.0, 2.0]), (2, math.nan))],
+    title=NASTY,
+    x=Axis(NASTY),
+    y=Axis(NASTY),
+    caption=NASTY,
+    rules=[Rule(NASTY, 1.5)],
+)
 
 
 class Reader(HTMLParser):
@@ -70,8 +81,8 @@ def sections() -> list[Any]:
         Heading(NASTY),
         Paragraph(NASTY),
         Bullets([NASTY]),
-        Figure(SPEC, NASTY, NASTY),
-        Figure(SPEC, "second"),
+        CHART,
+        replace(CHART, about="second"),
         table,
         Downloads(table, NASTY),
     ]
@@ -128,9 +139,9 @@ def test_everything_is_escaped() -> None:
 
 def test_what_is_not_finite_becomes_null(figures_of: Any) -> None:
     first, _ = figures_of(render_page(Page("t", sections())))
-    assert first["data"][0]["x"] == [1.0, None]
+    assert first["data"][0]["x"] == [1.0, 2.0]
     assert first["data"][0]["y"] == [2, None]
-    assert first["layout"]["title"] == NASTY
+    assert "&lt;script" in first["layout"]["xaxis"]["title"]["text"]
 
 
 def test_the_numbers_can_be_saved_unrounded() -> None:

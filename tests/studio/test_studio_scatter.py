@@ -46,7 +46,8 @@ def test_the_legend_gives_mean_and_largest_error(tmp_path: Path, figures_of: Any
 
 def test_both_axes_are_equal_and_the_diagonal_crosses_them(tmp_path: Path, figures_of: Any) -> None:
     (figure,) = figures_of(scatter(GROUPS, tmp_path / "a.html", **LABELS).read_text())
-    layout, diagonal = figure["layout"], figure["data"][0]
+    layout = figure["layout"]
+    (diagonal,) = (trace for trace in figure["data"] if trace.get("name") == "both agree")
     assert layout["xaxis"]["range"] == layout["yaxis"]["range"] == diagonal["x"] == diagonal["y"]
     assert layout["yaxis"]["scaleanchor"] == "x"
     assert layout["xaxis"]["title"]["text"] == "predicted delay (ms)"

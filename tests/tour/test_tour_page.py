@@ -11,20 +11,31 @@ from typing import Any
 
 import numpy as np
 
+from surecast.studio import Axis, Chart, Line
 from surecast.studio.page import Table
-from surecast.tour.charts import axis, figure, line, picture
-from surecast.tour.stage_content import CheckedClaim, CheckedClaims, Code, Result, SavedTable, StageOutcome, Text, Tile
+from surecast.tour.stage_content import (
+    CheckedClaim,
+    CheckedClaims,
+    Code,
+    Result,
+    SavedTable,
+    StageOutcome,
+    Text,
+    Tile,
+    picture,
+)
 from surecast.tour.tour_page import render_tour
 
 HOSTILE = '</script><script>alert(1)</script>"><img src=x>&'
 
 
 def page() -> str:
-    drawn = figure(
-        [line(HOSTILE, np.arange(3.0), np.array([1.0, np.nan, 3.0]), 0)],
-        axis(HOSTILE),
-        axis("y in s"),
-        alt=HOSTILE,
+    drawn = Chart(
+        [Line(HOSTILE, np.arange(3.0), np.array([1.0, np.nan, 3.0]))],
+        title=HOSTILE,
+        x=Axis(HOSTILE),
+        y=Axis("y (s)"),
+        about=HOSTILE,
         caption=HOSTILE,
     )
     rows: list[list[Any]] = [["a,b", 1, 0.123456789012, None], [HOSTILE, np.int64(2), float("nan"), "x"]]
@@ -32,7 +43,7 @@ def page() -> str:
         HOSTILE,
         (Tile(HOSTILE, "1 ms", HOSTILE),),
         (
-            picture(HOSTILE, drawn, ("name", "n", "value", HOSTILE), rows, "numbers"),
+            picture(drawn, ("name", "n", "value", HOSTILE), rows, "numbers"),
             SavedTable(Table(("one",), [[HOSTILE]], HOSTILE), "open"),
             CheckedClaims(
                 HOSTILE,

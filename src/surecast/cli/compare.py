@@ -124,13 +124,16 @@ def draw_comparison(comparison: Comparison, metric: str, path: Path) -> None:
 
     shared = {(row.scope, row.variant) for row in comparison.summary if row.metric == metric}
     scopes = [scope for scope in ("subscriber", *sorted(scope for scope, _ in shared)) if scope in dict(shared)]
+    definition = find_metric(metric)
+    factor, unit = (100.0, "%") if definition.unit == "share" else (1.0, definition.unit)
     groups = []
     for variant in sorted(variant for scope, variant in shared if scope == scopes[0]):
         points = comparison.points(metric, scope=scopes[0], variant=variant)
         if len(shared) > 1 and not points.a.any() and not points.b.any():
             continue  # nothing arrives in either: a point at the origin would only press the others together
-        groups.append(ScatterGroup(variant or metric, points.a, points.b, points.b_low, points.b_high, points.labels))
-    definition = find_metric(metric)
+        columns = (None if c is None else factor * c for c in (points.a, points.b, points.b_low, points.b_high))
+        a, b, low, high = columns
+        groups.append(ScatterGroup(variant or metric, a, b, low, high, points.labels))
     names = [comparison.a.scenario, comparison.b.scenario]
     answers = [comparison.a.source, comparison.b.source]
     if answers[0] == answers[1]:
@@ -142,5 +145,5 @@ def draw_comparison(comparison: Comparison, metric: str, path: Path) -> None:
         title=f"{' and '.join(dict.fromkeys(names))}: {label}",
         x_label=f"{answers[0]} {label}",
         y_label=f"{answers[1]} {label}",
-        unit=definition.unit,
+        unit=unit,
     )

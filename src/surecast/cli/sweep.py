@@ -18,7 +18,7 @@ from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surecast.planning.sweeps import AlgorithmSweep, LoadSweep
-    from surecast.studio.curves import CurveChart
+    from surecast.studio.chart import Chart
 
 __all__ = ["app"]
 
@@ -49,17 +49,17 @@ class SweepOptions(ScenarioInput):
         check_file(self.picture, "" if self.picture is None else self.picture.suffix.lower(), "--picture")
 
     def write(
-        self, sweep: LoadSweep | AlgorithmSweep, write_page: Callable[[Path], Any], chart: Callable[[], CurveChart]
+        self, sweep: LoadSweep | AlgorithmSweep, write_page: Callable[[Path], Any], chart: Callable[[], Chart]
     ) -> None:
         """Writes the files that were asked for."""
-        from surecast.studio.curves import draw_curves
+        from surecast.studio import draw_chart
 
         if self.out is not None:
             sweep.save(self.out)
         if self.page is not None:
             write_page(self.page)
         if self.picture is not None:
-            draw_curves(chart(), self.picture)
+            draw_chart(chart(), self.picture)
 
 
 @app.command("load")

@@ -57,41 +57,37 @@ def print_fit(traffic: Traffic, notes: FitNotes) -> None:
 
 def draw_gaps(logs: Logs, labels: Labels, path: Path) -> None:
     """Draws the distribution functions of the times between zaps."""
-    from surecast.studio.curves import Curve, CurveChart, draw_curves
+    from surecast.studio import Axis, Chart, Line, draw_chart
     from surecast.zap import gaps_s
 
-    curves = []
+    lines = []
     for log, label in zip(logs, labels, strict=True):
         gaps = np.sort(gaps_s(log))
         points = np.unique(np.concatenate([np.arange(1.0, 11.0), np.geomspace(1.0, 1e5, 160).round()]))
-        share = np.searchsorted(gaps, points, side="right") / len(gaps)
-        curves.append(Curve(label, points, share))
-    chart = CurveChart(
-        curves,
+        share = 100.0 * np.searchsorted(gaps, points, side="right") / len(gaps)
+        lines.append(Line(label, points, share))
+    chart = Chart(
+        lines,
         title="Time between zaps of a box",
-        x_label="seconds",
-        y_label="share of zaps that come within",
-        x_log=True,
-        y_from_zero=True,
+        x=Axis("time (s)", log=True),
+        y=Axis("zaps that come within (%)", from_zero=True),
     )
-    draw_curves(chart, path)
+    draw_chart(chart, path)
 
 
 def draw_ranks(logs: Logs, labels: Labels, path: Path) -> None:
-    """Shares of the channels by rank."""
-    from surecast.studio.curves import Curve, CurveChart, draw_curves
+    """Draws the shares of the channels by rank."""
+    from surecast.studio import Axis, Chart, Line, draw_chart
     from surecast.zap import rank_shares
 
-    curves = []
+    lines = []
     for log, label in zip(logs, labels, strict=True):
         shares = rank_shares(log)
-        curves.append(Curve(label, np.arange(1.0, len(shares) + 1.0), shares))
-    chart = CurveChart(
-        curves,
+        lines.append(Line(label, np.arange(1.0, len(shares) + 1.0), 100.0 * shares))
+    chart = Chart(
+        lines,
         title="Channels by rank",
-        x_label="rank of the channel in its log",
-        y_label="share of the channel changes",
-        x_log=True,
-        y_log=True,
+        x=Axis("rank of the channel in its log", log=True),
+        y=Axis("share of the channel changes (%)", log=True),
     )
-    draw_curves(chart, path)
+    draw_chart(chart, path)

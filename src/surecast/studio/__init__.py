@@ -1,14 +1,14 @@
-"""Pictures and pages: drawings of systems, comparisons of reports, bars, and the HTML page that carries them.
+"""Charts, described once and drawn on a page or as a picture: systems, comparisons, bars; and the HTML page of them.
 
-Importing this package loads neither Matplotlib nor Plotly; each figure loads what it needs.
+Importing this package loads neither Matplotlib nor Plotly; drawing loads what it needs.
 """
 
 from surecast.studio.bars import BarSeries, bars
-from surecast.studio.draw import draw_system
+from surecast.studio.chart import Area, Axis, Bars, Chart, Line, Points, Rule
+from surecast.studio.draw import draw_chart, draw_system
 from surecast.studio.page import (
     Bullets,
     Downloads,
-    Figure,
     Heading,
     Page,
     Paragraph,
@@ -20,17 +20,24 @@ from surecast.studio.page import (
 from surecast.studio.scatter import ScatterGroup, scatter
 
 __all__ = [
+    "Area",
+    "Axis",
     "BarSeries",
+    "Bars",
     "Bullets",
+    "Chart",
     "Downloads",
-    "Figure",
     "Heading",
+    "Line",
     "Page",
     "Paragraph",
+    "Points",
+    "Rule",
     "ScatterGroup",
     "Section",
     "Table",
     "bars",
+    "draw_chart",
     "draw_system",
     "render_page",
     "scatter",

@@ -6,25 +6,31 @@ import math
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surecast.errors import ConfigurationError
-from surecast.studio.files import checked_path, write_atomically
-from surecast.studio.style import clean, shorten, theme_for
+from surecast.studio import wording
+from surecast.studio.chart import Axis, Bars, Chart, Hover, Rule
+from surecast.studio.draw import draw_chart
+from surecast.studio.style import clean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["BarSeries", "bars"]
+    from surecast.studio.page import Cell, Table
+
+__all__ = ["BarSeries", "bar_rows", "bars", "rows_px"]
 
 ROWS_MAX, BARS_MAX, SERIES_MAX = 40, 120, 6
 ROW_LABEL_LENGTH = 32
 GROUP_SHARE = 0.78
 DECIMALS_MAX = 7
+BAR_PX, ROW_PX_MIN, TWO_LINES_PX, ROW_PX_MAX, PLOT_PX_MIN = 19, 26, 36, 64, 240
+FRAME_PX = 140
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,12 @@ class BarSeries:
 
 
 @dataclass(frozen=True)
-class BarChart:
-    """All that a bar chart shows: `values` has a row for each series and a column for each name, NaN for no value."""
+class _Rows:
+    """All values, with a row for each series and a column for each name, NaN for no value, and how they are written."""
 
     title: str
     value_label: str
     unit: str
-    caption: str
     labels: tuple[str, ...]
     names: tuple[str, ...]
     notes: tuple[str, ...]
@@ -79,12 +84,13 @@ class BarChart:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest value on the axis: bars begin at zero."""
+        """The ends of the axis of values: bars begin at zero."""
         drawn = [0.0, *(float(v) for v in self.values[:, : self.rows].ravel() if not math.isnan(v))]
         if self.target is not None:
             drawn.append(self.target)
         low, high = min(drawn), max(drawn)
-        return (low, high) if high > low else (0.0, 1.0)
+        more = 0.01 * (high - low)
+        return (low - more if low < 0 else 0.0, high + more) if high > low else (0.0, 1.0)
 
     @property
     def whole(self) -> bool:
@@ -135,6 +141,12 @@ class BarChart:
         lines = textwrap.wrap(name, ROW_LABEL_LENGTH) or [""]
         return lines if len(lines) < 3 else [lines[0], shorten(" ".join(lines[1:]), ROW_LABEL_LENGTH)]
 
+    def hover(self, series: int, row: int) -> tuple[str, ...]:
+        """Returns what a page says about one bar."""
+        unit = f" {self.unit}" if self.unit else ""
+        value = f"{self.value_label}: {self.values[series, row]:,.6g}{unit}"
+        return (*(text for text in (self.names[row], self.notes[row], self.labels[series]) if text), value)
+
     def place(self, series: int) -> tuple[float, float]:
         """Returns the offset of a bar from the middle of its row, and its thickness; a row has height 1."""
         pitch = GROUP_SHARE / len(self.labels)
@@ -170,21 +182,100 @@ def bars(
     ...     bars([before, after], f"{folder}/a.svg", title="Brokers", value_label="reliability", target=0.85).name
     'a.svg'
     """
-    path = checked_path(path, width)
+    path = Path(path)
     if target is not None and not math.isfinite(target):
         raise ConfigurationError(f"a target of {target}: give a finite number, or none")
     names, values = _checked(series)
     remarks = tuple((notes or {}).get(name, "") for name in names)
     labels = tuple(s.label for s in series)
-    chart = BarChart(title, value_label, unit, caption, labels, names, remarks, values, target, target_label)
-    suffix = path.suffix.lower()
-    if suffix == ".html":
-        from surecast.studio.bars_page import bars_page
+    rows = _Rows(title, value_label, unit, labels, names, remarks, values, target, target_label)
+    from surecast.studio.page import Downloads, Heading
 
-        return write_atomically(path, bars_page(chart, dark=dark).encode())
-    from surecast.studio.bars_picture import bars_picture
+    table = _table(rows)
+    on_page = path.suffix.lower() == ".html"
+    more = f"{rows.remainder}{' The table has all.' if on_page else ''}" if rows.remainder else ""
+    chart = _chart(rows, " ".join(text for text in (caption, more) if text))
+    sections = (Heading("Numbers"), table, Downloads(table, "numbers")) if on_page else ()
+    return draw_chart(chart, path, width=width, dark=dark, sections=sections)
 
-    return write_atomically(path, bars_picture(chart, suffix, width, theme_for(dark)))
+
+def rows_px(rows: int, bars_in_row: int = 1, two_lines: bool = False) -> int:
+    """Returns the height of a chart of bars: room for the bars and the name of each row, more where there are few."""
+    least = max(TWO_LINES_PX if two_lines else ROW_PX_MIN, BAR_PX * bars_in_row + 8)
+    return round(rows * max(least, min(ROW_PX_MAX, PLOT_PX_MIN / rows))) + FRAME_PX
+
+
+def _chart(rows: _Rows, caption: str) -> Chart:
+    drawn = range(rows.rows)
+    layers = []
+    for i, label in enumerate(rows.labels):
+        aside, thickness = rows.place(i)
+        values = rows.values[i, : rows.rows]
+        layers.append(
+            Bars(
+                label,
+                [row + aside for row in drawn],
+                values,
+                [rows.written(float(value)) for value in values],
+                thickness=thickness,
+                colour=i,
+                hover=[rows.hover(i, row) for row in drawn],
+            )
+        )
+    names = ["\n".join(rows.row_label(row)) for row in drawn]
+    count, series = wording.count(len(rows.names), "row"), wording.count(len(rows.labels), "series", "series")
+    return Chart(
+        layers,
+        title=rows.title,
+        x=Axis(rows.axis, ends=rows.ends, whole=rows.whole),
+        y=Axis(ends=(rows.rows - 0.5, -0.5), ticks=tuple(enumerate(names)), ruled=False),
+        caption=caption,
+        rules=() if rows.target is None else (Rule(rows.target_text(), rows.target, dashed=True),),
+        ratio=0.0,
+        height_px_min=rows_px(rows.rows, len(rows.labels), any("\n" in name for name in names)),
+        about=f"a bar chart of {rows.axis} with {count} and {series}.",
+    )
+
+
+def bar_rows(
+    names: Sequence[str],
+    values: Sequence[float],
+    texts: Sequence[str],
+    axis: Axis,
+    *,
+    title: str,
+    marked: int | None = None,
+    hover: Sequence[Hover] = (),
+    caption: str = "",
+) -> Chart:
+    """Returns a chart of one bar for each name, the one that is `marked` in the colour of attention."""
+    places = list(range(len(names)))
+    return Chart(
+        [Bars(axis.title, places, values, texts, colour=0, marked=marked, hover=hover)],
+        title=title,
+        x=axis,
+        y=Axis(ends=(len(names) - 0.5, -0.5), ticks=tuple(enumerate(names)), ruled=False),
+        caption=caption,
+        ratio=0.0,
+        height_px_min=rows_px(len(names)),
+        about=f"bar chart of {axis.title} of {wording.count(len(names), 'row')}.",
+    )
+
+
+def _table(rows: _Rows) -> Table:
+    from surecast.studio.page import Table
+
+    def cell(value: float) -> Cell:
+        if math.isnan(value):
+            return None
+        return int(value) if rows.whole else float(value)
+
+    first, last = ("Name", "Note") if not {"Name", "Note"} & set(rows.labels) else ("Row", "Row note")
+    noted = any(rows.notes)
+    cells: list[list[Cell]] = []
+    for row, name in enumerate(rows.names):
+        cells.append([name, *(cell(value) for value in rows.values[:, row]), *([rows.notes[row]] if noted else [])])
+    return Table([first, *rows.labels, *([last] if noted else [])], cells, rows.axis[:1].upper() + rows.axis[1:])
 
 
 def _checked(series: Sequence[BarSeries]) -> tuple[tuple[str, ...], NDArray[np.float64]]:

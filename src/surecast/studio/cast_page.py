@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from surecast.studio.curves import CURVES_MAX, Curve, CurveChart
-from surecast.studio.curves_page import curves_figure
+from surecast.studio.chart import SERIES_MAX, Axis, Chart, Line
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
+from surecast.studio.style import colours_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ __all__ = ["loss_chart", "write_loss_page"]
 _AXIS = "packets lost on each link (%)"
 
 
-def loss_chart(sweep: LossSweep, figure: str) -> CurveChart:
+def loss_chart(sweep: LossSweep, figure: str) -> Chart:
     """Returns the chart of one figure: `all` (share of events at every subscriber in time), `each` (mean over
     subscribers), `delay` or `overhead`."""
     values: dict[str, tuple[str, str, Callable[[LossPoint], tuple[float, float]]]] = {
@@ -30,23 +30,23 @@ def loss_chart(sweep: LossSweep, figure: str) -> CurveChart:
         "overhead": ("messages over the least possible", "messages sent", _messages),
     }
     label, title, value = values[figure]
-    curves = []
-    for i, name in enumerate(sweep.alternatives):
+    lines = []
+    colours = colours_of(sweep.alternatives)
+    for name in sweep.alternatives:
         points = [(100.0 * p.loss, *value(p)) for p in sweep.of(name)]
         defined = [point for point in points if not math.isnan(point[1])]
         if defined:
             x, y = ([point[k] for point in defined] for k in range(2))
-            curves.append(Curve(name, x, y, colour=i, dashed=" " in name))
-    left = ", ".join(curve.label for curve in curves[CURVES_MAX:])
-    return CurveChart(
-        curves[:CURVES_MAX],
+            lines.append(Line(name, x, y, colour=colours[name], dashed=" " in name, how="simulated"))
+    left = ", ".join(line.label for line in lines[SERIES_MAX:])
+    return Chart(
+        lines[:SERIES_MAX],
         title=f"{sweep.name}: {title} against loss",
-        x_label=_AXIS,
-        y_label=label,
+        x=Axis(_AXIS, from_zero=True),
+        y=Axis(label, from_zero=True),
         caption=f"Simulated at {', '.join(f'{100 * loss:g}' for loss in sweep.losses)} %; lines join them, and the "
         "table has their intervals. Dashed: other paths." + (f" In the table only: {left}." if left else ""),
-        x_from_zero=True,
-        y_from_zero=True,
+        height_px_min=460,
     )
 
 
@@ -55,11 +55,11 @@ def write_loss_page(sweep: LossSweep, path: Path | str) -> Path:
     table = _table(sweep)
     sections: list[Section] = [
         Bullets(_sentences(sweep)),
-        curves_figure(loss_chart(sweep, "all"), height_px_min=460),
-        curves_figure(loss_chart(sweep, "each"), height_px_min=460),
-        curves_figure(loss_chart(sweep, "delay"), height_px_min=460),
+        loss_chart(sweep, "all"),
+        loss_chart(sweep, "each"),
+        loss_chart(sweep, "delay"),
         Paragraph("Delivery times are of what arrived in time: a scheme that delivers little looks fast."),
-        curves_figure(loss_chart(sweep, "overhead"), height_px_min=460),
+        loss_chart(sweep, "overhead"),
         Paragraph(
             "The least possible is n / (1 - loss) packets for each home broker to be reached. Messages between peers "
             "count once, whatever the links on their way; short ones such as digests and acknowledgements count like "

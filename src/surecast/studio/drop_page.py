@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surecast.scenario.mechanism import parameter_text
 from surecast.studio import wording
-from surecast.studio.curves import Curve, CurveChart, Marks, draw_curves
-from surecast.studio.curves_page import curves_figure
+from surecast.studio.chart import Axis, Chart, Layer, Line, Points, Rule
+from surecast.studio.draw import draw_chart
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
 
 if TYPE_CHECKING:
@@ -42,97 +42,116 @@ SHOWN = {
     "best": NAMES["unprotected"],
 }
 """Series of the paper's figures, and what pages call them."""
+_COLOURS: dict[str, int | str] = {kind: i for i, kind in enumerate(SHOWN)}
+_COLOURS |= {"unprotected": 7, "threshold": 8, "none": "steady"}
+"""The colour of each mechanism."""
 
 
-def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, CurveChart]:
+def figure_charts(rows: Sequence[FigureRow], setting: Setting) -> dict[str, Chart]:
     """Returns the charts of figures 4 to 7, by name."""
-    target = f"{setting.target_s:g} s"
     four = list(dict.fromkeys(row.series for row in rows if row.figure == 4))
     charts = {}
     if four:
-        charts["figure-4"] = CurveChart(
-            [_curve(rows, 4, series, "response_mean_s", series) for series in four],
-            title="Figure 4: mean response time of the subscriber's queue",
-            x_label=RATE,
-            y_label="mean response time (s)",
-            y_from_zero=True,
+        charts["figure-4"] = _chart(
+            [layer for series in four for layer in _series(rows, 4, series, "response_mean_s", series)],
+            "Figure 4: mean response time of the subscriber's queue",
+            "mean response time (s)",
         )
     for name, metric, kinds, label in (
         ("figure-5-join", "join_probability", ("probabilistic",), "join probability"),
         ("figure-5-buffer", "buffer_size", ("finite-buffer",), "buffer size (events)"),
         ("figure-5-lifetime", "event_lifetime_s", ("expiry", "exponential-expiry"), "lifetime (s)"),
     ):
-        lines = [_curve(rows, 5, kind, metric, SHOWN[kind]) for kind in kinds]
-        if any(len(line.x) for line in lines):
-            title = f"Figure 5: {label.split(' (')[0]} that meets a mean of {target}"
-            charts[name] = CurveChart(lines, title=title, x_label=RATE, y_label=label, y_from_zero=True)
+        layers = [layer for kind in kinds for layer in _series(rows, 5, kind, metric, SHOWN[kind])]
+        if layers:
+            title = f"Figure 5: {label.split(' (')[0]} that meets a mean of {setting.target_s:g} s"
+            charts[name] = _chart(layers, title, label, ratio=0.3, height_px_min=340)
     there = [kind for kind in SHOWN if any(row.figure == 6 and row.series == kind for row in rows)]
     if there:
         charts |= _comparisons(rows, there, setting)
     return charts
 
 
-def _comparisons(rows: Sequence[FigureRow], there: list[str], setting: Setting) -> dict[str, CurveChart]:
+def _chart(layers: Sequence[Layer], title: str, label: str, *, from_zero: bool = True, **more: Any) -> Chart:
+    """Returns a chart over the arrival rate."""
+    how = {layer.how for layer in layers if isinstance(layer, Line | Points)}
+    caption = "Lines: by formula. Points: simulated, with 95 % intervals." if "simulated" in how else ""
+    look = {"caption": caption, "height_px_min": 460, **more}
+    return Chart(layers, title=title, x=Axis(RATE), y=Axis(label, from_zero=from_zero), **look)
+
+
+def _comparisons(rows: Sequence[FigureRow], there: list[str], setting: Setting) -> dict[str, Chart]:
     """Returns figures 6 and 7, every line through the same rates: otherwise one would seem to cross another."""
     rows = [row for row in rows if row.arrival_per_s in setting.rates]
     shown = ("probabilistic", "finite-buffer", "expiry", "exponential-expiry", EXPIRING, "best")
-    single = [k for k in shown if k in there]
     mixed = [k for k in ("finite-buffer", BUFFERED, "optimal", "best") if k in there]
     lost = [k for k in ("finite-buffer", BUFFERED, "expiry", "exponential-expiry", "best") if k in there]
+
+    def series(figure: int, kinds: Sequence[str], metric: str) -> list[Layer]:
+        return [layer for k in kinds for layer in _series(rows, figure, k, metric, SHOWN[k], 100.0)]
+
+    success = series(6, [k for k in shown if k in there], "success_share")
+    gains = [_gain(line, rows) for line in series(6, mixed, "success_share") if isinstance(line, Line)]
     return {
-        "figure-6": CurveChart(
-            [_curve(rows, 6, k, "success_share", SHOWN[k], 100.0) for k in single],
-            title=f"Figure 6: events delivered, with a mean of at most {setting.target_s:g} s",
-            x_label=RATE,
-            y_label="delivered (%)",
+        "figure-6": _chart(
+            success,
+            f"Figure 6: events delivered, with a mean of at most {setting.target_s:g} s",
+            "delivered (%)",
+            from_zero=False,
         ),
-        "figure-6-gain": CurveChart(
-            [_gain(_curve(rows, 6, k, "success_share", SHOWN[k], 100.0), rows) for k in mixed],
-            title="Figure 6, closer: gain over the join probability alone",
-            x_label=RATE,
-            y_label="points above the join probability",
-            level=("", 0.0),
+        "figure-6-gain": _chart(
+            gains,
+            "Figure 6, closer: gain over the join probability alone",
+            "above the join probability (percentage points)",
+            from_zero=False,
+            rules=(Rule("", 0.0, upright=False),),
         ),
-        "figure-7": CurveChart(
-            [_curve(rows, 7, k, "failed_connected_share", SHOWN[k], 100.0) for k in lost],
-            title="Figure 7: events that arrive while the subscriber is connected and are lost",
-            x_label=RATE,
-            y_label="lost of those that arrive while connected (%)",
-            y_from_zero=True,
+        "figure-7": _chart(
+            series(7, lost, "failed_connected_share"),
+            "Figure 7: events that arrive while the subscriber is connected and are lost",
+            "lost of those that arrive while connected (%)",
         ),
     }
 
 
-def _gain(curve: Curve, rows: Sequence[FigureRow]) -> Curve:
-    """Returns the curve less what a join probability alone delivers by formula."""
-    alone = _curve(rows, 6, "probabilistic", "success_share", "", 100.0)
-    share_at = dict(zip(np.asarray(alone.x).tolist(), np.asarray(alone.y).tolist(), strict=True))
-    there = [
-        (x, y - share_at[x]) for x, y in zip(np.asarray(curve.x), np.asarray(curve.y), strict=True) if x in share_at
-    ]
-    return replace(curve, x=[x for x, _ in there], y=[gain for _, gain in there], marks=None)
+def _gain(line: Line, rows: Sequence[FigureRow]) -> Line:
+    """Returns the line less what a join probability alone delivers by formula."""
+    (alone,) = (
+        each for each in _series(rows, 6, "probabilistic", "success_share", "", 100.0) if isinstance(each, Line)
+    )
+    share_at = dict(zip(alone.x, alone.y, strict=True))
+    there = [(x, y - share_at[x]) for x, y in zip(line.x, line.y, strict=True) if x in share_at]
+    return replace(line, x=[x for x, _ in there], y=[gain for _, gain in there])
 
 
-def _curve(
+def _series(
     rows: Sequence[FigureRow],
     figure: int,
     series: str,
     metric: str,
     label: str,
     factor: float = 1.0,
-) -> Curve:
+) -> list[Line | Points]:
+    """Returns the line by formula and the simulated points of one series, as far as there are any."""
     of = [row for row in rows if (row.figure, row.series, row.metric) == (figure, series, metric)]
-    line = sorted((row.arrival_per_s, factor * row.value) for row in of if row.how == "formula")
-    points = sorted((row for row in of if row.how == "simulated"), key=lambda row: row.arrival_per_s)
-    marks = None
-    if points:
-        low = [math.nan if row.low is None else factor * row.low for row in points]
-        high = [math.nan if row.high is None else factor * row.high for row in points]
-        marks = Marks([row.arrival_per_s for row in points], [factor * row.value for row in points], low, high)
-    x, y = (list(part) for part in zip(*line, strict=True)) if line else ([], [])
-    colour = list(SHOWN).index(series) if series in SHOWN else None
-    stepped = metric == "buffer_size"
-    return Curve(label, x, y, marks, series in ("optimal", "best"), stepped, colour)
+    formula = sorted((row.arrival_per_s, factor * row.value) for row in of if row.how == "formula")
+    simulated = sorted((row for row in of if row.how == "simulated"), key=lambda row: row.arrival_per_s)
+    colour = _COLOURS.get(series)
+    layers: list[Line | Points] = []
+    if formula:
+        x, y = (list(part) for part in zip(*formula, strict=True))
+        look: dict[str, Any] = {"dashed": series in ("optimal", "best"), "stepped": metric == "buffer_size"}
+        layers.append(Line(label, x, y, colour=colour, how="by formula", **look))
+    if simulated:
+        low, high = ([math.nan if end is None else factor * end for end in ends] for ends in _intervals(simulated))
+        values = [factor * row.value for row in simulated]
+        rates = [row.arrival_per_s for row in simulated]
+        layers.append(Points(label, rates, values, low, high, colour=colour, how="simulated"))
+    return layers
+
+
+def _intervals(rows: Sequence[FigureRow]) -> tuple[list[float | None], list[float | None]]:
+    return [row.low for row in rows], [row.high for row in rows]
 
 
 def write_figures_page(
@@ -165,8 +184,7 @@ def write_figures_page(
         if there:
             sections.append(Heading(heading))
             sections += [Paragraph(text) for text in words]
-            ratio, least = (0.3, 320) if name == "figure-5" else (0.5, 460)
-            sections += [curves_figure(charts[key], ratio=ratio, height_px_min=least) for key in there]
+            sections += [charts[key] for key in there]
     sections += [Heading("Numbers"), _parameter_table(rows)]
     every = Table([*asdict(rows[0])] if rows else [], [list(asdict(row).values()) for row in rows], "All numbers")
     sections.append(Downloads(every, "dropping-figures"))
@@ -263,7 +281,7 @@ def _parameter_table(rows: Sequence[FigureRow]) -> Table:
     return Table(["Arrival rate (/s)", "Mechanism", "Parameters", "Delivered (share)"], cells, "Mechanisms compared")
 
 
-def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
+def case_chart(gives: Sequence[Gives], case: Case) -> Chart:
     """Returns the chart of the share of all events delivered within a time, for each mechanism."""
     drawn = [each for each in gives if each.outcome is not None]
     longest = max(each.law.quantile_s(0.99) for each in drawn)
@@ -275,35 +293,35 @@ def case_chart(gives: Sequence[Gives], case: Case) -> CurveChart:
         share = each.outcome.success_share
         values = [100.0 * share * min(max(each.law.within(float(t)), 0.0), 1.0) for t in times]
         dashed = each.kind in ("optimal", "unprotected", "threshold")
-        lines.append(Curve(NAMES.get(each.kind, each.kind), times.tolist(), values, dashed=dashed))
-    aim = None if case.target_s is None else (f"target {wording.duration(case.target_s)}", case.target_s)
-    return CurveChart(
+        name = NAMES.get(each.kind, each.kind)
+        colour = _COLOURS.get(each.kind)
+        lines.append(Line(name, times.tolist(), values, colour=colour, dashed=dashed, how="by formula"))
+    aim = () if case.target_s is None else (Rule(f"target {wording.duration(case.target_s)}", case.target_s),)
+    return Chart(
         lines,
         title="Events delivered within a time",
-        x_label="time from publication (s)",
-        y_label="delivered by then, of all events (%)",
+        x=Axis("time from publication (s)", log=True),
+        y=Axis("delivered by then, of all events (%)", from_zero=True),
         caption="In the end each line comes to the share that is delivered at all.",
-        x_log=True,
-        y_from_zero=True,
-        moment=aim,
+        rules=aim,
     )
 
 
 def draw_figures(rows: Sequence[FigureRow], setting: Setting, folder: Path) -> list[Path]:
     """Draws each figure to an ``.svg`` file of a folder that exists, and returns their paths."""
-    return [draw_curves(chart, folder / f"{name}.svg") for name, chart in figure_charts(rows, setting).items()]
+    return [draw_chart(chart, folder / f"{name}.svg") for name, chart in figure_charts(rows, setting).items()]
 
 
 def draw_case(gives: Sequence[Gives], case: Case, path: Path | str) -> Path:
     """Draws what is delivered within which time to an ``.html``, ``.svg`` or ``.png`` file and returns its path."""
-    return draw_curves(case_chart(gives, case), path)
+    return draw_chart(case_chart(gives, case), path)
 
 
 def write_case_page(
     gives: Sequence[Gives], case: Case, summary: str, notes: Sequence[str], tables: Sequence[Table], path: Path | str
 ) -> Path:
     """Writes the answer to one question to an ``.html`` file: what is delivered when, and the tables."""
-    sections: list[Section] = [Paragraph(summary), curves_figure(case_chart(gives, case))]
+    sections: list[Section] = [Paragraph(summary), case_chart(gives, case)]
     for table in tables:
         sections += [table, Downloads(table, table.caption)]
     refused = [f"{NAMES.get(g.kind, g.kind)}: {g.refusal}" for g in gives if g.refusal]

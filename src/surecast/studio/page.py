@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surecast.errors import ConfigurationError
+from surecast.studio.chart import Chart
 from surecast.studio.files import write_atomically
 from surecast.studio.page_assets import SCRIPT, style_sheet
+from surecast.studio.plotly_figure import alternative_text, figure_data, plotly_js
 from surecast.studio.style import clean
 
 if TYPE_CHECKING:
@@ -30,18 +32,18 @@ __all__ = [
     "Bullets",
     "Cell",
     "Downloads",
-    "Figure",
     "Heading",
     "Page",
     "Paragraph",
     "Section",
     "Table",
-    "content_policy",
-    "html_cell",
+    "csv_text",
     "html_figure",
+    "html_save_link",
+    "html_table",
     "html_text",
     "plain_values",
-    "plotly_js",
+    "render_document",
     "render_page",
     "write_page",
 ]
@@ -72,21 +74,6 @@ class Bullets:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A Plotly figure as plain data: `spec` has `data` and `layout`; its colours may be CSS variables of the page.
-
-    `alt` says in a sentence what the figure shows, for who cannot see it. The height is `ratio` times the width, but
-    at least `height_px_min`.
-    """
-
-    spec: dict[str, Any]
-    alt: str
-    caption: str = ""
-    ratio: float = 0.62
-    height_px_min: int = 400
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """Rows under column names. Numbers are aligned right and written to six figures; None is an empty cell."""
 
@@ -103,7 +90,7 @@ class Downloads:
     name: str
 
 
-Section = Heading | Paragraph | Bullets | Figure | Table | Downloads
+Section = Heading | Paragraph | Bullets | Chart | Table | Downloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +113,47 @@ def render_page(page: Page) -> str:
     figures = 0
     body: list[str] = []
     for section in page.sections:
-        figures += isinstance(section, Figure)
+        figures += isinstance(section, Chart)
         body.append(_section(section, figures))
-    scripts = [plotly_js(), SCRIPT] if figures else []
-    theme = ' data-theme="dark"' if page.dark else ""
     subtitle = f'<p class="subtitle">{html_text(page.subtitle)}</p>' if page.subtitle else ""
+    header = f"<h1>{html_text(page.title)}</h1>{subtitle}"
+    return render_document(page.title, header, body, has_figures=bool(figures), dark=page.dark, lang=page.lang)
+
+
+def render_document(
+    title: str,
+    header: str,
+    body: Sequence[str],
+    *,
+    has_figures: bool,
+    style: str = "",
+    footer: str = "Made by Surecast.",
+    dark: bool = False,
+    lang: str = "en",
+) -> str:
+    """Returns an HTML document around a header and a body that are HTML already; `style` follows that of all pages."""
+    scripts = [plotly_js(), SCRIPT] if has_figures else []
+    theme = ' data-theme="dark"' if dark else ""
     return "\n".join(
         [
             "<!DOCTYPE html>",
-            f'<html lang="{html_text(page.lang)}"{theme}>',
+            f'<html lang="{html_text(lang)}"{theme}>',
             "<head>",
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(scripts)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_content_policy(scripts)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             '<meta name="generator" content="Surecast">',
             '<link rel="icon" href="data:,">',
-            f"<title>{html_text(page.title)}</title>",
-            f"<style>{style_sheet()}</style>",
+            f"<title>{html_text(title)}</title>",
+            f"<style>{style_sheet()}{style}</style>",
             "</head>",
             "<body>",
-            f"<header><h1>{html_text(page.title)}</h1>{subtitle}</header>",
+            f"<header>{header}</header>",
             "<main>",
             *body,
             "</main>",
-            "<footer>Made by Surecast. This page is one file and loads nothing from the network.</footer>",
+            f"<footer>{footer} This page is one file and loads nothing from the network.</footer>",
             *(f"<script>{script}</script>" for script in scripts),
             "</body>",
             "</html>",
@@ -176,35 +179,38 @@ def _section(section: Section, number: int) -> str:
             return f"<p>{html_text(text)}</p>"
         case Bullets(items):
             return "<ul>" + "".join(f"<li>{html_text(item)}</li>" for item in items) + "</ul>"
-        case Figure():
+        case Chart():
             return html_figure(section, number)
         case Table():
-            return _table(section)
+            return html_table(section)
         case Downloads(table, name):
             return _downloads(table, name)
 
 
-def html_figure(figure: Figure, number: int) -> str:
-    """Returns the HTML of a figure, which the page's script draws from the data beside it."""
-    caption = f"<figcaption>{html_text(figure.caption)}</figcaption>" if figure.caption else ""
-    size = f"--ratio: {figure.ratio:.4f}; --least: {figure.height_px_min}px"
+def html_figure(chart: Chart, number: int) -> str:
+    """Returns the HTML of a chart, which the page's script draws from the data beside it."""
+    caption = f"<figcaption>{html_text(chart.caption)}</figcaption>" if chart.caption else ""
+    size = f"--ratio: {chart.ratio:.4f}; --least: {chart.height_px_min}px"
     return (
-        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{html_text(figure.alt)}" '
+        f'<figure><div class="plot" id="figure-{number}" role="img" aria-label="{html_text(alternative_text(chart))}" '
         f'style="{size}">'
         "<noscript>The figure needs JavaScript; the numbers are in the table.</noscript></div>"
-        f'<script type="application/json" id="figure-{number}-data">{_json(figure.spec)}</script>{caption}</figure>'
+        f'<script type="application/json" id="figure-{number}-data">{_json(figure_data(chart))}</script>'
+        f"{caption}</figure>"
     )
 
 
-def _table(table: Table) -> str:
+def html_table(table: Table, *, figures: int = 6, rows_max: int | None = None) -> str:
+    """Returns the HTML of a table: numbers with so many figures, and so many rows at the most."""
     columns = range(len(table.header))
-    numeric = [all(not isinstance(row[i], str) for row in table.rows) and bool(table.rows) for i in columns]
+    rows = table.rows[:rows_max]
+    numeric = [all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in columns]
     kinds = [' class="number"' if is_number else "" for is_number in numeric]
     head = "".join(f'<th scope="col"{kinds[i]}>{html_text(table.header[i])}</th>' for i in columns)
     body = []
-    for row in table.rows:
-        first = f'<th scope="row"{kinds[0]}>{html_cell(row[0])}</th>'
-        body.append(f"<tr>{first}{''.join(f'<td{kinds[i]}>{html_cell(row[i])}</td>' for i in columns[1:])}</tr>")
+    for row in rows:
+        cells = "".join(f"<td{kinds[i]}>{_cell(row[i], figures)}</td>" for i in columns[1:])
+        body.append(f'<tr><th scope="row"{kinds[0]}>{_cell(row[0], figures)}</th>{cells}</tr>')
     label = html_text(table.caption)
     return (
         f'<div class="table" role="region" tabindex="0" aria-label="{label}"><table><caption>{label}</caption>'
@@ -213,20 +219,30 @@ def _table(table: Table) -> str:
 
 
 def _downloads(table: Table, name: str) -> str:
+    records = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    stem = re.sub(r"[^\w.-]+", "-", clean(name)).strip(".-") or "numbers"
+    plain = json.dumps(plain_values(records), indent=1)
+    links = [
+        html_save_link(f"{stem}.csv", "text/csv", csv_text(table)),
+        html_save_link(f"{stem}.json", "application/json", plain),
+    ]
+    return f'<p class="downloads">Save “{html_text(table.caption)}” as {" or ".join(links)}.</p>'
+
+
+def csv_text(table: Table) -> str:
+    """Returns a table as CSV, its numbers in full."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([clean(cell) for cell in table.header])
     writer.writerows([[clean(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows])
-    records = [dict(zip(table.header, row, strict=True)) for row in table.rows]
-    stem = re.sub(r"[^\w.-]+", "-", clean(name)).strip(".-") or "numbers"
-    plain = json.dumps(plain_values(records), indent=1)
-    files = (("csv", "text/csv", text.getvalue()), ("json", "application/json", plain))
-    links = []
-    for suffix, kind, content in files:
-        data = base64.b64encode(content.encode()).decode()
-        target = f"data:{kind};charset=utf-8;base64,{data}"
-        links.append(f'<a download="{html_text(stem)}.{suffix}" href="{target}">{suffix.upper()}</a>')
-    return f'<p class="downloads">Save “{html_text(table.caption)}” as {" or ".join(links)}.</p>'
+    return text.getvalue()
+
+
+def html_save_link(name: str, kind: str, content: str) -> str:
+    """Returns a link that saves content under a name, and shows the ending of the name."""
+    data = base64.b64encode(content.encode("utf-8", "replace")).decode()
+    shown = name.rpartition(".")[2].upper()
+    return f'<a download="{html_text(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html_text(shown)}</a>'
 
 
 def html_text(text: str) -> str:
@@ -234,7 +250,7 @@ def html_text(text: str) -> str:
     return escape(clean(text), quote=True)
 
 
-def html_cell(cell: Cell, figures: int = 6) -> str:
+def _cell(cell: Cell, figures: int) -> str:
     """Returns a cell of a table, a number with so many figures."""
     if cell is None:
         return ""
@@ -266,18 +282,10 @@ def plain_values(value: Any, figures: int | None = None) -> Any:
     return value
 
 
-def content_policy(scripts: Sequence[str]) -> str:
+def _content_policy(scripts: Sequence[str]) -> str:
     """Returns the content security policy of a page: it may load only its own inline content."""
     allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts]
     return (
         f"default-src 'none'; script-src {' '.join(allowed) or chr(39) + 'none' + chr(39)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-
-
-def plotly_js() -> str:
-    """Returns Plotly's JavaScript from its wheel."""
-    from plotly.offline import get_plotlyjs
-
-    script: str = get_plotlyjs()
-    return script.replace("\r\n", "\n").replace("</script", "<\\/script")

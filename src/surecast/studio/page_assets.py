@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surecast.studio.style import DARK, FONT_STACK, LIGHT, css_variables
 
-__all__ = ["SCRIPT", "figure_script", "style_sheet"]
+__all__ = ["SCRIPT", "style_sheet"]
 
 _STYLE = """
 :root { color-scheme: light; LIGHT }
@@ -50,9 +50,14 @@ footer { margin-top: 2.5rem; padding-top: .8rem; border-top: 1px solid var(--gri
 }
 """
 
-# The figures of the page, their data in the colours of the theme, and what Plotly may do. Only listed buttons are
-# shown: Plotly's own choice includes one that sends the figure to its maker.
-_PRELUDE = """
+# The figures of the page are drawn from their data in the colours of the theme, and drawn again when the theme changes,
+# by the reader's system or by the button of the page if it has one, and before printing: Plotly wants plain colours.
+# Only listed buttons are shown: Plotly's own choice includes one that sends the figure to its maker. On a narrow screen
+# texts are smaller. After each drawing, names that lie on others or on marks move
+# a line up or down, or are hidden; those of the top-most trace choose first.
+SCRIPT = """
+"use strict";
+(() => {
   const root = document.documentElement;
   const plots = [...document.querySelectorAll(".plot")];
   const specs = plots.map(plot => JSON.parse(document.getElementById(plot.id + "-data").textContent));
@@ -72,18 +77,6 @@ _PRELUDE = """
     modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
     toImageButtonOptions: { format: "svg" },
   };
-"""
-
-
-def figure_script(own: str) -> str:
-    """Returns a script that draws the figures of a page: the common part, then its own."""
-    return f'\n"use strict";\n(() => {{{_PRELUDE}{own}}})();\n'
-
-
-# Figures are drawn again when the reader's theme changes and before printing, because Plotly wants plain colours.
-# After each drawing, names that lie on others or on markers move a line up or down, or are hidden;
-# those of the top-most trace choose first.
-SCRIPT = figure_script("""
   const touching = (a, b, room) =>
     a.left < b.right - room && b.left < a.right - room && a.top < b.bottom - room && b.top < a.bottom - room;
   const declutter = plot => {
@@ -92,6 +85,7 @@ SCRIPT = figure_script("""
       .filter(point => point.style.opacity !== "0").map(point => point.getBoundingClientRect())
       .filter(box => box.width > 9);
     for (const trace of [...plot.querySelectorAll(".scatterlayer .trace")].reverse()) {
+      if (!trace.querySelector(".point")) continue; // texts without marks are those of bars
       for (const text of trace.querySelectorAll(".textpoint text")) {
         text.style.transform = "";
         const home = text.getBoundingClientRect();
@@ -107,12 +101,29 @@ SCRIPT = figure_script("""
       }
     }
   };
-  const draw = () => {
+  const narrowed = layout => {
+    layout.margin.l = Math.min(layout.margin.l, 8);
+    for (const axis of [layout.xaxis, layout.yaxis]) {
+      if (axis.title) axis.title.font.size = 11;
+      axis.tickfont.size = 10.5;
+    }
+    if (!layout.xaxis.tickvals) layout.xaxis.nticks = 6;
+    layout.legend.font.size = 10.5;
+    for (const note of layout.annotations) note.font.size = 10.5;
+  };
+  const draw = onPaper => {
     const css = getComputedStyle(root);
     plots.forEach((plot, i) => {
       const { data, layout } = paint(specs[i], false, css);
-      if (coarse) layout.dragmode = false;
-      const shrink = Math.min(1, Math.max(.6, plot.clientWidth / 800));
+      const narrow = !onPaper && plot.clientWidth < 560;
+      if (onPaper) Object.assign(layout, { width: 680, height: parseFloat(plot.style.getPropertyValue("--least")) });
+      else layout.autosize = true;
+      if (coarse || narrow) layout.dragmode = false;
+      if (narrow) {
+        narrowed(layout);
+        if (layout.showlegend) layout.margin.b += 9 * data.filter(trace => trace.showlegend).length;
+      }
+      const shrink = onPaper ? 0.85 : Math.min(1, Math.max(0.6, plot.clientWidth / 800));
       for (const { marker } of data) {
         const fit = size => Math.max(2.5, size * shrink);
         if (marker?.size) marker.size = Array.isArray(marker.size) ? marker.size.map(fit) : fit(marker.size);
@@ -123,16 +134,26 @@ SCRIPT = figure_script("""
       if (first) plot.on("plotly_afterplot", () => declutter(plot));
     });
   };
-  const set = root.dataset.theme;
-  const printing = on => {
-    if (on) root.dataset.theme = "light"; else if (set) root.dataset.theme = set; else delete root.dataset.theme;
-    draw();
+  const button = document.getElementById("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : dark.matches;
+  const show = () => {
+    if (button) button.textContent = isDark() ? "Light" : "Dark";
+    draw(false);
   };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  addEventListener("beforeprint", () => printing(true));
-  addEventListener("afterprint", () => printing(false));
-  draw();
-""")
+  if (button) {
+    button.hidden = false;
+    button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; show(); });
+  }
+  dark.addEventListener("change", show);
+  let before;
+  addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; draw(true); });
+  addEventListener("afterprint", () => {
+    if (before) root.dataset.theme = before; else delete root.dataset.theme;
+    show();
+  });
+  show();
+})();
+"""
 
 
 def style_sheet() -> str:

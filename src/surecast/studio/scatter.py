@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from surecast.errors import ConfigurationError
 from surecast.studio import wording
-from surecast.studio.files import checked_path, write_atomically
-from surecast.studio.style import clean, shorten, theme_for
+from surecast.studio.chart import Axis, Chart, Hover, Layer, Line, Points
+from surecast.studio.draw import draw_chart
+from surecast.studio.style import clean, colours_of, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from surecast.studio.page import Cell, Section, Table
 
 __all__ = ["ScatterGroup", "scatter"]
 
@@ -36,7 +40,7 @@ class ScatterGroup:
     names: Sequence[str] = field(default=())
 
 
-class Series(NamedTuple):
+class _Series(NamedTuple):
     """A group, checked: arrays of one length, and how far y is from x."""
 
     label: str
@@ -51,7 +55,7 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class _Comparison:
     """All that a scatter shows; `low` and `high` bound both axes."""
 
     title: str
@@ -59,7 +63,7 @@ class Comparison:
     y_label: str
     unit: str
     caption: str
-    series: tuple[Series, ...]
+    series: tuple[_Series, ...]
     low: float
     high: float
 
@@ -69,14 +73,17 @@ class Comparison:
         unit = f" ({self.unit})" if self.unit else ""
         return clean(self.x_label + unit), clean(self.y_label + unit)
 
-    def measured(self, value: float) -> str:
-        """Returns a number with its unit."""
-        return wording.number(value) + (f" {clean(self.unit)}" if self.unit else "")
+    @property
+    def error_unit(self) -> str:
+        """The unit of differences: two percentages differ by percentage points."""
+        return "percentage points" if self.unit == "%" else clean(self.unit)
 
-    def legend(self, series: Series) -> tuple[str, str]:
-        """Returns a group's name and number of points; its mean and largest error."""
+    def legend(self, series: _Series) -> str:
+        """Returns a group's name and number of points, and under it its mean and largest error."""
         name = f"{shorten(series.label, 34)} ({wording.count(len(series.x), 'point')})"
-        return name, f"mean error {self.measured(series.error_mean)}, largest {self.measured(series.error_max)}"
+        sizes = (wording.number(series.error_mean), wording.number(series.error_max))
+        mean, largest = (f"{size} {self.error_unit}".rstrip() for size in sizes)
+        return f"{name}\nmean error {mean}, largest {largest}"
 
 
 def scatter(
@@ -103,21 +110,88 @@ def scatter(
     ...     scatter([bypass], f"{folder}/a.svg", x_label="predicted", y_label="simulated").name
     'a.svg'
     """
-    path = checked_path(path, width)
     comparison = _compared(points, title or f"{y_label} against {x_label}", x_label, y_label, unit, caption)
-    suffix = path.suffix.lower()
-    if suffix == ".html":
-        from surecast.studio.scatter_page import scatter_page
+    return draw_chart(_chart(comparison), path, width=width, dark=dark, sections=_sections(comparison))
 
-        return write_atomically(path, scatter_page(comparison, dark=dark).encode())
-    from surecast.studio.scatter_picture import scatter_picture
 
-    return write_atomically(path, scatter_picture(comparison, suffix, width, theme_for(dark)))
+def _chart(comparison: _Comparison) -> Chart:
+    points = sum(len(series.x) for series in comparison.series)
+    ends = (comparison.low, comparison.high)
+    layers: list[Layer] = [Line("both agree", ends, ends, colour="ink", width_px=1.5, dashed=True, hover=())]
+    colours = colours_of([series.label for series in comparison.series])
+    layers += [
+        Points(
+            comparison.legend(series),
+            series.x,
+            series.y,
+            series.low,
+            series.high,
+            colour=colours[series.label],
+            size_px=10.0 if points <= 60 else 8.0 if points <= 400 else 5.0,
+            opacity=0.9,
+            hover=[_hover(comparison, series, k) for k in range(len(series.x))],
+        )
+        for series in comparison.series
+    ]
+    says = [
+        comparison.caption,
+        "On the dashed line both agree; the further a point lies from it, the more they differ.",
+    ]
+    if any(series.low is not None for series in comparison.series):
+        says.append("Vertical bars are intervals.")
+    x_label, y_label = comparison.axes
+    return Chart(
+        layers,
+        title=comparison.title,
+        x=Axis(x_label, ends=ends),
+        y=Axis(y_label, ends=ends),
+        caption=" ".join(text for text in says if text),
+        form="square",
+        ratio=0.64,
+        height_px_min=460,
+        about=f"a scatter plot of {wording.count(points, 'point')}.",
+    )
+
+
+def _hover(comparison: _Comparison, series: _Series, k: int) -> Hover:
+    unit = f" {comparison.unit}" if comparison.unit else ""
+    lines = [
+        series.names[k],
+        series.label,
+        f"{comparison.x_label}: {series.x[k]:.6g}{unit}",
+        f"{comparison.y_label}: {series.y[k]:.6g}{unit}",
+    ]
+    if series.low is not None and series.high is not None and math.isfinite(series.low[k] + series.high[k]):
+        lines.append(f"interval: {series.low[k]:.6g} to {series.high[k]:.6g}{unit}")
+    return tuple(lines)
+
+
+def _sections(comparison: _Comparison) -> list[Section]:
+    from surecast.studio.page import Downloads, Heading, Table
+
+    unit = f" ({comparison.error_unit})" if comparison.unit else ""
+    header = ["Group", "Points", f"Mean error{unit}", f"Largest error{unit}", "Largest at"]
+    rows: list[list[Cell]] = [
+        [s.label, len(s.x), s.error_mean, s.error_max, s.names[s.worst]] for s in comparison.series
+    ]
+    errors = Table(header, rows, f"How far {comparison.y_label} is from {comparison.x_label}")
+    return [Heading("Errors"), errors, Downloads(errors, "errors"), Downloads(_point_table(comparison), "points")]
+
+
+def _point_table(comparison: _Comparison) -> Table:
+    from surecast.studio.page import Table
+
+    rows: list[list[Cell]] = []
+    for s in comparison.series:
+        for k in range(len(s.x)):
+            interval = [None if v is None or not math.isfinite(v[k]) else float(v[k]) for v in (s.low, s.high)]
+            rows.append([s.label, s.names[k], float(s.x[k]), float(s.y[k]), *interval])
+    return Table(["Group", "Name", "x", "y", "Low", "High"], rows, "All points")
 
 
 def _compared(
     groups: Sequence[ScatterGroup], title: str, x_label: str, y_label: str, unit: str, caption: str
-) -> Comparison:
+) -> _Comparison:
     import numpy as np
 
     series = tuple(_checked(group) for group in groups if len(group.x) or len(group.y))
@@ -128,10 +202,10 @@ def _compared(
     everything = everything[np.isfinite(everything)]
     low, high = float(everything.min()), float(everything.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
-    return Comparison(title, x_label, y_label, unit, caption, series, low - pad, high + pad)
+    return _Comparison(title, x_label, y_label, unit, caption, series, low - pad, high + pad)
 
 
-def _checked(group: ScatterGroup) -> Series:
+def _checked(group: ScatterGroup) -> _Series:
     import numpy as np
 
     where = f"group {group.label!r}"
@@ -154,4 +228,4 @@ def _checked(group: ScatterGroup) -> Series:
         raise ConfigurationError(f"{where}: the interval of {first} has its low end above its high end")
     error = np.abs(y - x)
     worst = int(np.argmax(error))
-    return Series(group.label, x, y, low, high, names, float(error.mean()), float(error[worst]), worst)
+    return _Series(group.label, x, y, low, high, names, float(error.mean()), float(error[worst]), worst)

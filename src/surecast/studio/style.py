@@ -1,48 +1,34 @@
 """One look for every figure of Surecast: colours, fonts and sizes, for light and for dark.
 
 The series colours are told apart by people with any of the common colour deficiencies (after Okabe and Ito), and
-every series has a marker shape of its own as well. A figure for a page names its colours as CSS variables such as
-``var(--ink)``: the page resolves them, so one figure serves light, dark and print.
+every series has a marker shape of its own as well. A chart names its colours by number or by role; a page has them as
+CSS variables such as ``var(--ink)``, so one figure serves light, dark and print.
 """
 
 from __future__ import annotations
 
 import unicodedata
-import warnings
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
+from typing import Final
 
 __all__ = [
     "DARK",
+    "FONT_STACK",
     "LIGHT",
-    "MARKERS",
     "SYMBOLS",
     "Theme",
-    "availability_map",
     "clean",
+    "colours_of",
+    "css_colour",
     "css_variables",
-    "matplotlib_style",
-    "new_figure",
-    "plotly_layout",
-    "save_figure",
-    "series_variable",
     "shorten",
     "theme_for",
 ]
 
 FONT_STACK = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
-WIDE_IN, SQUARE_IN = 9.0, 6.4
-TITLE_PT, TEXT_PT, SMALL_PT = 13.0, 9.0, 7.5
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "pentagon")
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "pentagon", "star")
+"""The shapes of points, by the number of their colour."""
 _BIDI = {chr(c) for c in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
 
 
@@ -62,6 +48,11 @@ class Theme:
     series: tuple[str, ...]
     ramp: tuple[str, ...]
 
+    def colour(self, colour: int | str) -> str:
+        """Returns a colour of the series by its number, or another one by its name."""
+        found: str = getattr(self, colour) if isinstance(colour, str) else self.series[colour % len(self.series)]
+        return found
+
 
 LIGHT = Theme(
     surface="#ffffff",
@@ -73,7 +64,7 @@ LIGHT = Theme(
     physical="#c3cad5",
     overlay="#26365a",
     steady="#8794a8",
-    series=("#0072b2", "#d55e00", "#008f68", "#b8578f", "#2f93cc", "#bd8000", "#6b5bb5", "#7a6a52"),
+    series=("#0072b2", "#d55e00", "#008f68", "#b8578f", "#2f93cc", "#7a3b00", "#8470f0", "#3d1e6d", "#a01c4b"),
     ramp=("#ffe066", "#f5b13d", "#a3a76e", "#4f8f8f", "#2b6a9b", "#1d3f7d"),
 )
 DARK = Theme(
@@ -86,9 +77,41 @@ DARK = Theme(
     physical="#3d4859",
     overlay="#c8d6f2",
     steady="#7b8799",
-    series=("#4fa8e0", "#f0884a", "#35c79b", "#e08fc0", "#93cff2", "#f0bf4c", "#a99cf0", "#c4b08d"),
+    series=("#4fa8e0", "#f0884a", "#35c79b", "#e08fc0", "#93cff2", "#f4e04d", "#8878f5", "#a8623c", "#c93a5c"),
     ramp=("#ffe066", "#f5b13d", "#b1b374", "#62a5a3", "#3f86c4", "#3563b8"),
 )
+
+
+_OWN_COLOURS: Final = {
+    label: number
+    for group in (
+        (
+            "flooding", "peer-to-peer simple", "peer-to-peer identity", "peer-to-peer covering", "peer-to-peer merging",
+            "hierarchical simple", "hierarchical identity", "hierarchical covering", "hierarchical merging",
+        ),
+        ("periodic-subscription", "buffering", "bypass", "bypass-buffering"),
+        ("tree", "tree-retransmission", "gossip", "coding", "coding-gossip"),
+        ("probabilistic", "finite-buffer", "expiry", "exponential-expiry", "", "", "optimal"),
+        ("predicted", "simulated", "same draws", "measured"),
+    )
+    for number, label in enumerate(group)
+    if label
+}  # fmt: skip
+"""The colour that something has on all charts."""
+
+
+def colours_of(labels: Sequence[str]) -> dict[str, int]:
+    """Returns the number of the colour of each label: its own, or the next that none of the others has.
+
+    >>> colours_of(["my scheme", "buffering", "bypass"])
+    {'buffering': 1, 'bypass': 2, 'my scheme': 0}
+    """
+    own = {label: _OWN_COLOURS[label] for label in labels if label in _OWN_COLOURS}
+    if len(set(own.values())) < len(own):
+        own = {}
+    free = [number for number in range(len(LIGHT.series)) if number not in own.values()] or [0]
+    rest = [label for label in labels if label not in own]
+    return own | {label: free[i % len(free)] for i, label in enumerate(rest)}
 
 
 def theme_for(dark: bool) -> Theme:
@@ -112,10 +135,13 @@ def css_variables(theme: Theme) -> str:
     return " ".join(names)
 
 
-def series_variable(index: int) -> str:
-    """Returns the CSS variable of a series colour; colours come round again where there are more series than
-    colours."""
-    return f"var(--series-{index % len(LIGHT.series)})"
+def css_colour(colour: int | str) -> str:
+    """Returns the CSS variable of a colour of the theme.
+
+    >>> css_colour(2), css_colour("ink")
+    ('var(--series-2)', 'var(--ink)')
+    """
+    return f"var(--{colour})" if isinstance(colour, str) else f"var(--series-{colour % len(LIGHT.series)})"
 
 
 def clean(text: str) -> str:
@@ -136,119 +162,3 @@ def shorten(text: str, length: int) -> str:
     """
     text = clean(text)
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-@contextmanager
-def matplotlib_style(theme: Theme) -> Iterator[None]:
-    """Sets Matplotlib's own defaults with our look on top, whatever the user's settings; restores them afterwards.
-
-    Names are never read as mathematics, and the same figure always gives the same bytes. Characters that no font
-    here can write become boxes, without a warning.
-    """
-    import matplotlib
-    from matplotlib.font_manager import fontManager
-
-    installed = set(fontManager.get_font_names())
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "font.family": ["DejaVu Sans", *(font for font in MORE_FONTS if font in installed)],
-                "font.size": TEXT_PT,
-                "text.parse_math": False,
-                "text.color": theme.ink,
-                "axes.labelcolor": theme.muted,
-                "axes.labelsize": TEXT_PT,
-                "axes.edgecolor": theme.grid,
-                "axes.linewidth": 0.8,
-                "axes.facecolor": theme.surface,
-                "axes.axisbelow": True,
-                "figure.facecolor": theme.surface,
-                "grid.color": theme.grid,
-                "grid.linewidth": 0.6,
-                "xtick.color": theme.muted,
-                "ytick.color": theme.muted,
-                "xtick.labelsize": SMALL_PT,
-                "ytick.labelsize": SMALL_PT,
-                "xtick.major.size": 0,
-                "ytick.major.size": 0,
-                "legend.frameon": False,
-                "legend.fontsize": TEXT_PT - 1,
-                "svg.hashsalt": "surecast",
-                "svg.fonttype": "path",
-            }
-        )
-        yield
-
-
-def new_figure(width_in: float, height_in: float) -> Figure:
-    """Returns a figure that no window and no global state knows of; make it inside `matplotlib_style`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width_in, height_in))
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save_figure(figure: Figure, suffix: str, width: int, title: str) -> bytes:
-    """Returns the bytes of the figure as ``.svg`` or ``.png``; a PNG is `width` pixels wide."""
-    from io import BytesIO
-
-    content = BytesIO()
-    width_in = float(figure.get_size_inches()[0])
-    if suffix == ".svg":
-        about = {"Title": clean(title), "Creator": "Surecast", "Date": None}
-        figure.savefig(content, format="svg", metadata=about)
-    else:
-        # Half a hundredth of a pixel more, lest the product be rounded down to one pixel less.
-        figure.savefig(content, format="png", dpi=(width + 0.005) / width_in, metadata={"Software": "Surecast"})
-    return content.getvalue()
-
-
-def availability_map(theme: Theme) -> Colormap:
-    """Returns the colours from a component that is often down to one that is nearly always up."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("availability", theme.ramp)
-
-
-def plotly_layout(**more: Any) -> dict[str, Any]:
-    """Returns the layout that every figure of a page starts from; `more` adds to it or replaces parts of it."""
-    hover = {"align": "left", "bgcolor": "var(--panel)", "bordercolor": "var(--grid)"}
-    layout: dict[str, Any] = {
-        "paper_bgcolor": "var(--surface)",
-        "plot_bgcolor": "var(--surface)",
-        "font": {"family": FONT_STACK, "size": 13, "color": "var(--ink)"},
-        "colorway": [series_variable(i) for i in range(len(LIGHT.series))],
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "hoverlabel": {**hover, "font": {"family": FONT_STACK, "size": 13, "color": "var(--ink)"}},
-        "hovermode": "closest",
-        "dragmode": "pan",
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yref": "container",
-            "yanchor": "bottom",
-            "itemsizing": "constant",
-            "font": {"size": 12, "color": "var(--ink)"},
-            "bgcolor": "var(--surface)",
-        },
-        "uirevision": "keep",
-    }
-    return layout | more
-
-
-def plotly_axis(**more: Any) -> dict[str, Any]:
-    """Returns an axis in the colours of the page; `more` adds to it or replaces parts of it."""
-    axis: dict[str, Any] = {
-        "gridcolor": "var(--grid)",
-        "linecolor": "var(--grid)",
-        "zeroline": False,
-        "tickfont": {"size": 11, "color": "var(--muted)"},
-        "automargin": True,
-    }
-    return axis | more

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surecast.scenario.summary import short_names
 from surecast.studio import wording
-from surecast.studio.curves import Band, Curve, CurveChart
-from surecast.studio.curves_page import curves_figure
+from surecast.studio.chart import Area, Axis, Chart, Hover, Layer, Line, Points, Rule, number_text
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
+from surecast.studio.style import colours_of
+
+Array = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,49 +34,69 @@ _ROLES = ("best at the design load", "most robust", "all candidates")
 _AXIS = "active subscriptions"
 
 
-def load_chart(sweep: LoadSweep) -> CurveChart:
+def load_chart(sweep: LoadSweep) -> Chart:
     """Returns the chart of the worst-path delay of the representative configurations against load; each line ends where
     it saturates."""
-    drawn = []
-    for i, role in enumerate(_ROLES):
-        curve = sweep.curve(role)
-        if curve is not None:
-            word = "most robust with one broker per domain" if role == "most robust" else role
-            ends = _end(curve.configuration)
-            drawn.append((curve, Curve(word, *_rising(sweep, curve), colour=i, ends=ends)))
-    top = _nice(2.5 * max(1000.0 * (curve.configuration.delay_s or 0.0) for curve, _ in drawn))
-    faint = [
-        Curve(_short(curve.configuration), *_rising(sweep, curve), colour=-1, faint=True) for curve in sweep.by_domain
-    ]
-    count = len(sweep.by_domain)
-    band = Band(f"the {count} placements with one broker per domain", *_between(faint))
-    return CurveChart(
-        (*faint, *(line for _, line in drawn)),
+    drawn = [(role, curve) for role in _ROLES if (curve := sweep.curve(role)) is not None]
+    top = _nice(2.5 * max(1000.0 * (curve.configuration.delay_s or 0.0) for _, curve in drawn))
+    others = [_rising(sweep, curve) for curve in sweep.by_domain]
+    layers: list[Layer] = []
+    if len(others) > 1:
+        layers.append(Area(f"the {len(others)} placements with one broker per domain", *_between(others)))
+    for (x, y), curve in zip(others, sweep.by_domain, strict=True):
+        look: dict[str, Any] = {"width_px": 0.8, "opacity": 0.55, "in_legend": False}
+        name = _short(curve.configuration)
+        layers.append(Line(f"{name}, {curve.configuration.algorithm}", x, y, colour="steady", **look))
+    for i, (role, curve) in enumerate(drawn):
+        word = "most robust with one broker per domain" if role == "most robust" else role
+        x, y = _rising(sweep, curve)
+        layers.append(Line(word, x, y, colour=i))
+        last = _where_it_ends(x, y, top)
+        if last is not None:
+            hover: list[Hover] = [(word, _end(curve.configuration))]
+            layers.append(Points(word, *last, symbol="x", size_px=10.0, hover=hover, in_legend=False))
+    return Chart(
+        layers,
         title=f"{sweep.name}: delay against load",
-        x_label=_AXIS,
-        y_label="delay on the worst path (ms)",
+        x=Axis(_AXIS, from_zero=True),
+        y=Axis("delay on the worst path (ms)", from_zero=True, high=top),
         caption="A cross marks where a line leaves the drawing; shortly after, the configuration saturates.",
-        bands=(band,) if count > 1 else (),
-        x_from_zero=True,
-        y_from_zero=True,
-        y_max=top,
-        moment=(f"design load {sweep.design:,.0f}", sweep.design),
+        rules=(Rule(f"design load {sweep.design:,.0f}", sweep.design),),
+        height_px_min=480,
     )
 
 
-def _between(lines: list[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _where_it_ends(x: Array, y: Array, top: float) -> tuple[list[float], list[float]] | None:
+    """Returns the point at which a line leaves the drawing: its last point, or where it passes the upper edge.
+
+    >>> _where_it_ends(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 12.0]), 7.0)
+    ([2.5], [7.0])
+    """
+    if not len(x):
+        return None
+    beyond = np.flatnonzero(y > top)
+    if not len(beyond):
+        return [float(x[-1])], [float(y[-1])]
+    k = int(beyond[0])
+    if k == 0:
+        return [float(x[0])], [top]
+    share = (top - y[k - 1]) / (y[k] - y[k - 1])
+    return [float(x[k - 1] + share * (x[k] - x[k - 1]))], [top]
+
+
+def _between(lines: list[tuple[Array, Array]]) -> tuple[Array, Array, Array]:
     """Returns every x of the lines, and the lowest and the highest of them there; a line that has ended counts as high
     as any."""
-    lines = [line for line in lines if len(line.x)]
+    lines = [(x, y) for x, y in lines if len(x)]
     if not lines:
         return np.zeros(0), np.zeros(0), np.zeros(0)
-    x = np.unique(np.concatenate([np.asarray(line.x) for line in lines]))
-    top = max(float(np.max(line.y)) for line in lines)
-    y = np.array([np.interp(x, line.x, line.y, right=top) for line in lines])
-    return x, y.min(axis=0), y.max(axis=0)
+    every = np.unique(np.concatenate([x for x, _ in lines]))
+    top = max(float(np.max(y)) for _, y in lines)
+    values = np.array([np.interp(every, x, y, right=top) for x, y in lines])
+    return every, values.min(axis=0), values.max(axis=0)
 
 
-def _rising(sweep: LoadSweep, curve: LoadCurve) -> tuple[np.ndarray, np.ndarray]:
+def _rising(sweep: LoadSweep, curve: LoadCurve) -> tuple[Array, Array]:
     """Returns load and delay in ms; a line that ends rises on, to beyond any drawing, up to the load where it
     saturates."""
     defined = np.isfinite(curve.delay_s)
@@ -123,7 +146,7 @@ def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
     )
     sections: list[Section] = [
         Bullets(load_chart_sentences(sweep)),
-        curves_figure(load_chart(sweep), height_px_min=480),
+        load_chart(sweep),
         Paragraph(
             "A configuration is a placement of brokers with the routing algorithm that gives it the least delay at the "
             "design load. It stays as it is while the number of subscriptions changes; publications stay as frequent. "
@@ -144,7 +167,7 @@ def write_load_page(sweep: LoadSweep, path: Path | str) -> Path:
     return write_page(Page(f"{sweep.name}: how placements scale with load", sections, subtitle=subtitle), path)
 
 
-def load_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
+def load_shares_chart(sweep: AlgorithmSweep) -> Chart:
     """Returns the chart of the share of placements that each algorithm wins, against load; all localities together."""
     pooled = f", localities {_listed(sweep.localities)} pooled" if len(sweep.localities) > 1 else ""
     return _shares(
@@ -158,7 +181,7 @@ def load_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
     )
 
 
-def locality_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
+def locality_shares_chart(sweep: AlgorithmSweep) -> Chart:
     """Returns the chart of the share of placements that each algorithm wins, against locality; all loads together,
     overload left out."""
     counts = sweep.counts.sum(axis=1)[:, :-1]
@@ -172,7 +195,7 @@ def locality_shares_chart(sweep: AlgorithmSweep) -> CurveChart:
         "locality: share of a class's messages in its own domain",
         f"Over all {sweep.placements:,} placements and {len(sweep.subscriptions)} loads, of the cases that some "
         "algorithm carries.",
-        x_ticks=tuple(x.tolist()),
+        x_ticks=tuple((float(value), f"{value:g}") for value in x),
     )
 
 
@@ -182,7 +205,7 @@ def write_algorithms_page(sweep: AlgorithmSweep, path: Path | str) -> Path:
     sections: list[Section] = [
         Bullets(_ranges(sweep)),
         Heading("By load"),
-        curves_figure(load_shares_chart(sweep), height_px_min=460),
+        load_shares_chart(sweep),
         Paragraph(
             "At each load every placement is evaluated under every algorithm. The height of a colour is the share of "
             "placements for which that algorithm has the least delay on the worst path. Several are alike where their "
@@ -194,7 +217,7 @@ def write_algorithms_page(sweep: AlgorithmSweep, path: Path | str) -> Path:
         by_locality = _share_table(sweep, [value or 0.0 for value in sweep.localities], sweep.by_locality(), "Locality")
         sections += [
             Heading("By locality"),
-            curves_figure(locality_shares_chart(sweep)),
+            locality_shares_chart(sweep),
             Paragraph("The same cases counted by locality. Between the localities computed, the picture is a guess."),
             by_locality,
         ]
@@ -206,30 +229,34 @@ def write_algorithms_page(sweep: AlgorithmSweep, path: Path | str) -> Path:
 
 def _shares(
     sweep: AlgorithmSweep,
-    x: np.ndarray,
-    shares: np.ndarray,
+    x: Array,
+    shares: Array,
     title: str,
     label: str,
     caption: str,
     *,
     x_log: bool = False,
-    x_ticks: tuple[float, ...] = (),
-) -> CurveChart:
-    lines: list[Curve] = []
-    for i, outcome in enumerate(sweep.outcomes[: shares.shape[1]]):
-        if shares[:, i].any():
-            # By place among those that win anywhere: there are more algorithms than colours.
-            colour = len(lines) if i < len(sweep.algorithms) else -1 if i == len(sweep.algorithms) else -2
-            lines.append(Curve(outcome, x, shares[:, i], colour=colour))
-    return CurveChart(
-        lines,
+    x_ticks: tuple[tuple[float, str], ...] = (),
+) -> Chart:
+    layers: list[Layer] = []
+    names = [name for i, name in enumerate(sweep.outcomes[: shares.shape[1]]) if shares[:, i].any()]
+    alike, overloaded = sweep.outcomes[len(sweep.algorithms) :]
+    colours: dict[str, int | str] = {**colours_of(sweep.algorithms), alike: "steady", overloaded: "grid"}
+    low = np.zeros(len(x))
+    for name in names:
+        share = 100.0 * shares[:, sweep.outcomes.index(name)]
+        hover: list[Hover] = [
+            (name, f"{label}: {number_text(float(at))}", f"{value:.1f} %") for at, value in zip(x, share, strict=True)
+        ]
+        layers.append(Area(name, x, low, low + share, colour=colours[name], hover=hover))
+        low = low + share
+    return Chart(
+        layers,
         title=title,
-        x_label=label,
-        y_label="share of placements",
+        x=Axis(label, ends=(float(x.min()), float(x.max())), log=x_log, ticks=x_ticks),
+        y=Axis("share of placements (%)", ends=(0.0, 100.0)),
         caption=caption,
-        x_log=x_log,
-        x_ticks=x_ticks,
-        stacked=True,
+        height_px_min=460,
     )
 
 
@@ -281,7 +308,7 @@ def _points(sweep: LoadSweep) -> Table:
     return Table(header, rows, "All points")
 
 
-def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: np.ndarray, name: str) -> Table:
+def _share_table(sweep: AlgorithmSweep, keys: list[float], shares: Array, name: str) -> Table:
     rows: list[list[Cell]] = [[key, *map(float, row.round(4))] for key, row in zip(keys, shares, strict=True)]
     return Table([name, *sweep.outcomes], rows, f"Share of placements by {name.lower()}")
 

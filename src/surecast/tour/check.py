@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -15,10 +15,9 @@ from surecast.prediction import find_mechanisms
 from surecast.report import QoSReport, compare, save
 from surecast.simulation.dropping import simulate_dropping
 from surecast.simulation.replication import simulate_replication
+from surecast.studio.chart import Axis, Chart, Layer, Line, Points
 from surecast.studio.page import Cell, Table
-from surecast.studio.style import series_variable
 from surecast.studio.wording import duration
-from surecast.tour.charts import Trace, axis, figure, picture, points
 from surecast.tour.predict import SCHEMES_SHOWN
 from surecast.tour.scenarios import load_scenario
 from surecast.tour.stage_content import (
@@ -31,6 +30,7 @@ from surecast.tour.stage_content import (
     Text,
     Tile,
     TourContext,
+    picture,
 )
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def check_stage(context: TourContext) -> StageOutcome:
     )
     blocks: tuple[Block, ...] = (
         _dots(
-            answers, "success_share", "events delivered in %", 100.0, "Delivered share of each subscriber", "delivered"
+            answers, "success_share", "events delivered (%)", 100.0, "Delivered share of each subscriber", "delivered"
         ),
-        _dots(answers, "delay_mean_s", "mean delay in s", 1.0, "Mean delay of each subscriber", "delays"),
+        _dots(answers, "delay_mean_s", "mean delay (s)", 1.0, "Mean delay of each subscriber", "delays"),
         _group_table(answers),
         _verdicts(answers, measured),
         Text(
@@ -200,43 +200,44 @@ def _dots(answers: Answers, metric: str, unit: str, factor: float, title: str, n
         {reported.name for reported in answers.predicted.select(scope="subscriber", metric="success_share")},
         key=lambda each: -_value(answers.predicted, each, metric)[0],
     )
-    traces: list[Trace] = []
+    layers: list[Layer] = []
     rows: list[list[Cell]] = [[each] for each in names]
     for i, (kind, report) in enumerate(answers.by_kind().items()):
         values = [_value(report, each, metric) for each in names]
         for row, (value, low, high) in zip(rows, values, strict=True):
             row += [value, low, high] if kind in ("simulated", "measured") else [value]
-        y = [place + 0.16 * (i - 1.5) for place in range(len(names))]
-        trace = points(kind, [factor * value for value, _, _ in values], y, i, size=10)
-        trace["hovertext"] = [
-            f"{kind}, {each}: {factor * value:.4g}" for each, (value, _, _) in zip(names, values, strict=True)
-        ]
-        trace["hoverinfo"] = "text"
-        if kind == "measured":
-            trace["error_x"] = {
-                "type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": series_variable(i),
-                "array": [max(0.0, factor * (high - value)) if high == high else 0.0 for value, _, high in values],
-                "arrayminus": [max(0.0, factor * (value - low)) if low == low else 0.0 for value, low, _ in values],
-            }  # fmt: skip
-        traces.append(trace)
-    places = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names, "ticksuffix": " "}
-    drawn = figure(
-        traces,
-        axis(unit),
-        axis("", range=[len(names) - 0.5, -0.5], **places),
-        alt=f"{title}: predicted, simulated and measured for {len(names)} subscribers.",
+        scaled = factor * np.array(values).reshape(-1, 3)
+        layers.append(
+            Points(
+                kind,
+                scaled[:, 0],
+                [place + 0.16 * (i - 1.5) for place in range(len(names))],
+                scaled[:, 1] if kind == "measured" else None,
+                scaled[:, 2] if kind == "measured" else None,
+                across=True,
+                size_px=10.0,
+                hover=[(each, f"{kind}: {value:.4g}") for each, value in zip(names, scaled[:, 0], strict=True)],
+            )
+        )
+    chart = Chart(
+        layers,
+        title=title,
+        x=Axis(unit),
+        y=Axis(ends=(len(names) - 0.5, -0.5), ticks=tuple(enumerate(names))),
+        about=f"predicted, simulated and measured for {len(names)} subscribers.",
         caption=(
             "Predicted by formula; simulated for long; simulated with the very periods and events of the run (same "
             "draws); and measured, with its 95 % interval. Where the mark of the same draws meets the measured one, "
             "chance explains the distance to the prediction."
         ),
-        height_px=120 + 46 * len(names),
+        ratio=0.0,
+        height_px_min=140 + 46 * len(names),
     )
     header = (
         "subscriber", "predicted", "simulated", "simulated low", "simulated high", "same draws", "measured",
         "measured low", "measured high",
     )  # fmt: skip
-    return picture(title, drawn, header, rows, name)
+    return picture(chart, header, rows, name)
 
 
 _GROUP: Final = (
@@ -301,48 +302,43 @@ def _named(row: Difference) -> str:
 
 def _scatter(comparison: Comparison, seconds: float) -> Picture:
     """Returns the picture of every reliability of the large system: simulated over predicted."""
-    traces: list[Trace] = []
+    groups: list[Layer] = []
     rows: list[list[Cell]] = []
     ends: list[float] = []
-    for i, scheme in enumerate(SCHEMES_SHOWN):
+    for scheme in SCHEMES_SHOWN:
         reliability = comparison.points("reliability", scope="subscriber", variant=scheme)
         a, b = 100.0 * reliability.a, 100.0 * reliability.b
-        traces.append(points(scheme, a, b, i, size=5) | {"hoverinfo": "skip"})
+        groups.append(Points(scheme, a, b, size_px=5.0, edge_px=0.5, hover=()))
         rows += [
             [scheme, *row]
             for row in zip(reliability.labels, reliability.a.tolist(), reliability.b.tolist(), strict=True)
         ]
         ends += [float(min(a.min(), b.min())), float(max(a.max(), b.max()))]
-    span = [min(ends) - 1.0, min(100.5, max(ends) + 1.0)]
-    same: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "equal",
-        "x": span,
-        "y": span,
-        "hoverinfo": "skip",
-    }
-    same["line"] = {"color": "var(--muted)", "width": 1.2, "dash": "dash"}
+    span = min(ends) - 1.0, min(100.5, max(ends) + 1.0)
+    same = Line("equal", span, span, colour="muted", width_px=1.4, dashed=True, hover=())
     summary = {
         row.variant: row
         for row in comparison.summary
         if (row.metric, row.scope, row.detail) == ("reliability", "subscriber", "")
     }
     differences = ", ".join(f"{100 * summary[s].mean_absolute:.2f} ({s})" for s in SCHEMES_SHOWN if s in summary)
-    drawn = figure(
-        [same, *traces],
-        axis("predicted events in time in %", range=span),
-        axis("simulated events in time in %", range=span),
-        alt=f"Scatter plot of {len(rows)} simulated reliabilities over the predicted ones; they lie near the diagonal.",
+    chart = Chart(
+        [same, *groups],
+        title="Formula and simulation, subscriber by subscriber",
+        x=Axis("predicted: events in time (%)", ends=span),
+        y=Axis("simulated: events in time (%)", ends=span),
+        form="square",
+        about=f"scatter plot of {len(rows)} reliabilities, simulated over predicted; they lie near the diagonal.",
         caption=(
             "Each of the 500 subscribers of the second stage is four marks, one for each scheme. On the dashed line "
             f"formula and simulation, over {seconds / (365 * _DAY_S):.0f} years, say the same. Mean difference in "
             f"percentage points: {differences}."
         ),
-        height_px=460,
+        ratio=0.0,
+        height_px_min=560,
     )
     header = ("scheme", "subscriber", "predicted", "simulated")
-    return picture("Formula and simulation, subscriber by subscriber", drawn, header, rows, "agreement")
+    return picture(chart, header, rows, "agreement")
 
 
 def _finite(value: float) -> float | None:

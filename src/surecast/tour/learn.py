@@ -15,8 +15,8 @@ from surecast.pipeline.learn import Learned, LearnedValue, Statistics, learn_sce
 from surecast.prediction.composed import predict_composed
 from surecast.report.report_files import write_whole
 from surecast.scenario import Scenario, System, build, parse_text
+from surecast.studio.chart import Axis, Chart, Layer, Line, Points
 from surecast.studio.page import Cell, Table
-from surecast.tour.charts import axis, figure, line, picture, share
 from surecast.tour.live_clients import GROUP, TABLET, Live, LiveSettings
 from surecast.tour.stage_content import (
     Block,
@@ -30,6 +30,8 @@ from surecast.tour.stage_content import (
     Text,
     Tile,
     TourContext,
+    picture,
+    share,
 )
 from surecast.zap import viewers_topic
 
@@ -129,25 +131,29 @@ def _viewers(top: Rows) -> Picture:
     names = [row["channel"] for row in top if row["start"] == last][:_SHOWN]
     starts = sorted({row["start"] for row in top})
     counts = {(row["start"], row["channel"]): row["viewers"] for row in top}
-    traces = [
-        line(name, [_clock(start) for start in starts], [counts.get((start, name)) for start in starts], i)
-        | {"mode": "lines+markers"}
-        for i, name in enumerate(names)
-    ]
-    drawn = figure(
-        traces,
-        axis("time of the evening, by the clock of the set-top boxes", nticks=8),
-        axis("viewers at the end of the minute", rangemode="tozero"),
-        alt=f"Curves of the viewers of {len(names)} channels over {len(starts)} minutes.",
+    minutes = [float(k) for k in range(len(starts))]
+    layers: list[Layer] = []
+    for name in names:
+        viewers = [float(counts.get((start, name), math.nan)) for start in starts]
+        layers += [Line(name, minutes, viewers, hover=()), Points(name, minutes, viewers, size_px=6.0)]
+    step = -(-len(starts) // 8) if starts else 1
+    chart = Chart(
+        layers,
+        title="Viewers of the evening",
+        x=Axis(
+            "time of the evening, by the clock of the set-top boxes (hours:minutes)",
+            ticks=[(minutes[k], _clock(starts[k])) for k in range(0, len(starts), step)],
+        ),
+        y=Axis("viewers at the end of the minute (boxes)", from_zero=True, whole=True),
         caption=(
             "Counted by Spark from the logs of the boxes, minute by minute. It is the same evening that the broker "
             "counted live, by other code; below the two are compared. Where a curve has a gap, the channel was not "
             "among the ten most viewed."
         ),
-        height_px=380,
+        ratio=0.0,
     )
     rows: list[list[Cell]] = [[_clock(row["start"]), row["rank"], row["channel"], row["viewers"]] for row in top]
-    return picture("Viewers of the evening", drawn, ("time", "rank", "channel", "viewers"), rows, "evening")
+    return picture(chart, ("time", "rank", "channel", "viewers"), rows, "evening")
 
 
 def _clock(start: Any) -> str:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from surecast.broker.cluster import LocalGroup, write_group
+from surecast.studio.chart import Area, Axis, Chart, Layer, Line, Points, Rule, Span
 from surecast.studio.page import Cell, Table
-from surecast.tour.charts import Trace, axis, band, decades, figure, line, picture, points, upright
 from surecast.tour.live_clients import GROUP, TABLET, Live, LiveSettings, drive
 from surecast.tour.stage_content import (
     Block,
@@ -25,6 +25,7 @@ from surecast.tour.stage_content import (
     StageOutcome,
     Tile,
     TourContext,
+    picture,
 )
 from surecast.zap import Viewers, parse_lines, viewers_topic
 from surecast.zap.events import BadLine, Event
@@ -35,6 +36,7 @@ _BIN_S: Final = 0.1
 _VIEWERS: Final = "zap/viewers/"
 _EVENTS: Final = "zap/events/"
 _SHOWN: Final = 5
+_SINCE: Final = "time since the first event (s)"
 _START_S: Final = 90.0
 _REST_S: Final = 20.0
 _POLL_S: Final = 0.2
@@ -274,34 +276,36 @@ def _gap_picture(live: Live, gap_s: float) -> Picture:
     acknowledged = _counts(
         [message.acknowledged_at for message in live.sent if message.acknowledged_at is not None], live.began, edges
     )
-    traces = [line(name, middle, values, i, width=1.8) for i, (name, values) in enumerate(series.items())]
-    traces.append(
-        line("acknowledged to publishers", middle, acknowledged, 5, width=1.4)
-        | {"fill": "tozeroy", "fillcolor": "var(--grid)", "line": {"color": "var(--muted)", "width": 1.2}}
-    )
-    marks = [upright(kill, f"replica {live.killed}, the leader, is killed")]
+    zero = np.zeros(len(middle))
+    layers: list[Layer] = [
+        Area("acknowledged to publishers", middle, zero, acknowledged),
+        *(Line(name, middle, values, width_px=1.8) for name, values in series.items()),
+    ]
+    rules = [Rule(f"replica {live.killed}, the leader, is killed", kill, colour="accent")]
     if live.back_at is not None and live.back_at - live.began < edges[-1]:
-        marks.append(upright(live.back_at - live.began, "it is back", "var(--series-2)", 1))
-    drawn = figure(
-        [traces[-1], *traces[:-1]],
-        axis("seconds since the first event"),
-        axis("messages per second", rangemode="tozero"),
-        alt=f"Messages per second around the death of the leader; a gap of {gap_s:.2f} s.",
+        rules.append(Rule("it is back", live.back_at - live.began, colour=2))
+    chart = Chart(
+        layers,
+        title="The death of a leader, seen by its clients",
+        x=Axis(_SINCE),
+        y=Axis("messages (1/s)", from_zero=True),
+        rules=rules,
+        spans=[Span(kill, kill + (gap_s if np.isfinite(gap_s) else 0.0))],
+        about=f"messages per second around the death of the leader; a gap of {gap_s:.2f} s.",
         caption=(
             f"Each line is a subscriber. The shaded {1000 * gap_s:.0f} ms are the time in which nobody got an answer: "
             "the others notice that the leader is silent, elect a new one, and clients of the dead process connect "
             "elsewhere. The peak after it is what had waited."
         ),
-        height_px=430,
-        shapes=[*(shape for shape, _ in marks), band(kill, kill + (gap_s if np.isfinite(gap_s) else 0.0))],
-        annotations=[note for _, note in marks],
+        ratio=0.0,
+        height_px_min=440,
     )
     header = ("seconds", *series, "acknowledged")
     rows = [
         [float(second), *(float(v[i]) for v in series.values()), float(acknowledged[i])]
         for i, second in enumerate(middle)
     ]
-    return picture("The death of a leader, seen by its clients", drawn, header, rows, "gap")
+    return picture(chart, header, rows, "gap")
 
 
 def _wait_picture(live: Live) -> Picture:
@@ -311,28 +315,27 @@ def _wait_picture(live: Live) -> Picture:
     )
     x = [message.sent_at - live.began for message in acknowledged]
     y = [1000.0 * ((message.acknowledged_at or 0.0) - message.sent_at) for message in acknowledged]
-    traces: list[Trace] = []
+    layers: list[Layer] = []
     for publisher in sorted({message.publisher for message in acknowledged}):
         chosen = [i for i, message in enumerate(acknowledged) if message.publisher == publisher]
-        traces.append(
-            points(f"region {publisher}", [x[i] for i in chosen], [y[i] for i in chosen], publisher - 1, size=5)
-        )
-    shape, note = upright(live.killed_at - live.began, "leader killed")
-    drawn = figure(
-        traces,
-        axis("seconds since the first event"),
-        axis("wait for the acknowledgement in ms", type="log", **decades(y)),
-        alt=f"Scatter plot of the acknowledgement times of {len(acknowledged)} messages over time.",
+        label = f"region {publisher}"
+        layers.append(Points(label, [x[i] for i in chosen], [y[i] for i in chosen], size_px=5.0, edge_px=0.5))
+    chart = Chart(
+        layers,
+        title="Every acknowledgement",
+        x=Axis(_SINCE),
+        y=Axis("wait for the acknowledgement (ms)", log=True),
+        rules=[Rule("leader killed", live.killed_at - live.began, colour="accent")],
+        about=f"scatter plot of the acknowledgement times of {len(acknowledged)} messages over time.",
         caption=(
             "Each dot is a message. Its acknowledgement means that a majority of the replicas has it on disk. "
             "Messages that were under way when the leader died were sent again, and counted once."
         ),
-        height_px=360,
-        shapes=[shape],
-        annotations=[note],
+        ratio=0.0,
+        height_px_min=400,
     )
     rows = [[message.publisher, a, b, message.events] for message, a, b in zip(acknowledged, x, y, strict=True)]
-    return picture("Every acknowledgement", drawn, ("region", "sent at s", "wait in ms", "events"), rows, "waits")
+    return picture(chart, ("region", "sent at s", "wait in ms", "events"), rows, "waits")
 
 
 def _viewers_picture(live: Live) -> Picture:
@@ -341,30 +344,28 @@ def _viewers_picture(live: Live) -> Picture:
     arrived = [message for message in live.arrived[name] if message.topic.startswith(_VIEWERS)]
     last = {message.topic: int(message.payload) for message in arrived}
     top = [topic for topic, _ in Counter(last).most_common(_SHOWN)]
-    traces: list[Trace] = []
+    layers: list[Layer] = []
     rows: list[list[Cell]] = []
-    for i, topic in enumerate(top):
+    for topic in top:
         channel = topic.removeprefix(_VIEWERS)
         counts = [(message.at - live.began, int(message.payload)) for message in arrived if message.topic == topic]
         counts.append((live.ended - live.began, counts[-1][1]))
-        traces.append(line(channel, [second for second, _ in counts], [count for _, count in counts], i, steps=True))
+        layers.append(Line(channel, [second for second, _ in counts], [count for _, count in counts], stepped=True))
         rows += [[channel, second, count] for second, count in counts]
-    shape, note = upright(live.killed_at - live.began, "leader killed")
-    drawn = figure(
-        traces,
-        axis("seconds since the first event"),
-        axis("viewers", rangemode="tozero"),
-        alt=f"Step curves of the viewers of {len(top)} channels over time.",
+    chart = Chart(
+        layers,
+        title="The most viewed channels, live",
+        x=Axis(_SINCE),
+        y=Axis("viewers (boxes)", from_zero=True, whole=True),
+        rules=[Rule("leader killed", live.killed_at - live.began, colour="accent")],
         caption=(
             f"What {name} was told on zap/viewers/#: the broker counts the viewers of each channel inside its "
             "replicated state, so the count goes on where it was when the leader dies. The evening runs 200 times as "
             "fast as the clock."
         ),
-        height_px=380,
-        shapes=[shape],
-        annotations=[note],
+        ratio=0.0,
     )
-    return picture("The most viewed channels, live", drawn, ("channel", "seconds", "viewers"), rows, "viewers")
+    return picture(chart, ("channel", "seconds", "viewers"), rows, "viewers")
 
 
 def _top_table(live: Live) -> SavedTable:

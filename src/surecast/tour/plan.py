@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 import surecast
-from surecast.studio.page import Cell, Figure
-from surecast.studio.style import plotly_layout
+from surecast.studio.bars import bar_rows
+from surecast.studio.chart import Axis, Chart, Hover, Layer, Points
+from surecast.studio.page import Cell
+from surecast.studio.scene_chart import placement_chart
 from surecast.studio.wording import rate
-from surecast.tour.charts import Trace, axis, bars, decades, figure, picture, points, share, words
 from surecast.tour.scenarios import load_scenario
-from surecast.tour.stage_content import Key, Picture, StageOutcome, Tile, TourContext
+from surecast.tour.stage_content import Key, Picture, StageOutcome, Tile, TourContext, picture, share
 
 if TYPE_CHECKING:
     from surecast.planning.placement import PlacementCase, PlacementPlan
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["plan_stage"]
 
 _MS: Final = 1000.0
-_NEAR: Final = 0.15
-"""Places are near each other within this share of the width of all."""
 _POINTS_MAX: Final = 3000
 _HEADER: Final = (
     "algorithm", "brokers", "worst delay in ms", "mean delay in ms", "messages per s", "cost in brokers",
@@ -81,10 +80,10 @@ def _row(case: PlacementCase) -> list[Cell]:
     ]
 
 
-def _hover(case: PlacementCase) -> str:
+def _hover(case: PlacementCase) -> Hover:
     brokers = f"{len(case.brokers)} brokers: {', '.join(case.brokers)}"
     grows = "" if case.headroom_factor is None else f", load may grow {case.headroom_factor:.2f}-fold"
-    return f"{words(case.algorithm)}<br>{words(brokers)}<br>{rate(case.message_rate_per_s)} messages{grows}"
+    return case.algorithm, brokers, f"{rate(case.message_rate_per_s)} messages{grows}"
 
 
 def _front(plan: PlacementPlan) -> Picture:
@@ -94,73 +93,64 @@ def _front(plan: PlacementPlan) -> Picture:
     x = np.asarray(evaluation.message_rate_per_s)[plan.feasible]
     y = _MS * np.asarray(evaluation.notification_delay_worst_s)[plan.feasible]
     step = -(-len(x) // _POINTS_MAX)
-    dots = {"size": 4, "color": "var(--steady)", "opacity": 0.4}
-    traces: list[Trace] = [
-        {"type": "scatter", "mode": "markers", "name": "other cases", "hoverinfo": "skip", "marker": dots}
-        | {"x": x[::step], "y": y[::step]}
-    ]
-    kinds = list(dict.fromkeys(case.algorithm for case in plan.front))
-    for i, algorithm in enumerate(kinds):
+    faint: dict[str, Any] = {"colour": "steady", "size_px": 4.0, "edge_px": 0.0, "opacity": 0.4, "hover": ()}
+    layers: list[Layer] = [Points("other cases", x[::step], y[::step], **faint)]
+    for algorithm in dict.fromkeys(case.algorithm for case in plan.front):
         cases = [case for case in plan.front if case.algorithm == algorithm]
-        traces.append(
-            points(
-                algorithm,
-                [case.message_rate_per_s for case in cases],
-                [_MS * (case.notification_delay_worst_s or np.nan) for case in cases],
-                i,
-                size=9,
-                hoverinfo="text",
-                hovertext=[_hover(case) for case in cases],
-            )
-        )
+        rates = [case.message_rate_per_s for case in cases]
+        delays = [_slowest_ms(case) for case in cases]
+        layers.append(Points(algorithm, rates, delays, size_px=9.0, hover=[_hover(case) for case in cases]))
     best = plan.best
     assert best is not None
-    ring: dict[str, Any] = {"size": 19, "symbol": "circle-open", "color": "var(--accent)", "line": {"width": 2.5}}
-    position = {"x": [best.message_rate_per_s], "y": [_MS * (best.notification_delay_worst_s or np.nan)]}
-    traces.append(
-        {"type": "scatter", "mode": "markers", "name": "fastest", "hoverinfo": "skip", "marker": ring} | position
-    )
-    front_y = [_MS * (case.notification_delay_worst_s or np.nan) for case in plan.front]
-    front_x = [case.message_rate_per_s for case in plan.front]
-    drawn = figure(
-        traces,
-        axis("messages per second over all links", range=_near(front_x), tickformat=","),
-        axis("slowest notification in ms", type="log", **decades(front_y)),
-        alt=f"Scatter plot of delay against messages for {plan.feasible_count} cases, {len(plan.front)} on the front.",
+    ring: dict[str, Any] = {"colour": "accent", "symbol": "circle", "hollow": True, "size_px": 19.0, "edge_px": 2.5}
+    layers.append(Points("fastest", [best.message_rate_per_s], [_slowest_ms(best)], hover=(), **ring))
+    delays = [_slowest_ms(case) for case in plan.front]
+    chart = Chart(
+        layers,
+        title="What the offices can choose from",
+        x=Axis("messages over all links (1/s)", ends=_near([case.message_rate_per_s for case in plan.front])),
+        y=Axis("slowest notification (ms)", log=True, ends=(min(delays) / 1.3, 1.6 * max(delays))),
+        about=f"scatter plot of delay over messages for {plan.feasible_count} cases, {len(plan.front)} on the front.",
         caption=(
             "Each dot is a placement under an algorithm. Towards the lower left is better. Coloured: cases that no "
             "other beats in delay, messages, number of brokers and headroom at once. For each grey one another is as "
             "good in all four, or better. Those far beyond the front are outside the picture."
         ),
-        height_px=460,
+        height_px_min=480,
+        ratio=0.0,
     )
-    return picture("What the offices can choose from", drawn, _HEADER, [_row(case) for case in plan.front], "front")
+    return picture(chart, _HEADER, [_row(case) for case in plan.front], "front")
 
 
-def _near(values: list[float]) -> list[float]:
+def _slowest_ms(case: PlacementCase) -> float:
+    return _MS * (case.notification_delay_worst_s or np.nan)
+
+
+def _near(values: list[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     more = 0.12 * (high - low) or 1.0
-    return [max(0.0, low - more), high + more]
+    return max(0.0, low - more), high + more
 
 
 def _algorithms(plan: PlacementPlan) -> Picture:
     """Returns the picture of the best placement of each algorithm."""
     cases = [(name, case) for name, case in plan.best_by_algorithm.items() if case is not None]
     cases.sort(key=lambda item: item[1].notification_delay_worst_s or np.inf)
-    values = [_MS * (case.notification_delay_worst_s or np.nan) for _, case in cases]
+    values = [_slowest_ms(case) for _, case in cases]
     lost = [name for name, case in plan.best_by_algorithm.items() if case is None]
     caption = "The best placement under each algorithm; shorter is better."
     if lost:
         caption += f" No bar: under {' and '.join(lost)} every placement is overloaded."
-    drawn = figure(
-        [bars([name for name, _ in cases], values, [f"{value:.3g} ms" for value in values], best=0)],
-        axis("slowest notification in ms", range=[0, 1.25 * max(values)]),
-        axis("", autorange="reversed", ticksuffix=" "),
-        alt=f"Bar chart of the slowest notification under {len(cases)} algorithms.",
+    chart = bar_rows(
+        [name for name, _ in cases],
+        values,
+        [f"{value:.3g} ms" for value in values],
+        Axis("slowest notification (ms)", from_zero=True),
+        title="The nine algorithms",
+        marked=0,
         caption=caption,
-        height_px=110 + 34 * len(cases),
     )
-    return picture("The nine algorithms", drawn, _HEADER, [_row(case) for _, case in cases], "algorithms")
+    return picture(chart, _HEADER, [_row(case) for _, case in cases], "algorithms")
 
 
 def _drawing(best: PlacementCase, scenario: Scenario) -> Picture:
@@ -170,62 +160,21 @@ def _drawing(best: PlacementCase, scenario: Scenario) -> Picture:
     system = scenario.system
     placed, network = placed_scenario(scenario, system, best.brokers).system, system.network
     assert network is not None, "the company has a network"
-    routers = network.routers
-    brokers = [(broker.name, routers[broker.router or 0]) for broker in placed.overlay.brokers]
-    used = {broker.router for broker in placed.overlay.brokers}
-    free = [(b.name, routers[b.router or 0]) for b in system.overlay.brokers if b.router not in used]
-    ends = [(brokers[link.a][1], brokers[link.b][1]) for link in placed.overlay.links]
-    root = brokers[placed.overlay.root]
-    ring = {"symbol": "circle-open", "size": 26, "color": "var(--accent)", "line": {"width": 3}}
-    traces = [
-        _lines("network", [(routers[link.a], routers[link.b]) for link in network.links], "var(--physical)", 0.7),
-        _lines("links between brokers", ends, "var(--overlay)", 3.0),
-        _marks("free offices", free, {"symbol": "diamond-open", "size": 11, "color": "var(--ink)"}),
-        _marks("brokers", brokers, {"size": 16, "color": "var(--overlay)"}),
-        _marks("root", [("", root[1])], ring),
-    ]
-    hidden = {"visible": False}
-    margin = {"l": 8, "r": 8, "t": 8, "b": 8}
-    layout = plotly_layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin=margin)
-    drawn = Figure(
-        {"data": traces, "layout": layout},
-        alt=f"Map of the network with brokers at {', '.join(best.brokers)}.",
+    offices = [(broker.name, broker.router or 0) for broker in system.overlay.brokers]
+    root = placed.overlay.brokers[placed.overlay.root].name
+    chart = replace(
+        placement_chart(placed, system, "The best placement"),
+        about=f"map of the network with brokers at {', '.join(best.brokers)}.",
         caption=(
-            f"The fastest placement in the company's network of {len(routers):,} routers: brokers at "
-            f"{len(best.brokers)} of the {len(system.overlay.brokers)} offices, joined by a tree with its root at "
-            f"{root[0]}. Distances on the picture have no unit."
+            f"The fastest placement in the company's network of {len(network.routers):,} routers: brokers at "
+            f"{len(best.brokers)} of the {len(offices)} offices, joined by a tree with its root at {root}. Bold lines "
+            "join brokers; the broad pale bands are the physical paths they follow. Hollow diamonds are free offices."
         ),
-        height_px_min=440,
-        ratio=0.5,
+        height_px_min=720,
+        ratio=0.0,
     )
-    rows: list[list[Cell]] = [[name, router.name, router.x, router.y, "broker"] for name, router in brokers]
-    rows += [[name, router.name, router.x, router.y, "free"] for name, router in free]
-    return picture("The best placement", drawn, ("office", "router", "x", "y", "what"), rows, "placement")
-
-
-def _lines(name: str, pairs: list[tuple[Any, Any]], colour: str, width: float) -> Trace:
-    """Returns many lines as one trace, with gaps between them."""
-    x = [each for a, b in pairs for each in (a.x, b.x, None)]
-    y = [each for a, b in pairs for each in (a.y, b.y, None)]
-    look = {"color": colour, "width": width}
-    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "hoverinfo": "skip", "line": look}
-
-
-def _marks(name: str, places: list[tuple[str, Any]], marker: dict[str, Any]) -> Trace:
-    """Returns named places as a trace; of two that are near each other, the southern one has its name below."""
-    texts = [words(label) for label, _ in places]
-    span = max((router.x for _, router in places), default=0.0) - min((router.x for _, router in places), default=0.0)
-    sides = [
-        "bottom center"
-        if any(
-            other.y > router.y and math.hypot(other.x - router.x, other.y - router.y) < _NEAR * span
-            for _, other in places
-        )
-        else "top center"
-        for _, router in places
-    ]
-    return {
-        "type": "scatter", "mode": "markers+text", "name": name, "marker": marker, "text": texts,
-        "x": [router.x for _, router in places], "y": [router.y for _, router in places],
-        "textposition": sides, "textfont": {"size": 12, "color": "var(--ink)"}, "hoverinfo": "text",
-    }  # fmt: skip
+    rows: list[list[Cell]] = []
+    for name, number in offices:
+        router = network.routers[number]
+        rows.append([name, router.name, router.x, router.y, "broker" if name in best.brokers else "free"])
+    return picture(chart, ("office", "router", "x", "y", "what"), rows, "placement")

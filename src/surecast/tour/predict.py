@@ -10,11 +10,22 @@ import numpy as np
 
 from surecast import predict
 from surecast.prediction import POLICIES
+from surecast.studio.chart import Axis, Chart, Layer, Line, Points, Rule
 from surecast.studio.page import Cell, Table, plain_values
 from surecast.studio.wording import percent
-from surecast.tour.charts import axis, figure, line, picture, share, upright
 from surecast.tour.scenarios import load_scenario
-from surecast.tour.stage_content import Block, Key, Picture, SavedTable, StageOutcome, Text, Tile, TourContext
+from surecast.tour.stage_content import (
+    Block,
+    Key,
+    Picture,
+    SavedTable,
+    StageOutcome,
+    Text,
+    Tile,
+    TourContext,
+    picture,
+    share,
+)
 
 if TYPE_CHECKING:
     from surecast.report import QoSReport
@@ -105,22 +116,21 @@ def _at_rate(system: System, rate_per_s: float) -> System:
 
 def _schemes(shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]], names: list[str]) -> Picture:
     """Returns the picture of each scheme as a curve over the subscribers, the best served first."""
-    rank = np.arange(1, len(names) + 1)
-    traces = [line(scheme, rank, 100.0 * np.sort(values)[::-1], i) for i, (scheme, values) in enumerate(shares.items())]
-    drawn = figure(
-        traces,
-        axis(f"subscribers, the best served first (1 to {len(names)})"),
-        axis("events in time in %", rangemode="normal"),
-        alt=f"Curves of the share of events in time of {len(names)} subscribers under four schemes.",
+    rank = np.arange(1.0, len(names) + 1.0)
+    chart = Chart(
+        [Line(scheme, rank, 100.0 * np.sort(values)[::-1]) for scheme, values in shares.items()],
+        title="On-time reliability of each subscriber",
+        x=Axis(f"subscribers, the best served first (1 to {len(names)})"),
+        y=Axis("events in time (%)"),
         caption=(
             "Every subscriber has a place on each curve. Buffering lifts most of them: what a dead broker or link "
             "held up arrives late, but in time. Bypass finds another way round, and both together do best. The steps "
             "are home brokers, some of which fail more often than others."
         ),
-        height_px=420,
+        ratio=0.0,
     )
     rows: list[list[Cell]] = [[name, *(float(values[i]) for values in shares.values())] for i, name in enumerate(names)]
-    return picture("On-time reliability of each subscriber", drawn, ("subscriber", *shares), rows, "reliability")
+    return picture(chart, ("subscriber", *shares), rows, "reliability")
 
 
 def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> SavedTable:
@@ -140,27 +150,24 @@ def _scheme_table(report: QoSReport, shares: dict[str, np.ndarray[tuple[int], np
 
 def _policies(rates: tuple[float, ...], reports: list[QoSReport]) -> Picture:
     """Returns the picture of the share that each policy delivers, over the rate of events."""
-    kinds = [policy for policy in POLICIES if policy != "none"]
-    traces = [
-        line(policy, rates, [100.0 * _figure(report, "success_share", policy) for report in reports], i)
-        | {"mode": "lines+markers"}
-        for i, policy in enumerate(kinds)
-    ]
-    shape, note = upright(2.0, "the table below")
-    drawn = figure(
-        traces,
-        axis("events per second"),
-        axis("events delivered in %", rangemode="tozero"),
-        alt="Curves of the share of events delivered over the rate of events, for four drop policies.",
+    layers: list[Layer] = []
+    for policy in POLICIES:
+        if policy != "none":
+            delivered = [100.0 * _figure(report, "success_share", policy) for report in reports]
+            layers += [Line(policy, rates, delivered, hover=()), Points(policy, rates, delivered)]
+    chart = Chart(
+        layers,
+        title="What each drop policy delivers",
+        x=Axis("events (1/s)"),
+        y=Axis("events delivered (%)", from_zero=True),
+        rules=(Rule("the table below", 2.0, colour="accent"),),
         caption=(
             "Connected for 20 s, away for 20 s, and the mean response time must not exceed 7 s. Expiry delivers most: "
             "it lets go of what has become too old. The optimal policy is the best of those that drop nothing while "
             "the subscriber is connected, and the simple ones come close to it. Where a curve ends, its policy cannot "
             "keep the target any more."
         ),
-        height_px=400,
-        shapes=[shape],
-        annotations=[note],
+        ratio=0.0,
     )
     header = (
         "policy",
@@ -176,7 +183,7 @@ def _policies(rates: tuple[float, ...], reports: list[QoSReport]) -> Picture:
         for policy in POLICIES
         for rate, report in zip(rates, reports, strict=True)
     ]
-    return picture("What each drop policy delivers", drawn, header, rows, "drop-policies")
+    return picture(chart, header, rows, "drop-policies")
 
 
 _POLICY_METRICS: Final = ("success_share", "delay_mean_s", "join_probability", "buffer_size", "event_lifetime_s")

@@ -3,12 +3,13 @@ verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from surecast.studio.page import Figure, Table
+from surecast.studio.chart import Chart
+from surecast.studio.page import Cell, Table, plain_values
 
 if TYPE_CHECKING:
     from surecast.tour.live_clients import Live
@@ -28,6 +29,8 @@ __all__ = [
     "Tile",
     "TourContext",
     "Wanted",
+    "picture",
+    "share",
 ]
 
 State = Literal["done", "failed", "skipped"]
@@ -64,10 +67,9 @@ class SavedTable:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure with its title and the numbers behind it; its caption says what to see."""
+    """A chart and the numbers behind it."""
 
-    title: str
-    figure: Figure
+    chart: Chart
     numbers: SavedTable
 
 
@@ -160,3 +162,18 @@ class TourContext:
     def quick(self) -> bool:
         """True if the tour is to take a minute rather than a few."""
         return self.wanted == "quick"
+
+
+def picture(chart: Chart, header: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Picture:
+    """Returns a chart with the numbers behind it, which are shown on request."""
+    plain = [[plain_values(cell) for cell in row] for row in rows]
+    return Picture(chart, SavedTable(Table(header, plain, chart.title), name, folded=True))
+
+
+def share(value: float, digits: int = 1) -> str:
+    """Returns a share in percent.
+
+    >>> share(0.8514), share(0.6, 0)
+    ('85.1 %', '60 %')
+    """
+    return f"{100.0 * value:.{digits}f} %"

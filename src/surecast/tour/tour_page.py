@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
 import json
 from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from surecast.studio.page import Table, content_policy, html_cell, html_figure, html_text, plain_values, plotly_js
-from surecast.studio.page_assets import style_sheet
+from surecast.studio.page import (
+    Table,
+    csv_text,
+    html_figure,
+    html_save_link,
+    html_table,
+    html_text,
+    plain_values,
+    render_document,
+)
 from surecast.tour.stage_content import (
     Block,
     CheckedClaim,
@@ -23,7 +28,7 @@ from surecast.tour.stage_content import (
     Text,
     Tile,
 )
-from surecast.tour.tour_page_assets import SCRIPT, STYLE
+from surecast.tour.tour_page_assets import STYLE
 
 __all__ = ["render_tour"]
 
@@ -43,37 +48,15 @@ def render_tour(results: Sequence[Result], subtitle: str, about: str, following:
     for number, result in enumerate(results, start=1):
         text, figures = _stage(result, number, figures)
         body.append(text)
-    scripts = [plotly_js(), SCRIPT]
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(scripts)}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            '<meta name="generator" content="Surecast">',
-            '<link rel="icon" href="data:,">',
-            "<title>The Surecast tour</title>",
-            f"<style>{style_sheet()}{STYLE}</style>",
-            "</head>",
-            "<body>",
-            '<header><div class="top"><h1>The Surecast tour</h1>',
-            '<button id="theme" type="button" hidden aria-label="Switch between light and dark">Dark</button></div>',
-            f'<p class="subtitle">{html_text(subtitle)}</p>',
-            f"<nav>{''.join(_link(result, number) for number, result in enumerate(results, start=1))}</nav></header>",
-            "<main>",
-            *body,
-            _following(following),
-            "</main>",
-            f"<footer>{html_text(about)} This page is one file and loads nothing from the network.</footer>",
-            *(f"<script>{script}</script>" for script in scripts),
-            "</body>",
-            "</html>",
-            "",
-        ]
+    links = "".join(_link(result, number) for number, result in enumerate(results, start=1))
+    header = (
+        '<div class="top"><h1>The Surecast tour</h1>'
+        '<button id="theme" type="button" hidden aria-label="Switch between light and dark">Dark</button></div>'
+        f'<p class="subtitle">{html_text(subtitle)}</p><nav>{links}</nav>'
     )
+    body.append(_following(following))
+    footer = html_text(about)
+    return render_document("The Surecast tour", header, body, has_figures=True, style=STYLE, footer=footer)
 
 
 def _link(result: Result, number: int) -> str:
@@ -119,16 +102,15 @@ def _block(block: Block, number: int) -> str:
             return (f"<h3>{html_text(heading)}</h3>" if heading else "") + f"<p>{html_text(text)}</p>"
         case SavedTable():
             return _numbers(block, block.table.caption)
-        case Picture(title, figure, numbers):
-            return (
-                f"<h3>{html_text(title)}</h3>{html_figure(figure, number)}{_numbers(numbers, 'The numbers behind it')}"
-            )
+        case Picture(chart, numbers):
+            heading, below = html_text(chart.title), _numbers(numbers, "The numbers behind it")
+            return f"<h3>{heading}</h3>{html_figure(chart, number)}{below}"
         case CheckedClaims(title, verdicts):
             return f'<h3>{html_text(title)}</h3><ul class="checks">{"".join(map(_verdict, verdicts))}</ul>'
         case Code(title, text, name):
             return (
                 f"<h3>{html_text(title)}</h3><pre><code>{escape(text)}</code></pre>"
-                f'<p class="downloads">Save it as {_save(name, "text/yaml", text)}.</p>'
+                f'<p class="downloads">Save it as {html_save_link(name, "text/yaml", text)}.</p>'
             )
 
 
@@ -139,44 +121,17 @@ def _verdict(verdict: CheckedClaim) -> str:
 
 def _numbers(numbers: SavedTable, summary: str) -> str:
     table, name = numbers.table, numbers.name
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     rows = [[plain_values(cell, 8) for cell in row] for row in table.rows]
-    writer.writerow(table.header)
-    writer.writerows(rows)
     records = json.dumps({"columns": list(table.header), "rows": rows}, separators=(",", ":"))
-    links = (
-        f"{_save(f'{name}.csv', 'text/csv', text.getvalue())} or {_save(f'{name}.json', 'application/json', records)}"
-    )
-    saved = f'<p class="downloads">Save the numbers as {links}.</p>'
+    saved_csv = html_save_link(f"{name}.csv", "text/csv", csv_text(Table(table.header, rows, "")))
+    saved_json = html_save_link(f"{name}.json", "application/json", records)
+    saved = f'<p class="downloads">Save the numbers as {saved_csv} or {saved_json}.</p>'
+    shown = html_table(table, figures=5, rows_max=_ROWS_SHOWN)
     if not numbers.folded:
-        return _table(table) + saved
+        return shown + saved
     left = len(table.rows) - _ROWS_SHOWN
     rest = f"<p>And {left:,} more rows, which are in the files.</p>" if left > 0 else ""
-    return f"<details><summary>{html_text(summary)}</summary>{_table(table)}{rest}</details>{saved}"
-
-
-def _save(name: str, kind: str, content: str) -> str:
-    data = base64.b64encode(content.encode("utf-8", "replace")).decode()
-    shown = name.rpartition(".")[2].upper()
-    return f'<a download="{html_text(name)}" href="data:{kind};charset=utf-8;base64,{data}">{html_text(shown)}</a>'
-
-
-def _table(table: Table) -> str:
-    columns = range(len(table.header))
-    rows = table.rows[:_ROWS_SHOWN]
-    numeric = [all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in columns]
-    kinds = [' class="number"' if is_number else "" for is_number in numeric]
-    head = "".join(f'<th scope="col"{kinds[i]}>{html_text(table.header[i])}</th>' for i in columns)
-    body = []
-    for row in rows:
-        cells = "".join(f"<td{kinds[i]}>{html_cell(row[i], 5)}</td>" for i in columns[1:])
-        body.append(f'<tr><th scope="row"{kinds[0]}>{html_cell(row[0], 5)}</th>{cells}</tr>')
-    label = html_text(table.caption)
-    return (
-        f'<div class="table" role="region" tabindex="0" aria-label="{label}"><table><caption>{label}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-    )
+    return f"<details><summary>{html_text(summary)}</summary>{shown}{rest}</details>{saved}"
 
 
 def _following(commands: Sequence[tuple[str, str]]) -> str:

@@ -1,12 +1,10 @@
-"""The style sheet and the script of the tour's page, on top of those that all pages share."""
+"""The style sheet of the tour's page, on top of that of all pages."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from surecast.studio.page_assets import figure_script
-
-__all__ = ["SCRIPT", "STYLE"]
+__all__ = ["STYLE"]
 
 STYLE: Final = """
 html { scroll-behavior: smooth; scroll-padding-top: 1rem; }
@@ -73,42 +71,3 @@ pre { background: var(--panel); border: 1px solid var(--grid); border-radius: .5
   .plot { height: var(--least); }
 }
 """
-
-# Plotly wants plain colours, so figures are drawn again when the theme changes, by the reader's system or by the
-# button, and before printing. On a narrow screen the legend and the margins leave more room for the curves.
-SCRIPT: Final = figure_script("""
-  const button = document.getElementById("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
-  const draw = onPaper => {
-    const css = getComputedStyle(root);
-    plots.forEach((plot, i) => {
-      const { data, layout } = paint(specs[i], false, css);
-      const narrow = !onPaper && plot.clientWidth < 560;
-      if (onPaper) {
-        layout.width = 680;
-        layout.height = parseFloat(plot.style.getPropertyValue("--least"));
-      } else layout.autosize = true;
-      if (coarse || narrow) layout.dragmode = false;
-      if (narrow) {
-        layout.margin = { ...layout.margin, l: Math.min(layout.margin.l, 40), r: 8 };
-        for (const axis of [layout.xaxis, layout.yaxis]) if (axis.title) axis.title.font.size = 11;
-        layout.xaxis.nticks = Math.min(layout.xaxis.nticks ?? 6, 6);
-        layout.legend = { ...layout.legend, font: { ...layout.legend.font, size: 10.5 } };
-        for (const note of layout.annotations ?? []) note.font.size = 10.5;
-      }
-      plot.querySelector("noscript")?.remove();
-      Plotly.react(plot, data, layout, config);
-    });
-  };
-  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : dark.matches;
-  const show = () => { button.textContent = isDark() ? "Light" : "Dark"; draw(false); };
-  button.hidden = false;
-  button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; show(); });
-  dark.addEventListener("change", show);
-  let before;
-  addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; draw(true); });
-  addEventListener("afterprint", () => {
-    if (before) root.dataset.theme = before; else delete root.dataset.theme;
-    show();
-  });
-  show();
-""")
