@@ -121,9 +121,7 @@ def homes(
     moves = sorted((r for r in rows if r[1] != r[2]), key=lambda r: float(np.nan_to_num(r[3] - r[4])))
     if options.json:
         keys = ("subscriber", "from", "to", "reliability_before", "reliability_after")
-        moved = [
-            dict(zip(keys, (*names, _number_or_none(x), _number_or_none(y)), strict=True)) for *names, x, y in moves
-        ]
+        moved = [dict(zip(keys, (*names, float(x), float(y)), strict=True)) for *names, x, y in moves]
         print_json({"mean_before": before, "mean_after": after, "moves": moved})
         return
     console.print(
@@ -269,8 +267,3 @@ def coding(
     print_more(len(budget.choices), limit)
     for refusal in budget.refused:
         console.print(f"left out: {refusal}", markup=False)
-
-
-def _number_or_none(value: float) -> float | None:
-    """Returns a number that JSON can carry; None for the reliability of a subscriber without a publisher."""
-    return None if value != value else float(value)

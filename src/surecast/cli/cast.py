@@ -245,9 +245,6 @@ def _print_sweep(sweep: LossSweep) -> None:
 
 
 def _sweep_data(sweep: LossSweep) -> dict[str, Any]:
-    def number_or_none(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
     return {
         "scenario": sweep.name,
         "deadline_s": sweep.deadline_s,
@@ -261,8 +258,8 @@ def _sweep_data(sweep: LossSweep) -> dict[str, Any]:
                 "all_on_time_half_width": p.all_on_time[1],
                 "reliability": p.on_time[0],
                 "reliability_half_width": p.on_time[1],
-                "delay_mean_s": number_or_none(p.delay_mean_s[0]),
-                "delay_p99_s": number_or_none(p.delay_p99_s),
+                "delay_mean_s": p.delay_mean_s[0],
+                "delay_p99_s": p.delay_p99_s,
                 "messages_per_event": p.messages[0],
                 "bytes_per_event": 1e6 * p.megabytes,
                 "messages_minimum_per_event": p.messages_minimum,

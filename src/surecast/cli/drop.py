@@ -13,7 +13,6 @@ from surecast.cli.drop_output import (
     QUANTILES,
     aim_text,
     as_data,
-    finite,
     print_answer,
     range_text,
     write_answer_page,
@@ -276,7 +275,7 @@ def _answer_rates(case: Case, parameters: Mechanism | None, kinds: tuple[str, ..
         raise AssumptionError(f"{aim_text(case)} is met at no arrival rate {' or '.join(ranges)}; ask for more time")
     if json:
         data = {
-            name: None if rates is None else {"low_per_s": rates.low_per_s, "high_per_s": finite(rates.high_per_s)}
+            name: None if rates is None else {"low_per_s": rates.low_per_s, "high_per_s": rates.high_per_s}
             for name, rates in ranges.items()
         }
         print_json({"target_s": case.target_s, "quantile": case.quantile, "arrival_rates": data})
@@ -313,9 +312,8 @@ def _simulated(gives: list[Gives], case: Case, runs: int, duration_s: float, see
     results: dict[str, dict[str, Any]] = {}
     for k, each in enumerate(possible):
         results[each.kind] = {
-            name: {"value": finite(float(value[k])), "half_width": finite(float(half[k]))}
-            for name, (value, half) in estimates.items()
-        } | {name: finite(float(values[k])) for name, values in tails.items()}
+            name: {"value": float(value[k]), "half_width": float(half[k])} for name, (value, half) in estimates.items()
+        } | {name: float(values[k]) for name, values in tails.items()}
     return results
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surecast.prediction.dropping.cases import Case, Gives, RateRange
 
-__all__ = ["QUANTILES", "aim_text", "as_data", "finite", "print_answer", "range_text", "write_answer_page"]
+__all__ = ["QUANTILES", "aim_text", "as_data", "print_answer", "range_text", "write_answer_page"]
 
 QUANTILES = (0.5, 0.95, 0.99)
 HEADER = ("mechanism", "setting")
@@ -29,10 +29,6 @@ def range_text(rates: RateRange | None) -> str:
     return "is met" + low + (" at any rate" if math.isinf(rates.high_per_s) else f" up to {rates.high_per_s:.4g}/s")
 
 
-def finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _row(gives: Gives) -> dict[str, Any]:
     """Returns the figures of one mechanism as plain values."""
     from surecast.scenario.mechanism import parameter_text
@@ -45,7 +41,7 @@ def _row(gives: Gives) -> dict[str, Any]:
         "parameters": parameter_text(used),
         "join_probability": used.join_probability if used.join_table is None else None,
         "buffer_size": used.buffer_size,
-        "lifetime_s": finite(used.lifetime_s),
+        "lifetime_s": used.lifetime_s,
         "lifetime_distribution": used.lifetime_distribution if used.expires else None,
         "join_table": used.join_table,
         "exact": outcome.exact,
@@ -68,10 +64,10 @@ def as_data(
         "service_per_s": case.service_per_s,
         "on_s": case.on_s,
         "off_s": case.off_s,
-        "input_per_s": finite(case.input_per_s),
+        "input_per_s": case.input_per_s,
         "target_s": case.target_s,
         "quantile": case.quantile,
-        "target_met_up_to_per_s": {name: None if x is None else finite(x.high_per_s) for name, x in limits.items()},
+        "target_met_up_to_per_s": {name: None if x is None else x.high_per_s for name, x in limits.items()},
         "mechanisms": rows,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -66,8 +67,17 @@ def name_options(text: str) -> str:
 
 
 def print_json(data: Any) -> None:
-    """Prints one JSON document on standard output, and nothing else."""
-    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
+    """Prints one JSON document on standard output, and nothing else; null stands for what is not finite."""
+    print(json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
+
+
+def _finite(data: Any) -> Any:
+    """Returns the data with None for each number that is not finite, which JSON cannot hold."""
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def print_problems(problems: list[Problem]) -> None:

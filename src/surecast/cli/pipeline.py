@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -252,8 +251,6 @@ def _token(file: Path | None) -> str | None:
 
 def _plain(value: Any) -> Any:
     """Returns a value in a form that JSON can hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

@@ -168,9 +168,7 @@ def plan_data(plan: PlacementPlan) -> dict[str, Any]:
     from surecast.planning.placement import misses
 
     def case(row: PlacementCase | None) -> dict[str, Any] | None:
-        if row is None:
-            return None
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(row).items()}
+        return None if row is None else asdict(row)
 
     end = plan.search
     return {

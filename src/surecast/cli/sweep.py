@@ -205,10 +205,6 @@ def _some(values: list[float], most: int) -> list[int]:
 
 def _load_data(sweep: LoadSweep) -> dict[str, Any]:
     """Returns the sweep as plain values for JSON; null where there is no delay or no saturation."""
-
-    def number_or_none(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
     return {
         "scenario": sweep.name,
         "design": sweep.design,
@@ -220,9 +216,9 @@ def _load_data(sweep: LoadSweep) -> dict[str, Any]:
                 "brokers": list(curve.configuration.brokers),
                 "algorithm": curve.configuration.algorithm,
                 "delay_at_design_s": curve.configuration.delay_s,
-                "saturates_at": number_or_none(curve.configuration.saturates_at),
+                "saturates_at": curve.configuration.saturates_at,
                 "saturates": curve.configuration.saturates,
-                "notification_delay_worst_s": [number_or_none(float(delay)) for delay in curve.delay_s],
+                "notification_delay_worst_s": curve.delay_s.tolist(),
                 "utilisation": curve.utilisation.tolist(),
             }
             for curve in sweep.curves

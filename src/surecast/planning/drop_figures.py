@@ -282,7 +282,7 @@ def save_rows(rows: Sequence[FigureRow], path: Path | str) -> Path:
     """Writes the rows to a ``.json`` or ``.parquet`` file, whole or not at all, and returns its path."""
     import json
 
-    from surecast.report.report_files import write_whole
+    from surecast.report.report_files import save_table, write_whole
 
     path = Path(path)
     suffix = path.suffix.lower()
@@ -291,10 +291,8 @@ def save_rows(rows: Sequence[FigureRow], path: Path | str) -> Path:
         write_whole(path, lambda file: file.write(text.encode()))
     elif suffix == ".parquet":
         import pyarrow
-        import pyarrow.parquet
 
-        table = pyarrow.Table.from_pylist([asdict(row) for row in rows])
-        write_whole(path, lambda file: pyarrow.parquet.write_table(table, file))
+        save_table(pyarrow.Table.from_pylist([asdict(row) for row in rows]), path)
     else:
         raise ConfigurationError(f"cannot write numbers to {path}: end its name in .json or .parquet")
     return path

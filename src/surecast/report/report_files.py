@@ -126,6 +126,13 @@ def locked_folder(folder: Path, option: str, busy: Exception) -> Iterator[None]:
         os.close(handle)
 
 
+def save_table(table: pa.Table, path: Path | str) -> Path:
+    """Writes a table as Parquet, whole or not at all, and returns the path."""
+    target = Path(path)
+    write_whole(target, lambda file: write_parquet(table, file))
+    return target
+
+
 def write_parquet(table: pa.Table, file: IO[bytes]) -> None:
     """Writes Parquet with a checksum on every page, so that damage is noticed."""
     import pyarrow.parquet as pq

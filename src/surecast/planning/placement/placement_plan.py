@@ -15,7 +15,7 @@ from surecast.planning.placement.evaluate import Evaluation
 from surecast.planning.placement.goals import Constraints, best_case, losses, pareto_front, violations
 from surecast.planning.placement.placement_reliability import PlacementReliability
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.report.report_files import write_parquet, write_whole
+from surecast.report.report_files import save_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,9 +197,7 @@ class PlacementPlan:
 
     def save(self, path: Path | str) -> Path:
         """Writes the table as Parquet, whole or not at all, and returns the path."""
-        target, table = Path(path), self.table()
-        write_whole(target, lambda file: write_parquet(table, file))
-        return target
+        return save_table(self.table(), path)
 
     def _best(self, allowed: Mask) -> PlacementCase | None:
         order = dict.fromkeys((self.objective, "cost", "worst-delay", "messages"))

@@ -14,7 +14,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement import CASES_MAX, PlacementProblem, evaluate, placement_problem
 from surecast.planning.sweeps.placements_by_rule import at_load
 from surecast.prediction.capacity.capacity_model import ALGORITHMS
-from surecast.report.report_files import write_parquet, write_whole
+from surecast.report.report_files import save_table
 from surecast.scenario import Scenario, build
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ class AlgorithmSweep:
 
     def save(self, path: Path | str) -> Path:
         """Writes the table as Parquet, whole or not at all, and returns the path."""
-        target, table = Path(path), self.table()
-        write_whole(target, lambda file: write_parquet(table, file))
-        return target
+        return save_table(self.table(), path)
 
 
 def sweep_algorithms(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement import PlacementProblem, evaluate, search_placement
 from surecast.planning.sweeps.placements_by_rule import at_load, one_per_domain
-from surecast.report.report_files import write_parquet, write_whole
+from surecast.report.report_files import save_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,9 +106,7 @@ class LoadSweep:
 
     def save(self, path: Path | str) -> Path:
         """Writes the table as Parquet, whole or not at all, and returns the path."""
-        target, table = Path(path), self.table()
-        write_whole(target, lambda file: write_parquet(table, file))
-        return target
+        return save_table(self.table(), path)
 
 
 def sweep_load(

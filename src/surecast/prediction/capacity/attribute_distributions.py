@@ -160,6 +160,14 @@ class NumberDistribution:
         return np.asarray(np.interp(u, self.below_point, self.points), dtype=np.float64)
 
 
+def _intervals(
+    law: _EqualEnds | _Centred, weight: Array, a: Array, b: Array, value: NumberDistribution, equal: Array
+) -> Intervals:
+    """Returns intervals from a to b with all that a law and the distribution of values say of them."""
+    covering = law.covers(a, b), law.begins_by(a), law.reaches(b), law.within(a, b)
+    return Intervals(weight, *covering, value.between(a, b), equal)
+
+
 class _EqualEnds:
     """Both ends are drawn from one law."""
 
@@ -193,15 +201,7 @@ class _EqualEnds:
         i, j = np.triu_indices(len(self.ends.points))
         a, b = self.ends.points[i], self.ends.points[j]
         weight = np.where(i == j, 1.0, 2.0) * self.ends.weights[i] * self.ends.weights[j]
-        return Intervals(
-            weight,
-            self.covers(a, b),
-            self.begins_by(a),
-            self.reaches(b),
-            self.within(a, b),
-            value.between(a, b),
-            weight.copy(),
-        )
+        return _intervals(self, weight, a, b, value, weight.copy())
 
     def _continuous(self, value: NumberDistribution) -> Intervals:
         """In shares of the law of ends everything but the values is as with uniform ends, whatever the histogram."""
@@ -284,15 +284,7 @@ class _Centred:
         b = np.add.outer(centre, width / 2.0).ravel()
         weight = np.multiply.outer(centre_weight, width_weight).ravel()
         equal = np.zeros_like(weight) if self.centre.continuous or self.width.continuous else weight.copy()
-        return Intervals(
-            weight,
-            self.covers(a, b),
-            self.begins_by(a),
-            self.reaches(b),
-            self.within(a, b),
-            value.between(a, b),
-            equal,
-        )
+        return _intervals(self, weight, a, b, value, equal)
 
     def _mean(self, a: Array, b: Array, sign: float) -> Array:
         """Returns, averaged over widths, the share of centres from b - w/2 to a + w/2 (sign 1), or strictly the other

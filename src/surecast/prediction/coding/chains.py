@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.coding.bursty_links import binomial, passing, passing_up_to
 from surecast.prediction.coding.ranks import check_target, field_size, full_rank_probability
+from surecast.scenario.paths import apportion
 
 __all__ = [
     "SENT_MAX",
@@ -200,7 +201,7 @@ def on_paths_probability(
     """
     if not paths:
         raise AssumptionError("paths: there is none to the subscriber, so nothing arrives")
-    shares = _divide(packets + coded, [path.weight for path in paths])
+    shares = apportion(packets + coded, [path.weight for path in paths])
     parts = [end_ranks(share, path, field_bits, recode) for share, path in zip(shares, paths, strict=True)]
     return float(spread(parts) @ decodes(packets, coded, field_bits))
 
@@ -246,14 +247,3 @@ def _log_choose(count: int, chosen: NDArray[np.intp]) -> Array:
     from scipy.special import gammaln
 
     return np.asarray(gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1), dtype=np.float64)
-
-
-def _divide(total: int, weights: Sequence[float]) -> list[int]:
-    """Returns whole numbers in proportion to weights: largest remainders, the first among equals."""
-    whole = math.fsum(weights)
-    exact = [total * weight / whole for weight in weights]
-    parts = [math.floor(share) for share in exact]
-    order = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
-    for i in order[: total - sum(parts)]:
-        parts[i] += 1
-    return parts
