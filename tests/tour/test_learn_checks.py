@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from surecast.pipeline import RunReport
-from surecast.tour.learn import verdicts_of
+from surecast.pipeline.learn import Learned
+from surecast.tour.learn import prediction_of, verdicts_of
 from surecast.tour.live_clients import ArrivedMessage, Live
 
 END = datetime(2024, 1, 1, 20, 30, tzinfo=UTC)
@@ -50,3 +51,34 @@ def test_a_fault_in_the_tables_is_found(broken: int) -> None:
     else:
         rows["broker_uptime"].append({"broker": "zap-3", "ended_by": "crash"})
     assert [one.holds for one in verdicts_of(report, rows, live()).all] == [n != broken for n in range(4)]
+
+
+TOLD = [{"client": "tablet", "messages": 40, "on_time": 30, "late": 0, "unknown": 0}]
+
+
+def learned(published: str = "t") -> Learned:
+    """A learned scenario of a tablet that comes and goes, and of a broadcaster."""
+    connectivity = {"on": "2s", "off": "1s"}
+    tablet = {"name": "tablet", "home": "zap", "topics": ["t"], "connectivity": connectivity}
+    workload = {
+        "topics": ["t", "u"],
+        "publishers": [{"name": "p", "home": "zap", "topics": [published], "rate": "2/s"}],
+        "subscribers": [tablet, {"name": "broadcaster", "home": "zap", "topics": ["t", "u"]}],
+    }
+    overlay = {"brokers": [{"name": "zap"}]}
+    dropping = {"policy": "probabilistic", "join_probability": 0.5}
+    data = {"surecast": 1, "name": "b", "overlay": overlay, "workload": workload, "delivery": {"dropping": dropping}}
+    return Learned(data, (), ())
+
+
+def test_the_tablet_is_predicted_from_what_was_learned() -> None:
+    assert "the tablet gets 83.3 % of its events" in prediction_of(learned(), TOLD).text
+
+
+def test_a_tablet_that_the_models_cannot_serve_is_no_failure() -> None:
+    """In a run on a busy machine the logs may not tell who publishes what the tablet subscribed to."""
+    text = prediction_of(learned(published="u"), TOLD).text
+    assert text == (
+        "The models have no answer for the tablet: by the learned scenario nobody publishes what it subscribed to. "
+        "By the log it got 75.0 % of 40."
+    )

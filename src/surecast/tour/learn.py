@@ -35,7 +35,7 @@ from surecast.tour.stage_content import (
 )
 from surecast.zap import viewers_topic
 
-__all__ = ["learn_stage", "verdicts_of"]
+__all__ = ["learn_stage", "prediction_of", "verdicts_of"]
 
 Rows = list[dict[str, Any]]
 _SHOWN: Final = 5
@@ -80,7 +80,7 @@ def learn_stage(context: TourContext) -> StageOutcome:
         _estimates(learned, live),
         verdicts_of(report, rows, live),
         _qos(mine),
-        _predicted(learned, mine),
+        prediction_of(learned, mine),
         Code("The scenario", text, "learned.yaml"),
     )
     key: Key = {
@@ -187,8 +187,9 @@ def _truth(estimate: LearnedValue, live: Live) -> str:
     if estimate.what.startswith("rate of region-"):
         number = int(estimate.what.removeprefix("rate of region-").split(":")[0])
         mine = [each.sent_at for each in live.sent if each.publisher == number]
-        span_s = max(mine) - min(mine)
-        return f"{len(mine)} messages, {(len(mine) - 1) / span_s:.3g} per s for {span_s:.0f} s, else none"
+        span_s = max(mine, default=0.0) - min(mine, default=0.0)
+        rate = f", {(len(mine) - 1) / span_s:.3g} per s for {span_s:.0f} s, else none" if span_s > 0.0 else ""
+        return f"{len(mine)} messages{rate}"
     means = {f"{TABLET} on": settings.on_s, f"{TABLET} off": settings.off_s}
     return f"drawn with a mean of {means[estimate.what]:g} s" if estimate.what in means else ""
 
@@ -262,7 +263,7 @@ def _qos(mine: Sequence[Mapping[str, Any]]) -> SavedTable:
     return SavedTable(Table(header, rows, "What each subscriber got, by the log"), "subscriber-qos")
 
 
-def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
+def prediction_of(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
     """Returns the prediction of the learned scenario beside the logs; or the reason why there is none.
 
     Its one failure was made on purpose, in a run of seconds: how often replicas fail is left out.
@@ -284,6 +285,10 @@ def _predicted(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
     except AssumptionError as refusal:
         return Text(f"The models refuse the learned scenario, and say why: {refusal}. {logged}", title)
     shares = [item.value for item in report.select(scope="subscriber", metric="success_share") if item.name == TABLET]
+    if not shares:  # a report has who can be served, and says why the others are left out
+        refusals = [warning for warning in report.info.warnings if TABLET in warning]
+        why = "; ".join(refusals) or "by the learned scenario nobody publishes what it subscribed to"
+        return Text(f"The models have no answer for the tablet: {why}. {logged}", title)
     return Text(
         f"Predicted from the learned scenario, without the failure that was made, the tablet gets {share(shares[0])} "
         f"of its events, half of those that come while it is away being dropped. {logged} So few periods on and off "
