@@ -143,7 +143,7 @@ class LinkPair:
                     self.arrive(name)
                 while self.ends[name].held:
                     self.release(name)
-            if not any(end.session.unacknowledged or self.waiting(end) for end in self.ends.values()):
+            if not any(end.session.kept or self.waiting(end) for end in self.ends.values()):
                 return
         raise AssertionError("the link does not come to rest")
 

@@ -175,9 +175,9 @@ class LinkSession(Generic[T]):
         return self._waiting_bytes.get(lane, 0)
 
     @property
-    def unacknowledged(self) -> int:
-        """The number of frames that were sent and not acknowledged yet."""
-        return len(self._unacked)
+    def kept(self) -> tuple[NumberedFrame[T], ...]:
+        """The frames that were sent and not acknowledged yet."""
+        return tuple(self._unacked)
 
     # What is received
 

@@ -231,6 +231,10 @@ class OverlayNode:
         ack = session.ack()
         return [*session.ready(), *([ack] if ack is not None else [])]
 
+    def kept_for(self, neighbour: str) -> tuple[NumberedFrame[Frame], ...]:
+        """Returns what was sent to a neighbour and not acknowledged yet."""
+        return self._sessions[neighbour].kept
+
     # Time
 
     def next_timer(self) -> float:
