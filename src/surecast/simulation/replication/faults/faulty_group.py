@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.protocol.paxos import Message, Turn, decode, encode
 from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.log_values import stamp_of
+from surecast.simulation.experiment.clock import NETWORK, Clock
 from surecast.simulation.replication.faults.checks import AppliedLog, Violation, check_histories, check_time
 from surecast.simulation.replication.faults.host import Host
 from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
@@ -24,6 +25,8 @@ from surecast.simulation.replication.faults.store_clients import Clients
 __all__ = ["World"]
 
 _TICK_S = 0.05
+_CHECK_EVERY = 50
+"""After so many steps it is asked whether all is well."""
 _TIME_S = 2.0
 """The distance by which the group's time may be behind the right clocks when all is well: heartbeats are in flight."""
 _TIMER_S = 0.001
@@ -38,7 +41,7 @@ class World:
         self.rng = random.Random(f"world {options.seed} {options.replicas} {options.variant}")
         self.stall_rng = random.Random(f"stalls {options.seed} {options.replicas} {options.variant}")
         self.clock_rng = random.Random(f"clocks {options.seed} {options.replicas} {options.variant}")
-        self.now = 0.0
+        self.clock = Clock()
         self.is_healed = False
         self.applied_log = AppliedLog()
         self.hosts: dict[int, Host] = {}
@@ -46,23 +49,25 @@ class World:
         self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
         self.counts |= {"disks set back": 0, "disks wiped": 0, "refused": 0, "stalls": 0}
         self.led: set[int] = set()  # ballots of leaders once the group has one
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
         members = tuple(range(1, options.replicas + 1))
         for replica in members:
             self.add_host(replica, members, 0)
         self.clients = Clients(self)
         self.nemesis = Nemesis(self)
 
-    def at(self, delay_s: float, action: Callable[[], None]) -> None:
+    @property
+    def now(self) -> float:
+        """The time in this world."""
+        return self.clock.now
+
+    def at(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Does something later."""
-        self._count += 1
-        heappush(self._events, (self.now + delay_s, self._count, action))
+        self.clock.at(self.clock.now + delay_s, NETWORK, action, *arguments)
 
     def add_host(self, replica: int, members: tuple[int, ...], token: int) -> Host:
         """A new machine with an empty disk."""
         options, rng = self.options, self.rng
-        host = Host(replica, members, token, options.settings, options.seed, self._applied)
+        host = Host(replica, self.clock, members, token, options.settings, options.seed, self._applied)
         host.rate = 1.0 + rng.uniform(-options.drift, options.drift)
         host.offset_s = rng.uniform(0, 100 * options.drift)
         host.is_wrong = bool(options.wrong_clocks_s) and replica <= (options.replicas - 1) // 2
@@ -85,39 +90,38 @@ class World:
     def _right_clocks(self) -> tuple[float, float]:
         """The latest that a right clock shows, and by how much others may be wrong about it."""
         options = self.options
-        latest_s = max(host.wall_s(self.now) for host in self.hosts.values() if not host.is_wrong)
+        latest_s = max(host.wall_s for host in self.hosts.values() if not host.is_wrong)
         return latest_s, 0.001 + 2 * options.drift * (options.faults_s + options.heal_s)
 
     def start(self, host: Host) -> None:
         """Starts a machine."""
         try:
-            host.start(self.now, self.rng.getrandbits(64) | 1 if self.options.checked else 0)
+            host.start(self.rng.getrandbits(64) | 1 if self.options.checked else 0)
         except ConfigurationError:
             self._refused(host)
             return
-        incarnation = host.incarnation
-        self.at(0.0, lambda: self.turn(host, incarnation))
-        self.at(self.rng.uniform(0, _TICK_S), lambda: self._tick(host, incarnation))
+        self._later(host, 0.0, self.turn)
+        self._later(host, self.rng.uniform(0, _TICK_S), self._tick)
 
-    def _tick(self, host: Host, incarnation: int) -> None:
-        if (
-            host.incarnation != incarnation
-            or host.replica is None
-            or self._stalls(host, lambda: self._tick(host, incarnation))
-        ):
+    def _later(self, host: Host, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """A machine does something later, in this incarnation."""
+        host.later(self.now + delay_s, NETWORK, action, host, *arguments)
+
+    def _tick(self, host: Host) -> None:
+        if host.replica is None:
             return
-        host.replica.tick(host.clock(self.now))
+        if stall_s := self._stalls(host):
+            self._later(host, stall_s, self._tick)
+            return
+        host.replica.tick(host.timer_s)
         if host.replica.leads and self.now > STEADY_S:
             self.led.add(host.replica.leader.ballot)
-        self.turn(host, incarnation)
-        self.at(_TICK_S / host.rate, lambda: self._tick(host, incarnation))
+        self._later(host, _TICK_S / host.rate, self._tick)
+        self.turn(host)
 
-    def _stalls(self, host: Host, action: Callable[[], None]) -> bool:
-        """Returns whether a machine does not run; then it does this when it runs again."""
-        if host.stalled_until_s <= self.now:
-            return False
-        self.at(host.stalled_until_s - self.now, action)
-        return True
+    def _stalls(self, host: Host) -> float:
+        """For how long a machine does not run; what it is to do waits as long."""
+        return max(host.stalled_until_s - self.now, 0.0)
 
     def crash(self, host: Host) -> None:
         """A machine stops at once; it comes back later unless it is gone for good."""
@@ -127,7 +131,7 @@ class World:
         kept = self.rng.randint(0, len(host.unsynced)) if self.rng.random() < self.options.torn else 0
         host.crash(kept)
         if not host.is_gone:
-            self.at(self.rng.expovariate(1 / self.options.down_s), lambda: self.restart(host))
+            self.at(self.rng.expovariate(1 / self.options.down_s), self.restart, host)
 
     def restart(self, host: Host) -> None:
         """Brings a machine up where it is down."""
@@ -147,9 +151,9 @@ class World:
         self.crash(host)
         return True
 
-    def turn(self, host: Host, incarnation: int) -> None:
+    def turn(self, host: Host) -> None:
         """Takes what a replica has to say and to store."""
-        if host.incarnation != incarnation or host.replica is None:
+        if host.replica is None:
             return
         turn = host.replica.take()
         if self._crashes_here(host):
@@ -165,52 +169,54 @@ class World:
             if self._crashes_here(host):
                 return  # applied and answered, but not stored
         if not host.is_writing:
-            self._write(host, incarnation)
-        self._set_timer(host, incarnation)
+            self._write(host)
+        self._set_timer(host)
 
-    def _set_timer(self, host: Host, incarnation: int) -> None:
+    def _set_timer(self, host: Host) -> None:
         """Gives a replica a turn at the time that it asks for."""
-        if host.incarnation != incarnation or host.replica is None or (clock_s := host.replica.wake_s) is None:
+        if host.replica is None or (clock_s := host.replica.wake_s) is None:
             return
         wakes_s = max(self.now, host.time_s(clock_s)) + _TIMER_S
         if host.wakes_s is None or wakes_s < host.wakes_s:
             host.wakes_s = wakes_s
-            self.at(wakes_s - self.now, lambda: self._wake(host, incarnation, wakes_s))
+            self._later(host, wakes_s - self.now, self._wake, wakes_s)
 
-    def _wake(self, host: Host, incarnation: int, wakes_s: float) -> None:
-        if host.incarnation != incarnation or host.replica is None or host.wakes_s != wakes_s:
+    def _wake(self, host: Host, wakes_s: float) -> None:
+        if host.replica is None or host.wakes_s != wakes_s:
             return  # an earlier timer took the place of this one
-        if self._stalls(host, lambda: self._wake(host, incarnation, wakes_s)):
+        if stall_s := self._stalls(host):
+            self._later(host, stall_s, self._wake, wakes_s)
             return
         host.wakes_s = None
-        host.replica.node.now = host.clock(self.now)
-        self.turn(host, incarnation)
+        host.replica.node.now = host.timer_s
+        self.turn(host)
 
-    def _write(self, host: Host, incarnation: int) -> None:
+    def _write(self, host: Host) -> None:
         """Writes all turns that wait, in one go: group commit."""
         turns = list(host.unsynced)
         host.is_writing = True
         if not host.disk_s or not any(turn.records for turn in turns):
-            self._written(host, incarnation, turns)
+            self._written(host, turns)
             return
-        self.at(self.rng.expovariate(1 / host.disk_s), lambda: self._written(host, incarnation, turns))
+        self._later(host, self.rng.expovariate(1 / host.disk_s), self._written, turns)
 
-    def _written(self, host: Host, incarnation: int, turns: list[Turn]) -> None:
-        if host.incarnation != incarnation or self._stalls(host, lambda: self._written(host, incarnation, turns)):
+    def _written(self, host: Host, turns: list[Turn]) -> None:
+        if stall_s := self._stalls(host):
+            self._later(host, stall_s, self._written, turns)
             return
         self.counts["commits"] += 1
         for turn in turns:
             host.store(turn)
             host.unsynced.popleft()
         for turn in turns:
-            self._stored(host, incarnation, turn)
-        if host.incarnation == incarnation:
+            self._stored(host, turn)
+        if host.replica is not None:
             host.is_writing = False
             if host.unsynced:
-                self._write(host, incarnation)
+                self._write(host)
 
-    def _stored(self, host: Host, incarnation: int, turn: Turn) -> None:
-        if host.incarnation != incarnation or host.replica is None:
+    def _stored(self, host: Host, turn: Turn) -> None:
+        if host.replica is None:
             return
         if self._crashes_here(host):
             return  # stored, but the votes not told
@@ -219,9 +225,9 @@ class World:
         if self._crashes_here(host):
             return  # told, but not known here
         before = host.replica.applied
-        host.replica.synced(turn.number, host.clock(self.now))
+        host.replica.synced(turn.number, host.timer_s)
         if host.replica.applied != before or not turn.is_empty:
-            self.turn(host, incarnation)
+            self.turn(host)
 
     def send(self, source: int, to: int, message: Message) -> None:
         """Puts a message on the network, which may lose, double, delay and reorder it."""
@@ -238,43 +244,37 @@ class World:
             delay_s = rng.expovariate(1 / options.delay_s)
             if rng.random() < options.straggling and not self.is_healed:
                 delay_s *= 10
-            self.at(
-                delay_s, lambda: self._deliver(source, start, to, decode(content) if content is not None else message)
-            )
+            self.at(delay_s, self._deliver, source, start, to, message if content is None else decode(content))
 
     def _deliver(self, source: int, start: int, to: int, message: Message) -> None:
         host = self.hosts[to]
-        if self._stalls(host, lambda: self._deliver(source, start, to, message)):
+        if stall_s := self._stalls(host):
+            self.at(stall_s, self._deliver, source, start, to, message)
             return
         if host.replica is not None and (source, to, type(message)) not in self.blocked:
             try:
-                host.replica.receive(source, message, host.clock(self.now), start)
+                host.replica.receive(source, message, host.timer_s, start)
             except HistoryError:
                 self._refused(host)
                 return
-            self.turn(host, host.incarnation)
+            self.turn(host)
 
     def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
         """A client's requests reach a machine."""
-        if self._stalls(host, lambda: self.submit(host, requests)):
+        if stall_s := self._stalls(host):
+            self.at(stall_s, self.submit, host, requests)
             return
         if host.replica is not None:
             try:
-                host.replica.submit(requests, host.clock(self.now))
+                host.replica.submit(requests, host.timer_s)
             except OverloadError:
                 return
-            self.turn(host, host.incarnation)
+            self.turn(host)
 
     def _run(self, until_s: float, done: Callable[[], bool]) -> bool:
-        events = self._events
-        checked = 0
-        while events and events[0][0] <= until_s:
-            self.now, _, action = heappop(events)
-            action()
-            checked += 1
-            if checked % 50 == 0 and done():
+        while not self.clock.run(until_s, most=_CHECK_EVERY):
+            if done():
                 return True
-        self.now = until_s
         return done()
 
     def run(self) -> None:
@@ -297,7 +297,7 @@ class World:
     def _check_clocks(self) -> None:
         """All members agree on the time with the right clocks, whatever the others show."""
         latest_s, slack_s = self._right_clocks()
-        earliest_s = min(host.wall_s(self.now) for host in self.hosts.values() if not host.is_wrong)
+        earliest_s = min(host.wall_s for host in self.hosts.values() if not host.is_wrong)
         for host in self.members():
             if host.replica is not None and (time_us := host.replica.time_us()) is not None:
                 check_time(f"replica {host.id}", time_us / 1e6, earliest_s - _TIME_S, latest_s, slack_s)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from surecast.protocol.paxos import ExampleStore, PaxosSettings, Replica, Turn
+from surecast.simulation.experiment import Clock, Machine
 
 __all__ = ["EPOCH_S", "Host"]
 
@@ -13,7 +14,7 @@ EPOCH_S = 1e6
 """The time that right clocks show when the world begins."""
 
 
-class Host:
+class Host(Machine):
     """A replica that can crash. What is in `disk` survives; `unsynced` has the commits on their way there.
 
     `copies` are older copies of the disk. A replica `founds` the group while nothing has reached its disk; `number`
@@ -23,12 +24,14 @@ class Host:
     def __init__(
         self,
         replica: int,
+        clock: Clock,
         members: tuple[int, ...],
         token: int,
         settings: PaxosSettings,
         seed: int,
         observer: Callable[[int, int, bytes, bytes], None],
     ):
+        super().__init__(clock)
         self.id = replica
         self.members = members
         self.token = token
@@ -44,7 +47,6 @@ class Host:
         self.unsynced: deque[Turn] = deque()
         self.replica: Replica | None = None
         self.handler = ExampleStore()
-        self.incarnation = 0
         self.rate = 1.0
         self.offset_s = 0.0
         self.epoch_s = 0.0
@@ -53,13 +55,15 @@ class Host:
         self.wakes_s: float | None = None
         self.is_gone = False
 
-    def clock(self, now_s: float) -> float:
-        """Returns what this machine's timer shows."""
-        return self.offset_s + now_s * self.rate
+    @property
+    def timer_s(self) -> float:
+        """What this machine's timer shows now."""
+        return self.offset_s + self.clock.now * self.rate
 
-    def wall_s(self, now_s: float) -> float:
-        """Returns what this machine's wall clock shows."""
-        return self.clock(now_s) + self.epoch_s
+    @property
+    def wall_s(self) -> float:
+        """What this machine's wall clock shows now."""
+        return self.timer_s + self.epoch_s
 
     def set_clock(self, ahead_s: float) -> None:
         """Sets the wall clock, so that it is ahead of the right time, or behind."""
@@ -67,13 +71,13 @@ class Host:
         if self.replica is not None:
             self.replica.node.clocks.epoch_s = self.epoch_s
 
-    def time_s(self, clock_s: float) -> float:
+    def time_s(self, timer_s: float) -> float:
         """Returns when this machine's timer shows that."""
-        return (clock_s - self.offset_s) / self.rate
+        return (timer_s - self.offset_s) / self.rate
 
-    def start(self, now_s: float, number: int) -> Replica:
+    def start(self, number: int) -> Replica:
         """Starts from what is on the disk. ConfigurationError where the replica must not."""
-        self.incarnation += 1
+        self.end_incarnation()
         self.stalled_until_s = 0.0
         self.handler = ExampleStore()
         self.number = number
@@ -91,7 +95,7 @@ class Host:
             start=number,
             founds=self.founds,
             seed=self.seed,
-            now=self.clock(now_s),
+            now=self.timer_s,
             epoch_s=self.epoch_s,
             observer=observe,
         )
@@ -114,4 +118,4 @@ class Host:
             self.store(turn)
         self.unsynced.clear()
         self.replica = None
-        self.incarnation += 1
+        self.end_incarnation()

@@ -207,7 +207,7 @@ class Nemesis:
     def _start_alone(self, host: Host) -> None:
         """Starts a machine with an older copy some times where nobody hears it: it counts up to starts that were."""
         for _ in range(self.world.rng.randint(1, 3)):
-            host.store(host.start(self.world.now, self.world.rng.getrandbits(64) | 1).take())
+            host.store(host.start(self.world.rng.getrandbits(64) | 1).take())
             host.crash(0)
 
     def _is_known(self, new: int) -> bool:
@@ -239,8 +239,8 @@ class Nemesis:
         if hosts:
             host = rng.choice(hosts)
             assert host.replica is not None
-            host.replica.replace(old, new, token, host.clock(world.now))
-            world.turn(host, host.incarnation)
+            host.replica.replace(old, new, token, host.timer_s)
+            world.turn(host)
         world.at(_REPLACE_RETRY_S, self._ask)
 
 

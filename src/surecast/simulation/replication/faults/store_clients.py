@@ -28,7 +28,7 @@ class Clients:
         for client in range(1, options.clients + 1):
             self._left[client] = options.requests
             for _ in range(options.in_flight):
-                world.at(world.rng.uniform(0, 1), lambda client=client: self._ask(client))  # type: ignore[misc]
+                world.at(world.rng.uniform(0, 1), self._ask, client)
 
     @property
     def all_answered(self) -> bool:
@@ -43,7 +43,7 @@ class Clients:
         if not self._left[client]:
             return
         if oldest and sequence - oldest >= self.world.options.settings.reply_window:
-            self.world.at(0.2, lambda: self._ask(client))  # the reply to an older one could be forgotten
+            self.world.at(0.2, self._ask, client)  # the reply to an older one could be forgotten
             return
         self._left[client] -= 1
         world, rng = self.world, self.world.rng
@@ -67,8 +67,8 @@ class Clients:
             hosts = [host for host in hosts if host.replica is not None and host.replica.leads] or hosts
         host = rng.choice(hosts)
         request = (operation.client, operation.sequence, operation.command)
-        world.at(rng.expovariate(1 / world.options.delay_s), lambda: world.submit(host, [request]))
-        world.at(_RETRY_S * rng.uniform(0.7, 1.3), lambda: self._send(operation))
+        world.at(rng.expovariate(1 / world.options.delay_s), world.submit, host, [request])
+        world.at(_RETRY_S * rng.uniform(0.7, 1.3), self._send, operation)
 
     def answered(self, replies: list[tuple[int, list[Answer]]]) -> None:
         """A replica answers; the answer may be lost on its way."""
@@ -83,10 +83,7 @@ class Clients:
                         f"exactly once: request {(client, sequence)} is called too old, but was never answered"
                     )
                 continue
-            world.at(
-                rng.expovariate(1 / world.options.delay_s),
-                lambda operation=operation, reply=reply: self._hear(operation, reply),  # type: ignore[misc]
-            )
+            world.at(rng.expovariate(1 / world.options.delay_s), self._hear, operation, reply)
 
     def _hear(self, operation: Operation, reply: bytes) -> None:
         if operation.is_answered:
@@ -94,4 +91,4 @@ class Clients:
                 raise Violation(f"exactly once: {operation.client} got {operation.reply!r}, then {reply!r}")
             return
         operation.answered_s, operation.reply = self.world.now, reply
-        self.world.at(self.world.rng.expovariate(1 / 0.1), lambda: self._ask(operation.client))
+        self.world.at(self.world.rng.expovariate(1 / 0.1), self._ask, operation.client)
