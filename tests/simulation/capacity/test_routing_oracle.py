@@ -49,7 +49,7 @@ def tree(seed: int, brokers: int = 6, *, capacity: str = ", capacity: 60/s", lat
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_settled_subscribers_get_each_event_once(seed: int, algorithm: str) -> None:
-    settings = Settings((algorithm,), 20.0, 0.0, seed, check=True)
+    settings = Settings(algorithms=(algorithm,), duration_s=20.0, warm_up_s=0.0, seed=seed, check=True)
     result = simulate_run(make_plan(tree(seed)), settings, algorithm, 0)
     assert result.checked > 500
 
@@ -95,7 +95,7 @@ def central(system: System, settings: Settings, run: int) -> Counter[int]:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_without_delays_routing_is_a_central_matcher(algorithm: str) -> None:
     system = tree(9, capacity="", latency="0ms")
-    settings = Settings((algorithm,), 30.0, 5.0, 3)
+    settings = Settings(algorithms=(algorithm,), duration_s=30.0, warm_up_s=5.0, seed=3)
     result = simulate_run(make_plan(system), settings, algorithm, 2)
     expected = central(system, settings, 2)
     assert sum(expected.values()) > 1000
@@ -123,7 +123,12 @@ def test_the_oracle_finds_faults(fault: Any, message: str, monkeypatch: pytest.M
     monkeypatch.setattr(RoutingBroker, "_forward", broken)
     name = "peer-to-peer covering"
     with pytest.raises(SafetyError, match=message):
-        simulate_run(make_plan(tree(1)), Settings((name,), 20.0, 0.0, 1, check=True), name, 0)
+        simulate_run(
+            make_plan(tree(1)),
+            Settings(algorithms=(name,), duration_s=20.0, warm_up_s=0.0, seed=1, check=True),
+            name,
+            0,
+        )
 
 
 def test_the_same_seed_gives_the_same_report() -> None:
@@ -152,7 +157,9 @@ def test_clients_do_the_same_under_every_algorithm() -> None:
 def test_what_comes_to_a_broker_was_sent_to_it() -> None:
     plan = make_plan(tree(3))
     for algorithm in ALGORITHMS:
-        result = simulate_run(plan, Settings((algorithm,), 30.0, 0.0, 1), algorithm, 0)
+        result = simulate_run(
+            plan, Settings(algorithms=(algorithm,), duration_s=30.0, warm_up_s=0.0, seed=1), algorithm, 0
+        )
         arrived = np.zeros(plan.brokers)
         np.add.at(arrived, list(plan.head), result.arrived)
         from_clients = result.received.sum(axis=0) - arrived
@@ -220,7 +227,7 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         simulate_routing(system, "flooding", duration_s=1, **common)
     with pytest.raises(ConfigurationError, match="duration_s"):
         simulate_routing(system, duration_s=0, **common)
-    with pytest.raises(ConfigurationError, match="0 runs"):
+    with pytest.raises(ConfigurationError, match="runs: 0 must be 1 or more"):
         simulate_routing(system, duration_s=1, warm_up_s=0, runs=0, seed=1)
     with pytest.raises(AssumptionError, match="no filter classes"):
         simulate_routing(replace(system, class_workload=None), duration_s=1, **common)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
@@ -15,11 +14,9 @@ from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings, che
 from surecast.simulation.capacity.routing_run import simulate_run
 from surecast.simulation.capacity.run_sums import RunResult
 from surecast.simulation.capacity.simulated_capacity_report import add_algorithm
+from surecast.simulation.experiment import Progress, check_at_least_one, replications
 
 __all__ = ["simulate_routing", "simulate_routing_until"]
-
-Progress = Callable[[int, int], None]
-_Runner = Callable[[list[tuple[str, int]]], Iterator[RunResult]]
 
 
 def simulate_routing(
@@ -61,16 +58,13 @@ def simulate_routing(
     >>> rate.low < 7.21 < rate.high  # predicted
     True
     """
-    if runs < 1:
-        raise ConfigurationError(f"{runs} runs; at least 1 is needed")
+    check_at_least_one("runs", runs)
     plan, settings = _prepare(system, algorithms, duration_s, warm_up_s, seed, shared_directions, check)
-    results: dict[str, list[RunResult]] = {algorithm: [] for algorithm in settings.algorithms}
     jobs = [(algorithm, run) for algorithm in settings.algorithms for run in range(runs)]
-    with _runner(plan, settings, workers) as do:
-        for done, (job, result) in enumerate(zip(jobs, do(jobs), strict=True), start=1):
-            results[job[0]].append(result)
-            if progress is not None:
-                progress(done, len(jobs))
+    simulate = partial(simulate_run, plan, settings)
+    with replications(simulate, total=len(jobs), workers=workers, progress=progress) as do:
+        done = do.all(jobs)
+    results = {name: done[i * runs : (i + 1) * runs] for i, name in enumerate(settings.algorithms)}
     return _report(plan, settings, results, _builder(plan, settings, dict.fromkeys(results, runs)))
 
 
@@ -116,27 +110,28 @@ def simulate_routing_until(
     >>> (waiting.high - waiting.low) / 2 <= 0.1 * waiting.value
     True
     """
-    if max_runs < 1:
-        raise ConfigurationError(f"max_runs: {max_runs} must be 1 or more")
+    check_at_least_one("max_runs", max_runs)
     for name, width in (("relative_half_width", relative_half_width), ("delay_half_width", delay_half_width)):
         if not width > 0:
             raise ConfigurationError(f"{name}: {width} must be above 0")
     plan, settings = _prepare(system, algorithms, duration_s, warm_up_s, seed, shared_directions, check)
-    results: dict[str, list[RunResult]] = {algorithm: [] for algorithm in settings.algorithms}
-    widths = (relative_half_width, delay_half_width)
+    results: dict[str, list[RunResult]] = {}
     missing: dict[str, list[str]] = {}
-    with _runner(plan, settings, workers) as do:
-        for at, algorithm in enumerate(settings.algorithms):
-            done = results[algorithm]
-            while len(done) < max_runs and not (len(done) >= 2 and stop is not None and stop()):
-                more = max(2, min_runs) if not done else max(1, len(done) // 4)
-                for result in do([(algorithm, run) for run in range(len(done), min(len(done) + more, max_runs))]):
-                    done.append(result)
-                    if progress is not None:
-                        progress(at * max_runs + len(done), len(results) * max_runs)
-                missing[algorithm] = _missing(Estimates(plan, algorithm, done), *widths)
-                if not missing[algorithm]:
-                    break
+
+    def is_known(algorithm: str, done: list[RunResult]) -> bool:
+        missing[algorithm] = _missing(Estimates(plan, algorithm, done), relative_half_width, delay_half_width)
+        return not missing[algorithm]
+
+    total = len(settings.algorithms) * max_runs
+    with replications(partial(simulate_run, plan, settings), total=total, workers=workers, progress=progress) as do:
+        for algorithm in settings.algorithms:
+            results[algorithm] = do.until(
+                partial(is_known, algorithm),
+                first=min_runs,
+                most=max_runs,
+                job=partial(_job, algorithm),
+                stop=stop,
+            )
     builder = _builder(plan, settings, {name: len(done) for name, done in results.items()})
     for algorithm, what in missing.items():
         if what:
@@ -164,29 +159,14 @@ def _prepare(
     check: bool,
 ) -> tuple[RoutingPlan, Settings]:
     chosen = check_algorithms(algorithms)
-    if not (0 < duration_s < math.inf and 0 <= warm_up_s < math.inf):
-        raise ConfigurationError(
-            f"duration_s {duration_s:g} must be above 0 and warm_up_s {warm_up_s:g} 0 or more, both finite"
-        )
-    plan = make_plan(system, shared_directions=shared_directions)
-    return plan, Settings(chosen, float(duration_s), float(warm_up_s), seed, check)
+    settings = Settings(
+        algorithms=chosen, duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed, check=check
+    )
+    return make_plan(system, shared_directions=shared_directions), settings
 
 
-@contextmanager
-def _runner(plan: RoutingPlan, settings: Settings, workers: int) -> Iterator[_Runner]:
-    """Something that does runs and yields their results in order, in this process or in several."""
-    if workers <= 1:
-        yield lambda jobs: (simulate_run(plan, settings, *job) for job in jobs)
-        return
-    from surecast.workers import worker_pool
-
-    with worker_pool(workers) as pool:
-
-        def do(jobs: list[tuple[str, int]]) -> Iterator[RunResult]:
-            futures = [pool.submit(simulate_run, plan, settings, *job) for job in jobs]
-            return (future.result() for future in futures)
-
-        yield do
+def _job(algorithm: str, run: int) -> tuple[str, int]:
+    return algorithm, run
 
 
 def _report(

@@ -8,12 +8,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from surecast.simulation.capacity.paths import worst_path
 from surecast.simulation.capacity.routing_plan import RoutingPlan
 from surecast.simulation.capacity.run_sums import BINS, RunResult, bin_ends
-from surecast.simulation.experiment.confidence import ratio_estimate
+from surecast.simulation.experiment.confidence import half_width, ratio_estimate
 
 __all__ = ["Estimate", "Estimates"]
 
@@ -80,14 +79,11 @@ class Estimates:
         path = worst_path(self.plan, self.algorithm, self.waiting_s, control=control)
         if path is None:
             return None
-        queues, runs = list(path.queues), len(self.results)
+        queues = list(path.queues)
         waited, served = self.of("waiting_s")[:, queues], self.of("served")[:, queues]
         mean_served = np.maximum(served.mean(axis=0), 1.0)
         error = ((waited - self.waiting_s[queues] * served) / mean_served).sum(axis=1)
-        half = math.nan
-        if runs > 1:
-            half = float(stdtrit(runs - 1, 0.975)) * float(np.sqrt((error**2).sum() / (runs - 1) / runs))
-        return Estimate(path.delay_s, half)
+        return Estimate(path.delay_s, float(half_width(error[:, None])[0]))
 
     def histogram(self, first: int, stop: int) -> Floats:
         """How many delays of some rows fell into each bin, by run."""

@@ -11,6 +11,7 @@ from surecast.protocol.routing import ROUTING_SCHEMES
 from surecast.protocol.routing.digests import DIGESTS
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import ClassWorkload, OverlayLink, System
+from surecast.simulation.experiment import Extent
 
 __all__ = ["ALGORITHMS", "Passed", "Queue", "RoutingPlan", "Settings", "check_algorithms", "make_plan"]
 
@@ -49,14 +50,11 @@ class Queue:
         return 0.0 if service is None else service.mean_s
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a simulation is done. What happens from `warm_up_s` on, for `duration_s`, counts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Extent):
+    """How a simulation is done."""
 
     algorithms: tuple[str, ...]
-    duration_s: float
-    warm_up_s: float
-    seed: int
     check: bool = False
 
 

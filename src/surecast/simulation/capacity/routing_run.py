@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Final
 
 from surecast.errors import OverloadError
 from surecast.protocol.filters import Event
@@ -20,7 +19,8 @@ from surecast.simulation.capacity.client_behaviour import Client
 from surecast.simulation.capacity.draws import times
 from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings
 from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_of
-from surecast.simulation.reliability.protocol.errors import SafetyError
+from surecast.simulation.experiment.clock import NETWORK, Clock
+from surecast.simulation.experiment.errors import SafetyError
 
 __all__ = ["simulate_run"]
 
@@ -80,11 +80,10 @@ def simulate_run(plan: RoutingPlan, settings: Settings, algorithm: str, run: int
 class _World:
     def __init__(self, plan: RoutingPlan, settings: Settings, algorithm: str, run: int):
         self.plan, self.settings, self.algorithm, self.run = plan, settings, algorithm, run
-        self.now = 0.0
-        self.steps = 0
+        self.clock = Clock()
+        self._clock_at = self.clock.at  # avoids an attribute lookup on the hot path
         self.oracle = Oracle() if settings.check else None
-        self._number = self._issued = self._made = self._handled = 0
-        self._heap: list[tuple[float, int, Callable[..., None], Any, int]] = []
+        self._issued = self._made = self._handled = 0
         self._brokers = _brokers(plan, algorithm)
         self._link_to = [{plan.names[plan.head[k]]: k for k in plan.leaving(b)} for b in range(plan.brokers)]
         self._sender = [plan.names[broker] for broker in plan.tail]
@@ -105,7 +104,7 @@ class _World:
         rows = len(self._names) + 2 + len(self._factor)
         self._sums = RunSums(2 * plan.links, plan.brokers, len(plan.queues), rows)
         self._backlog_s = self._backlog()
-        self._changed_s = [self.now] * plan.brokers
+        self._changed_s = [self.clock.now] * plan.brokers
         self._entries = [(broker.local_entries, broker.remote_entries) for broker in self._brokers]
 
     def install(self) -> None:
@@ -131,35 +130,27 @@ class _World:
 
     def advance(self, until_s: float) -> None:
         """Lets time pass."""
-        heap = self._heap
-        while heap and heap[0][0] <= until_s:
-            now, _, step, what, where = heappop(heap)
-            self.now = now
-            self.steps += 1
-            step(now, what, where)
-            if not self.steps % _CHECK_EVERY:
-                self._refuse_overload()
-        self.now = until_s
+        while not self.clock.run(until_s, most=_CHECK_EVERY):
+            self._refuse_overload()
 
     def end(self) -> RunResult:
         """Closes the accounts: every message made was handled, or is still on its way."""
         for broker in range(self.plan.brokers):
-            self._count_entries(self.now, broker)
-        on_the_way = sum(isinstance(entry[3], _Carried) for entry in self._heap)
+            self._count_entries(self.clock.now, broker)
+        on_the_way = sum(isinstance(what, _Carried) for _, what, _ in self.clock.waiting())
         if self._made != self._handled + on_the_way:
             self._wrong(f"{self._made} messages, but {self._handled} were handled and {on_the_way} are on their way")
         work, left = self._sums.work_s, self._backlog()
         busy = [before + work[q] - left[q] for q, before in enumerate(self._backlog_s)]
         checked = 0 if self.oracle is None else self.oracle.checked
-        return self._sums.result(self.settings.duration_s, busy, self.steps, checked)
+        return self._sums.result(self.settings.duration_s, busy, self.clock.steps, checked)
 
     def _at(self, time_s: float, step: Callable[..., None], what: object, where: int = 0) -> None:
-        self._number += 1
-        heappush(self._heap, (time_s, self._number, step, what, where))
+        self._clock_at(time_s, NETWORK, step, time_s, what, where)
 
     def _backlog(self) -> list[float]:
         """The work that is left in each queue. A server is busy as long as it has some."""
-        return [max(0.0, free_s - self.now) for free_s in self._free_s]
+        return [max(0.0, free_s - self.clock.now) for free_s in self._free_s]
 
     # What clients do
 
@@ -351,7 +342,7 @@ class _World:
 
     def _wrong(self, what: str) -> None:
         replay = f"simulate_run(plan, {self.settings!r}, {self.algorithm!r}, {self.run})"
-        raise SafetyError(f"{self.algorithm}: {what}", self.now, replay)
+        raise SafetyError(f"{self.algorithm}: {what}", self.clock.now, replay)
 
 
 def _brokers(plan: RoutingPlan, algorithm: str) -> list[RoutingBroker]:

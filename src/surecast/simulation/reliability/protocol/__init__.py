@@ -4,8 +4,8 @@ One seed decides everything, and the same seed gives the same run, bit for bit. 
 protocol are checked: no subscriber gets an event twice, and the accounts balance.
 """
 
+from surecast.simulation.experiment.errors import SafetyError
 from surecast.simulation.reliability.protocol.accounts import REASONS, Fate, Target
-from surecast.simulation.reliability.protocol.errors import SafetyError
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.protocol_run import simulate_world

@@ -31,10 +31,10 @@ from surecast.protocol.overlay import (
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, Publisher, System
 from surecast.simulation.experiment.clock import CLIENTS, NETWORK, Clock
+from surecast.simulation.experiment.errors import SafetyError
 from surecast.simulation.experiment.failures import FailureTrace, run_streams
 from surecast.simulation.experiment.host import Host
 from surecast.simulation.reliability.protocol.accounts import Accounts, Snapshot, Target
-from surecast.simulation.reliability.protocol.errors import SafetyError
 from surecast.simulation.reliability.protocol.journal import Journal
 from surecast.simulation.reliability.protocol.network import Link, Network
 from surecast.simulation.reliability.protocol.options import Options
