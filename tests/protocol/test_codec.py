@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surecast.protocol import codec
 from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.connection_record import _CONNECTION
 from surecast.protocol.broker.state_records import ACCOUNTS, APPOINTMENT, BROKER, FILED, LIMITS, RUNNING_SESSION
@@ -89,6 +92,54 @@ GOLDEN = (
     "0002" "00016100000001" "000000000002" "02" "0000000000000009" "8000000000000000"
     "00000002" "00016101" "00016202" "01" "00016300000003" "656e64"
 )  # fmt: skip
+
+
+BY_HAND = {
+    "broker/cast/endpoint.py": "the address in front of each datagram",
+    "broker/cast/relay.py": "the address in front of each datagram",
+    "broker/replica/client_port.py": "requests of clients, many to a frame",
+    "broker/replica/client_wire.py": "answers to clients, many to a frame",
+    "broker/replica/frames.py": "the head of each frame",
+    "broker/replica/unix_socket.py": "a structure of the kernel",
+    "broker/segment_clean.py": "entries of the store",
+    "broker/segment_file.py": "entries of the store",
+    "broker/segment_mark.py": "a mapped page, written in place",
+    "broker/segment_store.py": "entries of the store",
+    "measurement/load_clients.py": "payloads of load generators",
+    "protocol/broker/outgoing.py": "a table of packet identifiers",
+    "protocol/broker/snapshot.py": "the heads of rows",
+    "protocol/broker/state_records.py": "messages and queue entries, one of each for every durable message",
+    "protocol/codec.py": "the codec",
+    "protocol/coding/coded_packets.py": "packets of network coding",
+    "protocol/dissemination/datagrams.py": "the head of each datagram",
+    "protocol/filters/intervals.py": "the order of floating-point numbers",
+    "protocol/group/commands.py": "items of commands, many for each instance",
+    "protocol/group/effects.py": "what is hashed, never read",
+    "protocol/group/machine.py": "the name of a connection in RELEASE",
+    "protocol/group/run_items.py": "runs of publications",
+    "protocol/mqtt/runs.py": "runs of publications",
+    "protocol/paxos/election.py": "what is hashed, never read",
+    "protocol/paxos/example_store.py": "what is hashed, never read",
+    "protocol/paxos/journal.py": "votes, one for each instance",
+    "protocol/paxos/log_values.py": "values",
+    "protocol/paxos/machine.py": "what is hashed, never read",
+    "protocol/paxos/membership.py": "a command of one size, which is told from others by it",
+    "protocol/paxos/wire.py": "messages, several for each instance",
+    "protocol/rows.py": "rows of the store, each packed by one call",
+    "simulation/reliability/protocol/journal.py": "what is hashed, never read",
+}
+"""The modules below surecast that write or read bytes by hand, and what: it is hot, or not the project's own format."""
+
+
+def test_what_is_written_by_hand_has_a_reason() -> None:
+    """Whoever packs a structure that is not hot declares its fields in a `Layout` instead."""
+    source = Path(codec.__file__).parents[1]
+    uses = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(import struct|from struct import)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert uses == set(BY_HAND)
 
 
 def test_the_bytes_of_every_form() -> None:

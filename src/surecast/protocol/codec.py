@@ -5,8 +5,8 @@ something, another layout. From that one table it writes and reads. Numbers are 
 that has one is bounded by the room of its count and by the bytes that are there. Any bytes either decode or raise
 `CodecError`, which names the kind and the field.
 
-Formats with a budget of microseconds for each message are written by hand: MQTT PUBLISH, values of Paxos, messages in
-queues.
+A table takes about half a microsecond more for a structure than code that was written for it. What is written or read
+for each message stays hand-written: MQTT PUBLISH, messages and votes of Paxos, values, queue entries, the store's rows.
 """
 
 from __future__ import annotations

@@ -7,21 +7,44 @@ So the same events again change nothing. An event costs a few steps, whatever th
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.codec import REST, U8, U64, Layout, many, sized
 from surecast.zap.event_table import address_of
 from surecast.zap.events import ChannelChange, Event
 from surecast.zap.ranking import Ranking
 
 __all__ = ["ChannelViewers", "Viewers"]
 
-_VERSION = 1
-_HEAD = struct.Struct("<BQQQQII")
+_VERSION: Final = 2
+
+
+class _State(NamedTuple):
+    version: int
+    events: int
+    broken_chains: int
+    refused: int
+    on: int
+    names: Sequence[str]
+    boxes: bytes
+
+
+_STATE: Final = Layout(
+    "snapshot of the viewers",
+    _State,
+    version=U8,
+    events=U64,
+    broken_chains=U64,
+    refused=U64,
+    on=U64,
+    names=many(sized(1, is_text=True)),
+    boxes=REST,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +160,9 @@ class Viewers:
         state = np.fromiter(self._boxes.values(), np.int64, len(self._boxes))
         by_address = np.argsort(address)
         state = new[state >> 1] << 1 | (state & 1) if len(state) else state
-        names = [self._names[place].encode() for place in order]
-        return b"".join(
-            [
-                _HEAD.pack(
-                    _VERSION, self.events, self.broken_chains, self.refused, self.on, len(names), len(self._boxes)
-                ),
-                *(bytes([len(name)]) + name for name in names),
-                address[by_address].astype("<u4").tobytes(),
-                state[by_address].astype("<u4").tobytes(),
-            ]
-        )
+        names = [self._names[place] for place in order]
+        boxes = address[by_address].astype("<u4").tobytes() + state[by_address].astype("<u4").tobytes()
+        return _STATE.encode(_State(_VERSION, self.events, self.broken_chains, self.refused, self.on, names, boxes))
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot; empty bytes are the initial state. PeerError if it is damaged."""
@@ -155,28 +170,25 @@ class Viewers:
         if state:
             try:
                 fresh._read(state)
-            except (struct.error, ValueError, IndexError) as error:
+            except (ValueError, IndexError) as error:
                 raise PeerError(f"the snapshot of the viewers cannot be read: {error}") from None
         self.__dict__.update(fresh.__dict__)
 
     def _read(self, state: bytes) -> None:
-        version, self.events, self.broken_chains, self.refused, on, names, boxes = _HEAD.unpack_from(state)
+        version, self.events, self.broken_chains, self.refused, on, names, table = _STATE.decode(state)
         if version != _VERSION:
             raise ValueError(f"its version is {version}, {_VERSION} was expected")
-        offset = _HEAD.size
-        for _ in range(names):
-            length = state[offset]
-            self._names.append(state[offset + 1 : offset + 1 + length].decode())
-            offset += 1 + length
-        if len(state) != offset + 8 * boxes:
-            raise ValueError(f"it has {len(state)} bytes, {offset + 8 * boxes} were expected")
-        self._places = {name: place for place, name in enumerate(self._names)}
-        address = np.frombuffer(state, "<u4", boxes, offset)
-        where = np.frombuffer(state, "<u4", boxes, offset + 4 * boxes)
-        if boxes and int(where.max()) >> 1 >= names:
+        self._names = list(names)
+        self._places = {name: place for place, name in enumerate(names)}
+        boxes = len(table) // 8
+        if len(table) != 8 * boxes:
+            raise ValueError(f"its boxes have {len(table)} bytes, {8 * boxes} were expected")
+        address = np.frombuffer(table, "<u4", boxes)
+        where = np.frombuffer(table, "<u4", boxes, 4 * boxes)
+        if boxes and int(where.max()) >> 1 >= len(names):
             raise ValueError("a box is on a channel that is not there")
         self._boxes = dict(zip(address.tolist(), where.tolist(), strict=True))
-        counts = np.bincount(where[where & 1 == 1] >> 1, minlength=names)
+        counts = np.bincount(where[where & 1 == 1] >> 1, minlength=len(names))
         self._ranking = Ranking(counts.tolist())
         self.on = int(counts.sum())
         if self.on != on:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.codec import I64, REST, TEXT, U8, U32, U64, Layout, pairs, sized
 from surecast.zap.events import BadLine, Event, parse_lines
 from surecast.zap.viewers import Viewers
 
@@ -27,9 +27,31 @@ __all__ = ["ZapViewers", "viewers_topic"]
 Publication = tuple[str, bytes, bool]
 TOP_MAX = 1000
 _NEVER = -1
-_HEAD: Final = struct.Struct("<BQQqIII")
-_VERSION = 1
+_VERSION: Final = 2
 _UNFIT = re.compile(r"[/+#%$]")
+
+
+class _State(NamedTuple):
+    version: int
+    bad_lines: int
+    sent_bad: int
+    sent_us: int
+    sent: dict[str, int]
+    sent_top: dict[int, bytes]
+    viewers: bytes
+
+
+_STATE: Final = Layout(
+    "snapshot of ZapViewers",
+    _State,
+    version=U8,
+    bad_lines=U64,
+    sent_bad=U64,
+    sent_us=I64,
+    sent=pairs(TEXT, U64, is_sorted=True),
+    sent_top=pairs(U32, sized(), is_sorted=True),
+    viewers=REST,
+)
 
 
 class ZapViewers:
@@ -104,30 +126,32 @@ class ZapViewers:
 
     def snapshot(self) -> bytes:
         """Returns the whole state. Equal states give equal bytes."""
-        viewers = self.viewers.snapshot()
-        sent = json.dumps(sorted(self._sent.items()), ensure_ascii=False, separators=(",", ":")).encode()
-        lists = json.dumps([[n, text.decode()] for n, text in sorted(self._sent_top.items())]).encode()
-        head = _HEAD.pack(_VERSION, self.bad_lines, self._sent_bad, self._sent_us, len(viewers), len(sent), len(lists))
-        return head + viewers + sent + lists
+        return _STATE.encode(
+            _State(
+                _VERSION,
+                self.bad_lines,
+                self._sent_bad,
+                self._sent_us,
+                self._sent,
+                self._sent_top,
+                self.viewers.snapshot(),
+            )
+        )
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot; empty bytes are the initial state."""
         fresh = ZapViewers(self.top, self.every_us / 1e6, self.viewers.boxes_max, self.viewers.channels_max)
         if state:
-            try:
-                fresh._read(state)
-            except (struct.error, ValueError) as error:
-                raise PeerError(f"the snapshot of ZapViewers cannot be read: {error}") from None
+            fresh._read(state)
         self.__dict__.update(fresh.__dict__)
 
     def _read(self, state: bytes) -> None:
-        version, self.bad_lines, self._sent_bad, self._sent_us, *lengths = _HEAD.unpack_from(state)
-        if version != _VERSION or len(state) != _HEAD.size + sum(lengths):
-            raise ValueError(f"version {version} with {len(state)} bytes was not expected")
-        first, second = _HEAD.size + lengths[0], _HEAD.size + lengths[0] + lengths[1]
-        self.viewers.restore(state[_HEAD.size : first])
-        self._sent = dict(json.loads(state[first:second]))
-        self._sent_top = {n: text.encode() for n, text in json.loads(state[second:])}
+        version, self.bad_lines, self._sent_bad, self._sent_us, self._sent, self._sent_top, viewers = _STATE.decode(
+            state
+        )
+        if version != _VERSION:
+            raise PeerError(f"the snapshot of ZapViewers has version {version}; {_VERSION} was expected")
+        self.viewers.restore(viewers)
         # what changed and changed back is published by nobody, so it need not be remembered
         names = self.viewers.channels
         self._changed = {name for name in names if self.viewers.num_viewers(name) != self._sent.get(name, 0)}

@@ -13,7 +13,7 @@ from surecast.protocol.broker.session import session_key, split_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
-from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
+from surecast.protocol.group.commands import ENTRY, Entry, Item, pack
 from surecast.protocol.mqtt import V5, V311, Connack, Connect, Properties, ReasonCode, Will, encode
 from surecast.protocol.paxos import Context
 
@@ -153,7 +153,7 @@ def test_a_group_kicks_and_restores_the_client_of_one_user() -> None:
     machine = GroupMachine(9, lambda authorise: BrokerCore(authorise=authorise, journal=NoJournal(), watches=False))
     connect = encode(Connect("x", properties=Properties(session_expiry_s=60), version=V5), V5)
     items: list[tuple[int, int, bytes, None]] = [
-        (Item.ENTER, number, pack_entry(Entry("mqtt", "peer", user, connect)), None)
+        (Item.ENTER, number, ENTRY.encode(Entry("mqtt", "peer", user, connect)), None)
         for number, user in enumerate(USERS, 1)
     ]
     items.append((Item.KICK, 0, session_key("ann", "x").encode(), None))

@@ -196,6 +196,8 @@ def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
         (lambda data: data[:-8], "damaged: it ends at byte"),
         (lambda data: data + b"x", "damaged"),
         (lambda data: data[:100] + bytes((data[100] ^ 1,)) + data[101:], "damaged"),
+        (lambda data: data[:-1] + bytes((data[-1] ^ 1,)), "some of its rows are missing"),
+        (lambda data: data[:HEAD] + data[-8:], "some of its rows are missing"),
         (lambda data: data + b"xy", "goes on for 2 bytes after its end"),
         (lambda data: written([(b"?", b"")]), "unknown kind b'[?]'"),
         (lambda data: written([]), "no record of the broker"),

@@ -13,7 +13,7 @@ from surecast.broker.security_acl import AccessRules, Wildcards, parse_rule
 from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import GroupMachine
-from surecast.protocol.group.commands import Entry, Item, pack, pack_entry
+from surecast.protocol.group.commands import ENTRY, Entry, Item, pack
 from surecast.protocol.mqtt import V5, Connect, Publish, ReasonCode, Subscribe, SubscriptionRequest, encode, match
 from surecast.protocol.paxos import Context
 
@@ -185,7 +185,7 @@ def test_the_choice_is_part_of_the_log_of_a_group() -> None:
 
     def enter(number: int, name: str) -> tuple[Item, int, bytes]:
         connect = encode(Connect(name, version=V5), V5)
-        return Item.ENTER, number, pack_entry(Entry("mqtt", "peer", "", connect))
+        return Item.ENTER, number, ENTRY.encode(Entry("mqtt", "peer", "", connect))
 
     def publish() -> None:
         for topic in ("a/b", "secret/x", "c/secret"):

@@ -5,8 +5,9 @@ the present state, and those of a broker that runs (`state_records.py`), in a fi
 bytes. What a broker can find again by itself is left out: the routes of topics, and other caches. What it has done and
 somebody else has to see to is no state either: bytes to send, records for the disk, lines for a log.
 
-The bytes are a head and then rows of records, as in the store, each with its length and check sum; an empty one ends
-them. They are made in pieces: whoever takes them one by one must see that the broker does not change meanwhile.
+The bytes are a head and then rows of records, as in the store, each with its length and check sum; an empty one, with
+the check sum of all of these, ends them. They are made in pieces: whoever takes them one by one must see that the
+broker does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -98,22 +99,26 @@ def decode_state(broker: BrokerCore, data: bytes) -> None:
 def pieces_of(records: Iterable[Pair]) -> Iterator[bytes]:
     """Yields the bytes of a snapshot: its head, rows of some hundred records, and the end."""
     yield _HEAD.pack(_MAGIC, SNAPSHOT_VERSION)
+    whole = 0
+    for row in _rows(records):
+        data = pack(row)
+        head = _ROW.pack(len(data), crc32(data))
+        whole = crc32(head, whole)
+        yield head + data
+    yield _ROW.pack(0, whole)
+
+
+def _rows(records: Iterable[Pair]) -> Iterator[dict[bytes, bytes]]:
     row: dict[bytes, bytes] = {}
     size = 0
     for key, value in records:
         row[key] = value
         size += len(value)
         if len(row) >= _ROW_RECORDS or size >= _ROW_BYTES:
-            yield _row(row)
+            yield row
             row, size = {}, 0
     if row:
-        yield _row(row)
-    yield _ROW.pack(0, 0)
-
-
-def _row(row: dict[bytes, bytes]) -> bytes:
-    data = pack(row)
-    return _ROW.pack(len(data), crc32(data)) + data
+        yield row
 
 
 def _pairs(data: bytes) -> Iterator[Pair]:
@@ -126,7 +131,7 @@ def _pairs(data: bytes) -> Iterator[Pair]:
             f"its format is version {version}, and this version of surecast reads {SNAPSHOT_VERSION}: "
             "run the version that wrote it until its queues are empty, and then begin a new group"
         )
-    at = _HEAD.size
+    at, whole = _HEAD.size, 0
     while True:
         if at + _ROW.size > len(data):
             raise PeerError(f"it is damaged: it ends at byte {len(data)}, before its last row")
@@ -134,11 +139,14 @@ def _pairs(data: bytes) -> Iterator[Pair]:
         at += _ROW.size
         if not size:
             break
+        whole = crc32(data[at - _ROW.size : at], whole)
         row = data[at : at + size]
         if len(row) != size or crc32(row) != check:
             raise PeerError(f"it is damaged: the row at byte {at} does not have the check sum {check:08x}")
         at += size
         yield from unpack(row)[0]
+    if check != whole:
+        raise PeerError("it is damaged: some of its rows are missing, or not in their order")
     if at != len(data):
         raise PeerError(f"it is damaged: it goes on for {len(data) - at} bytes after its end")
 

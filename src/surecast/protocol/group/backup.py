@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from surecast.errors import ConfigurationError, PeerError
-from surecast.protocol.group.commands import pack_texts, read_texts
+from surecast.errors import ConfigurationError
+from surecast.protocol.codec import REST, U32, Layout, bytes_of, many, sized
 
-__all__ = ["Backup", "Parts", "pack_backup", "parts_of", "read_backup"]
+__all__ = ["PARTS", "Backup", "Parts", "pack_backup", "parts_of", "read_backup"]
 
 _TITLE: Final = b"surecast group backup "
 _FIRST: Final = _TITLE + b"2\n"
-_HEAD: Final = struct.Struct(">32sII")
 PART_BYTES: Final = 256 << 10
+
+
+class _Part(NamedTuple):
+    digest: bytes
+    at: int
+    parts: int
+    content: bytes
+
+
+_PART: Final = Layout("part of a backup", _Part, digest=bytes_of(32), at=U32, parts=U32, content=REST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,7 @@ def parts_of(state: bytes) -> Iterator[bytes]:
     digest = hashlib.sha256(state).digest()
     count = max(1, -(-len(state) // PART_BYTES))
     for at in range(count):
-        yield _HEAD.pack(digest, at, count) + state[at * PART_BYTES : (at + 1) * PART_BYTES]
+        yield _PART.encode(_Part(digest, at, count, state[at * PART_BYTES : (at + 1) * PART_BYTES]))
 
 
 class Parts:
@@ -96,35 +104,27 @@ class Parts:
     replica knows beyond that: words of libraries differ between versions, so they are no part of the state.
     """
 
-    def __init__(self) -> None:
-        self.digest = b""
-        self.outcome = b""
+    def __init__(self, digest: bytes = b"", outcome: bytes = b"", parts: Iterable[bytes] = ()) -> None:
+        self.digest = digest
+        self.outcome = outcome
         self.detail = ""
-        self._parts: list[bytes] = []
+        self.parts = list(parts)
 
     def take(self, data: bytes) -> bytes | None:
         """Takes a part; the whole state once it is there. The first part of a backup begins anew."""
-        digest, at, count = _HEAD.unpack_from(data)
+        digest, at, count, content = _PART.decode(data)
         if at == 0:
-            self.digest, self.outcome, self._parts = digest, b"", []
-        if digest != self.digest or at != len(self._parts) or self.outcome:
+            self.digest, self.outcome, self.parts = digest, b"", []
+        if digest != self.digest or at != len(self.parts) or self.outcome:
             return None
-        self._parts.append(data[_HEAD.size :])
-        if len(self._parts) < count:
+        self.parts.append(content)
+        if len(self.parts) < count:
             return None
-        whole, self._parts = b"".join(self._parts), []
+        whole, self.parts = b"".join(self.parts), []
         if hashlib.sha256(whole).digest() != digest:
             self.outcome = b"!its parts do not have its check sum"
             return None
         return whole
 
-    def pack(self) -> bytes:
-        """As bytes."""
-        return pack_texts(self.digest, self.outcome, *self._parts)
 
-    def restore(self, data: bytes) -> None:
-        """What `pack` packed."""
-        texts = read_texts(data)
-        if len(texts) < 2:
-            raise PeerError("group snapshot: it does not say what became of a backup")
-        self.digest, self.outcome, *self._parts = texts
+PARTS: Final = Layout("parts of a backup", Parts, digest=sized(), outcome=sized(), parts=many(sized()))

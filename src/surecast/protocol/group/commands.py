@@ -13,11 +13,12 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from surecast.errors import PeerError
+from surecast.protocol.codec import Layout, sized
 from surecast.protocol.mqtt import AckRun, Packet, PublishRun
 from surecast.protocol.mqtt.runs import Pattern
 
 __all__ = [
+    "ENTRY",
     "HEAD",
     "ITEM",
     "RUNS_ITEM",
@@ -29,10 +30,6 @@ __all__ = [
     "Runs",
     "items_of",
     "pack",
-    "pack_entry",
-    "pack_texts",
-    "read_entry",
-    "read_texts",
 ]
 
 HEAD: Final = struct.Struct(">HQQ")
@@ -99,7 +96,7 @@ _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the ti
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A connection as it enters the group. Entries of earlier versions do not name the client outside of `connect`."""
+    """A connection as it enters the group. The client is empty where it has no identifier of its own."""
 
     listener: str
     peer: str
@@ -108,41 +105,16 @@ class Entry:
     client: str = ""
 
 
-def pack_texts(*texts: str | bytes) -> bytes:
-    """Texts, each with its length in front.
-
-    >>> read_texts(pack_texts("a", "bc"))
-    [b'a', b'bc']
-    """
-    parts = []
-    for text in texts:
-        data = text.encode() if isinstance(text, str) else text
-        parts += [len(data).to_bytes(4, "big"), data]
-    return b"".join(parts)
-
-
-def read_texts(data: bytes) -> list[bytes]:
-    """The texts of `pack_texts`."""
-    found = []
-    at = 0
-    while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        found.append(data[at + 4 : end])
-        at = end
-    if at != len(data):
-        raise PeerError("group command: a text is longer than its item")
-    return found
-
-
-def pack_entry(entry: Entry) -> bytes:
-    """The data of an ENTER item."""
-    return pack_texts(entry.listener, entry.peer, entry.user, entry.connect, entry.client)
-
-
-def read_entry(data: bytes) -> Entry:
-    """What `pack_entry` packed."""
-    listener, peer, user, connect, *client = read_texts(data)
-    return Entry(listener.decode(), peer.decode(), user.decode(), connect, b"".join(client).decode())
+ENTRY: Final = Layout(
+    "entry",
+    Entry,
+    listener=sized(is_text=True),
+    peer=sized(is_text=True),
+    user=sized(is_text=True),
+    connect=sized(),
+    client=sized(is_text=True),
+)
+"""The data of an ENTER item."""
 
 
 def pack(replica: int, incarnation: int, sequence: int, items: Sequence[Happening]) -> tuple[list[bytes], Decoded]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin, Phase
-from surecast.protocol.group.commands import Decoded, Entry, Happening, Item, Packets, pack, pack_entry
+from surecast.protocol.group.commands import ENTRY, Decoded, Entry, Happening, Item, Packets, pack
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
@@ -278,7 +278,7 @@ class FrontEnd(Port):
         connection.leave_gate(self._next_local, origin, decoder, reader, now)
         self.members[connection.local] = connection
         entry = Entry(origin.listener, origin.peer, user, packet, connect.client_id)
-        self._add(Item.ENTER, connection.local, pack_entry(entry), None)
+        self._add(Item.ENTER, connection.local, ENTRY.encode(entry), None)
         version = V5 if connect.version == V5 else V311
         if held:
             self._hand_in(connection, b"".join(raw_packet(p, version) for p in held), None, promises(held))

@@ -20,19 +20,19 @@ from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import session_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
+from surecast.protocol.codec import many, sized
 from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
+    ENTRY,
     HEAD,
     ITEM,
     Decoded,
     Item,
     Runs,
-    pack_texts,
-    read_entry,
-    read_texts,
 )
 from surecast.protocol.group.effects import effects_of
+from surecast.protocol.group.group_snapshot import GROUP_STATE, GroupState, SourceState
 from surecast.protocol.group.moves import Home, Moves, Newcomer
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
 from surecast.protocol.group.run_items import count_runs, read_runs
@@ -44,9 +44,9 @@ __all__ = ["GroupMachine", "MakeBroker", "Port"]
 MakeBroker = Callable[[Authorise], BrokerCore]
 """Makes the core; every replica must make it with the same settings."""
 
+_TEXTS: Final = many(sized(is_text=True), None)
 _SWEEP_US: Final = 5_000_000
 _HOME: Final = struct.Struct(">HQ")
-_TIMES: Final = struct.Struct(">QQI")  # of the log, of the last sweep; and what content filters decided
 _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
 
 
@@ -196,21 +196,30 @@ class GroupMachine:
 
     def snapshot(self) -> bytes:
         """The whole state."""
-        sources = []
-        for replica, source in sorted(self.sources.items()):
-            head = b"".join(n.to_bytes(8, "big") for n in (replica, source.incarnation, source.next))
-            early = pack_texts(*(source.early[n] for n in sorted(source.early)))
-            numbers = b"".join(
-                n.to_bytes(8, "big") + connection.number.to_bytes(8, "big")
-                for n, connection in sorted(source.connections.items())
+        sources = [
+            SourceState(
+                replica,
+                source.incarnation,
+                source.next,
+                [source.early[number] for number in sorted(source.early)],
+                [(number, connection.number) for number, connection in sorted(source.connections.items())],
             )
-            sources.append(pack_texts(head, early, numbers))
-        applications = [
-            pack_texts(name, application.snapshot()) for name, application in sorted(self.applications.items())
+            for replica, source in sorted(self.sources.items())
         ]
-        times = _TIMES.pack(self.time_us, self._swept_us, self.broker.routes.contents.decisions)
-        parts = (self.backup.pack(), pack_texts(*sources), self.moves.pack(), pack_texts(*applications))
-        return pack_texts(times, self.rules.access, self.rules.limits, *parts, encode_state(self.broker))
+        return GROUP_STATE.encode(
+            GroupState(
+                self.time_us,
+                self._swept_us,
+                self.broker.routes.contents.decisions,
+                self.rules.access,
+                self.rules.limits,
+                self.backup,
+                sources,
+                self.moves.newcomers(),
+                {name: application.snapshot() for name, application in self.applications.items()},
+                encode_state(self.broker),
+            )
+        )
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot."""
@@ -223,33 +232,26 @@ class GroupMachine:
         self.port.restored()
 
     def _read(self, state: bytes) -> None:
-        times, rules, limits, backup, sources, moves, applications, core = read_texts(state)
-        self.backup.restore(backup)
-        self.time_us, self._swept_us, decisions = _TIMES.unpack(times)
-        self.rules.use(rules)
-        self.rules.use_limits(limits, self.broker, self.time_us / 1e6)
-        decode_state(self.broker, core)
-        self.broker.routes.contents.decisions = decisions
+        read = GROUP_STATE.decode(state)
+        self.backup = read.backup
+        self.time_us, self._swept_us = read.time_us, read.swept_us
+        self.rules.use(read.access)
+        self.rules.use_limits(read.limits, self.broker, self.time_us / 1e6)
+        decode_state(self.broker, read.broker)
+        self.broker.routes.contents.decisions = read.decisions
         self.broker.routes.check_deliveries(self.broker.may_receive if self.rules.checks_deliveries else None)
-        for packed in read_texts(sources):
-            head, early, numbers = read_texts(packed)
-            replica, incarnation, following = (int.from_bytes(head[at : at + 8], "big") for at in (0, 8, 16))
-            source = self.sources[replica] = _Source(replica, incarnation, following)
-            for command in read_texts(early):
-                source.early[HEAD.unpack_from(command)[2]] = command
-            for at in range(0, len(numbers), 16):
-                number = int.from_bytes(numbers[at + 8 : at + 16], "big")
-                connection = self.broker.connections[number]
+        for each in read.sources:
+            source = self.sources[each.replica] = _Source(each.replica, each.incarnation, each.next)
+            source.early = {HEAD.unpack_from(command)[2]: command for command in each.early}
+            for local, number in each.connections:
+                connection = source.connections[local] = self.broker.connections[number]
                 connection.is_elsewhere = True
-                local = int.from_bytes(numbers[at : at + 8], "big")
-                source.connections[local] = connection
-                self._homes[number] = (replica, local)
-        self.moves.restore(moves)
-        for packed in read_texts(applications):
-            name, kept = read_texts(packed)
-            application = self.applications.get(name.decode())
+                self._homes[number] = (each.replica, local)
+        self.moves.restore(read.newcomers)
+        for name, kept in read.applications.items():
+            application = self.applications.get(name)
             if application is None:
-                raise PeerError(f"group snapshot: this replica does not run the application {name.decode()!r}")
+                raise PeerError(f"group snapshot: this replica does not run the application {name!r}")
             application.restore(kept)
 
     def next_timer(self) -> float:
@@ -325,7 +327,7 @@ class GroupMachine:
                 broker.handle(connection, packets, len(data), now)
 
     def _enter(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        entry = read_entry(data)
+        entry = ENTRY.decode(data)
         newcomer = Newcomer((source.replica, number), session_key(entry.user, entry.client), data)
         if entry.client:
             self.moves.enter(newcomer, now)
@@ -334,7 +336,7 @@ class GroupMachine:
 
     def _open(self, newcomer: Newcomer, now: float) -> None:
         """Lets a client in."""
-        entry = read_entry(newcomer.entry)
+        entry = ENTRY.decode(newcomer.entry)
         replica, number = newcomer.home
         source = self.sources[replica]
         origin = Origin(entry.listener, entry.peer, entry.user)
@@ -408,7 +410,7 @@ class GroupMachine:
             self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
 
     def _unsubscribe(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        key, topic_filter = (text.decode() for text in read_texts(data))
+        key, topic_filter = _TEXTS.read(data, 0)[0]
         session = self.broker.sessions.by_key.get(key)
         if session is not None:
             self.broker.remove_subscription(session, topic_filter, now)

@@ -9,17 +9,15 @@ reached: whoever finds that out says RELEASE too. And it never waits for longer 
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from surecast.protocol.group.commands import pack_texts, read_texts
+from surecast.protocol.codec import F64, U16, U64, Layout, pair, sized
 
-__all__ = ["WAIT_S", "Home", "Moves", "Newcomer"]
+__all__ = ["NEWCOMER", "WAIT_S", "Home", "Moves", "Newcomer"]
 
 WAIT_S: Final = 0.5
-_NEWCOMER: Final = struct.Struct(">HQHd")
 
 Home = tuple[int, int]
 """A replica, and the number of a connection there."""
@@ -37,6 +35,17 @@ class Newcomer:
     entry: bytes
     awaited: int = 0
     until: float = math.inf
+
+
+NEWCOMER: Final = Layout(
+    "newcomer",
+    Newcomer,
+    home=pair(U16, U64),
+    session=sized(is_text=True),
+    entry=sized(),
+    awaited=U16,
+    until=F64,
+)
 
 
 class Moves:
@@ -110,22 +119,13 @@ class Moves:
             self.overdue += 1
             self._admit_first(next(iter(self.queues)), now)
 
-    def pack(self) -> bytes:
-        """As bytes."""
-        return pack_texts(
-            *(
-                pack_texts(_NEWCOMER.pack(*each.home, each.awaited, each.until), each.session, each.entry)
-                for queue in self.queues.values()
-                for each in queue
-            )
-        )
+    def newcomers(self) -> list[Newcomer]:
+        """Returns all who wait, in order."""
+        return [newcomer for queue in self.queues.values() for newcomer in queue]
 
-    def restore(self, data: bytes) -> None:
-        """Takes over what `pack` packed."""
-        for packed in read_texts(data):
-            head, session, entry = read_texts(packed)
-            replica, number, awaited, until = _NEWCOMER.unpack(head)
-            newcomer = Newcomer((replica, number), session.decode(), entry, awaited, until)
+    def restore(self, newcomers: Iterable[Newcomer]) -> None:
+        """Takes over the `newcomers` of another."""
+        for newcomer in newcomers:
             self.queues.setdefault(newcomer.session, []).append(newcomer)
             self._sessions[newcomer.home] = newcomer.session
 

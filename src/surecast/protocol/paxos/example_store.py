@@ -14,16 +14,27 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from surecast.protocol.codec import U32, Layout, many, pair, sized
 from surecast.protocol.paxos.handler import Context
 
 __all__ = ["ExampleStore", "cas", "get", "incr", "put"]
 
 
 _HEAD: Final = struct.Struct(">II")  # the number of keys, and the check sum of all replies
+
+
+class _State(NamedTuple):
+    size: int
+    replies: int
+    pairs: Sequence[tuple[bytes, bytes]]
+
+
+_STATE: Final = Layout("example store", _State, size=U32, replies=U32, pairs=many(pair(sized(), sized()), None))
 _WHOLE: Final = re.compile(rb"-?[0-9]{1,300}")  # no version of Python limits so few digits
 
 
@@ -103,11 +114,9 @@ class ExampleStore:
 
     def snapshot(self) -> bytes:
         """Returns the check sum of the replies, and all pairs in order of their keys."""
-        pairs = b"".join(_fields(key, self.pairs[key]) for key in sorted(self.pairs))
-        return _HEAD.pack(len(self.pairs), self._replies) + pairs
+        return _STATE.encode(_State(len(self.pairs), self._replies, sorted(self.pairs.items())))
 
     def restore(self, state: bytes) -> None:
-        """Takes the check sum and all pairs of a snapshot."""
-        self._replies = _HEAD.unpack_from(state)[1] if state else 0
-        fields = _split(state, _HEAD.size)
-        self.pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+        """Takes the check sum and all pairs of a snapshot; empty bytes are the initial state."""
+        _, self._replies, pairs = _STATE.decode(state) if state else _State(0, 0, ())
+        self.pairs = dict(pairs)

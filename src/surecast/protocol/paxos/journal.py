@@ -20,9 +20,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.codec import U16, U32, U64, Layout, numbers
 from surecast.protocol.paxos.incarnations import HistoryError, Seen
 
 __all__ = ["Journal", "Record", "Restored", "read_records", "refusal"]
@@ -31,10 +32,29 @@ Record = tuple[bytes, bytes | None]
 
 _NUMBER: Final = struct.Struct(">Q")
 _VOTE: Final = struct.Struct(">2sQQ")
-_IDENTITY: Final = struct.Struct(">HQ")
-_SEEN: Final = struct.Struct(">QQQQ")
-_SNAPSHOT: Final = struct.Struct(">QI")
 _PIECE_BYTES: Final = 1 << 20
+
+
+class _Identity(NamedTuple):
+    replica: int
+    token: int
+    members: tuple[int, ...]
+
+
+class _Incarnations(NamedTuple):
+    incarnation: int
+    starts: tuple[int, ...]
+
+
+class _Snapshot(NamedTuple):
+    slot: int
+    pieces: int
+
+
+_IDENTITY: Final = Layout("paxos identity", _Identity, replica=U16, token=U64, members=numbers(U16, None))
+_INCARNATIONS: Final = Layout("paxos incarnations", _Incarnations, incarnation=U64, starts=numbers(U64, None))
+_SEEN: Final = Layout("paxos replica", Seen, incarnation=U64, start=U64, promised=U64, voted=U64)
+_SNAPSHOT: Final = Layout("paxos snapshot", _Snapshot, slot=U64, pieces=U32)
 _WHO: Final = frozenset((b"Pi", b"Pl", b"Pm", b"Px"))
 
 
@@ -63,17 +83,15 @@ class Journal:
 
     def identity(self, replica: int, token: int, members: Iterable[int]) -> None:
         """Writes who this replica is."""
-        head = _IDENTITY.pack(replica, token)
-        self.records.append((b"Pi", head + b"".join(member.to_bytes(2, "big") for member in members)))
+        self.records.append((b"Pi", _IDENTITY.encode(_Identity(replica, token, tuple(members)))))
 
     def incarnations(self, incarnation: int, starts: Sequence[int]) -> None:
         """Writes how often this replica started, and the numbers drawn at the last starts."""
-        self.records.append((b"Pl", b"".join(map(_NUMBER.pack, (incarnation, *starts)))))
+        self.records.append((b"Pl", _INCARNATIONS.encode(_Incarnations(incarnation, tuple(starts)))))
 
     def seen(self, replica: int, seen: Seen) -> None:
         """Writes what is remembered of another replica."""
-        value = _SEEN.pack(seen.incarnation, seen.start, seen.promised, seen.voted)
-        self.records.append((b"Pm" + replica.to_bytes(2, "big"), value))
+        self.records.append((b"Pm" + replica.to_bytes(2, "big"), _SEEN.encode(seen)))
 
     def promise(self, ballot: int) -> None:
         """Writes the promise."""
@@ -104,7 +122,7 @@ class Journal:
         pieces = [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
         self.records += [(b"Pd" + _NUMBER.pack(number), piece) for number, piece in enumerate(pieces)]
         self.records += [(b"Pd" + _NUMBER.pack(number), None) for number in range(len(pieces), self._pieces)]
-        self.records.append((b"Ps", _SNAPSHOT.pack(slot, len(pieces))))
+        self.records.append((b"Ps", _SNAPSHOT.encode(_Snapshot(slot, len(pieces)))))
         self._pieces = len(pieces)
 
     def resume(self, pieces: int) -> None:
@@ -156,14 +174,11 @@ def _read_identity(found: Restored, key: bytes, value: bytes) -> None:
     """Reads who a replica is, and whom it has seen."""
     kind = key[:2]
     if kind == b"Pi":
-        found.replica, found.token = _IDENTITY.unpack_from(value)
-        rest = value[_IDENTITY.size :]
-        found.members = tuple(int.from_bytes(rest[at : at + 2], "big") for at in range(0, len(rest), 2))
+        found.replica, found.token, found.members = _IDENTITY.decode(value)
     elif kind == b"Pl":
-        found.incarnation, *starts = (number for (number,) in _NUMBER.iter_unpack(value))
-        found.starts = tuple(starts)
+        found.incarnation, found.starts = _INCARNATIONS.decode(value)
     elif kind == b"Pm":
-        found.seen[int.from_bytes(key[2:], "big")] = Seen(*_SEEN.unpack(value))
+        found.seen[int.from_bytes(key[2:], "big")] = _SEEN.decode(value)
     else:
         raise HistoryError(value.decode())
 
@@ -189,7 +204,7 @@ def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
         elif kind == b"Pc":
             (found.chosen,), found.effects = _NUMBER.unpack_from(value), value[_NUMBER.size :]
         elif kind == b"Ps":
-            found.snapshot_slot, found.pieces = _SNAPSHOT.unpack(value)
+            found.snapshot_slot, found.pieces = _SNAPSHOT.decode(value)
         elif kind == b"Pd":
             parts[int.from_bytes(key[2:], "big")] = value
     if found.replica and not found.incarnation:

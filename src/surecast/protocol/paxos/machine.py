@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
+from surecast.protocol.codec import REST, U32, U64, Layout, bytes_of
 from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
 from surecast.protocol.paxos.log_values import Segment, segments_of, stamp_of, walk
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
@@ -30,9 +31,33 @@ VERIFY: Final = b"verify"
 CHECKPOINT_EVERY: Final = 16
 _CHECKPOINTS_MAX: Final = 512
 
-_HEAD: Final = struct.Struct(">QQ16s16sIII")
 _LINK: Final = struct.Struct(">16sIQ")
 _EXPIRE_EVERY: Final = 256
+
+
+class _Snapshot(NamedTuple):
+    applied: int
+    time_us: int
+    hash: bytes
+    effects: bytes
+    membership_bytes: int
+    replies_bytes: int
+    state_bytes: int
+    parts: bytes
+
+
+_SNAPSHOT: Final = Layout(
+    "paxos snapshot",
+    _Snapshot,
+    applied=U64,
+    time_us=U64,
+    hash=bytes_of(16),
+    effects=bytes_of(16),
+    membership_bytes=U32,
+    replies_bytes=U32,
+    state_bytes=U32,
+    parts=REST,
+)
 
 
 class Machine:
@@ -161,21 +186,17 @@ class Machine:
         """A snapshot of everything; equal machines give equal bytes."""
         membership, replies, state = self.membership.encode(), self.cache.encode(), self.handler.snapshot()
         sizes = len(membership), len(replies), len(state)
-        head = _HEAD.pack(self.applied, self.context.time_us, self.hash, self.effects, *sizes)
-        return head + membership + replies + state
+        parts = membership + replies + state
+        return _SNAPSHOT.encode(_Snapshot(self.applied, self.context.time_us, self.hash, self.effects, *sizes, parts))
 
     def decode(self, data: bytes) -> None:
         """Replaces everything by a snapshot."""
-        try:
-            applied, time_us, running, effects, size, replies, state = _HEAD.unpack_from(data)
-        except struct.error as error:
-            raise PeerError(f"paxos snapshot: {error}") from error
-        at = _HEAD.size
-        if len(data) != at + size + replies + state:
-            raise PeerError(f"paxos snapshot: {len(data)} bytes, but its parts have {at + size + replies + state}")
-        self.membership = Membership.decode(data[at : at + size], self.membership.alpha)
-        self.cache.decode(data[at + size : at + size + replies])
-        self.handler.restore(data[at + size + replies :])
+        applied, time_us, running, effects, membership, replies, state, parts = _SNAPSHOT.decode(data)
+        if len(parts) != membership + replies + state:
+            raise PeerError(f"paxos snapshot: its parts have {len(parts)} bytes, not {membership + replies + state}")
+        self.membership = Membership.decode(parts[:membership], self.membership.alpha)
+        self.cache.decode(parts[membership : membership + replies])
+        self.handler.restore(parts[membership + replies :])
         self.applied, self.hash, self.effects = applied, running, effects
         self.hashes = {applied: running}
         self.checkpoints = {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from surecast.errors import ConfigurationError, PeerError
+from surecast.errors import ConfigurationError
+from surecast.protocol.codec import U8, U16, U64, Layout, many, pair
 from surecast.protocol.paxos.ballots import MAX_REPLICA
 from surecast.protocol.paxos.quorums import classic_quorum, fast_quorum
 
@@ -20,9 +21,6 @@ __all__ = ["CONFIGURATION_CLIENT", "Configuration", "Membership", "replace_comma
 CONFIGURATION_CLIENT: Final = 0
 """The client whose commands change the membership; they are not handed to the application."""
 _REPLACE: Final = struct.Struct(">HHQ")
-_HEAD: Final = struct.Struct(">HB")
-_CONFIGURATION: Final = struct.Struct(">QB")
-_MEMBER: Final = struct.Struct(">HQ")
 
 
 def replace_command(old: int, new: int, token: int) -> bytes:
@@ -133,11 +131,7 @@ class Membership:
 
     def encode(self) -> bytes:
         """As bytes, for a snapshot."""
-        parts = [_HEAD.pack(self.highest, len(self.configurations))]
-        for part in self.configurations:
-            parts.append(_CONFIGURATION.pack(part.since, len(part.members)))
-            parts += [_MEMBER.pack(*member) for member in part.members]
-        return b"".join(parts)
+        return _MEMBERSHIP.encode(self)
 
     @classmethod
     def decode(cls, data: bytes, alpha: int) -> Membership:
@@ -146,16 +140,16 @@ class Membership:
         >>> Membership.decode(Membership.founding([1, 2, 3], 10).encode(), 10).ids()
         (1, 2, 3)
         """
-        try:
-            highest, count = _HEAD.unpack_from(data)
-            at = _HEAD.size
-            configurations = []
-            for _ in range(count):
-                since, size = _CONFIGURATION.unpack_from(data, at)
-                at += _CONFIGURATION.size
-                members = tuple(_MEMBER.unpack_from(data, at + n * _MEMBER.size) for n in range(size))
-                at += size * _MEMBER.size
-                configurations.append(Configuration(since, members))
-        except struct.error as error:
-            raise PeerError(f"paxos membership: {error}") from error
-        return cls(configurations, alpha, highest)
+        fields = _MEMBERSHIP.decode(data)
+        return cls(fields["configurations"], alpha, fields["highest"])
+
+
+_MEMBERSHIP: Final[Layout[Any]] = Layout(
+    "paxos membership",
+    dict,
+    highest=U16,
+    configurations=many(
+        Layout("paxos membership", Configuration, since=U64, members=many(pair(U16, U64), U8)),
+        U8,
+    ),
+)

@@ -5,13 +5,12 @@ The queue is part of the replicated state: all replicas add and forget the same 
 
 from __future__ import annotations
 
-import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from surecast.protocol.codec import U64, Layout, many, pair, pairs, sized
 
 __all__ = ["ReplyCache", "Session"]
-
-_SESSION: Final = struct.Struct(">QQQQI")
-_REPLY: Final = struct.Struct(">QI")
 
 
 class Session:
@@ -73,26 +72,30 @@ class ReplyCache:
 
     def encode(self) -> bytes:
         """As bytes, for a snapshot; equal caches give equal bytes."""
-        parts = []
-        for client in sorted(self.sessions):
-            session = self.sessions[client]
-            parts.append(_SESSION.pack(client, session.floor, session.highest, session.last_us, len(session.replies)))
-            for sequence in sorted(session.replies):
-                reply = session.replies[sequence]
-                parts += (_REPLY.pack(sequence, len(reply)), reply)
-        return b"".join(parts)
+        return _CACHE.encode(_Cache(sorted(self.sessions.items())))
 
     def decode(self, data: bytes) -> None:
         """Replaces the content by what `encode` wrote."""
-        self.sessions = {}
-        at = 0
-        while at < len(data):
-            session = Session()
-            client, session.floor, session.highest, session.last_us, count = _SESSION.unpack_from(data, at)
-            at += _SESSION.size
-            for _ in range(count):
-                sequence, size = _REPLY.unpack_from(data, at)
-                at += _REPLY.size
-                session.replies[sequence] = data[at : at + size]
-                at += size
-            self.sessions[client] = session
+        self.sessions = dict(_CACHE.decode(data).sessions)
+
+
+class _Cache(NamedTuple):
+    sessions: Sequence[tuple[int, Session]]
+
+
+def _session(**fields: Any) -> Session:
+    session = Session()
+    for name, value in fields.items():
+        setattr(session, name, value)
+    return session
+
+
+_SESSION: Final = Layout(
+    "paxos replies",
+    _session,
+    floor=U64,
+    highest=U64,
+    last_us=U64,
+    replies=pairs(U64, sized(), is_sorted=True),
+)
+_CACHE: Final = Layout("paxos replies", _Cache, sessions=many(pair(U64, _SESSION), None))
