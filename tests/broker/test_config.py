@@ -71,7 +71,7 @@ def test_flags_go_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert config.state.folder == tmp_path / "conf" / "here"
     assert config.event_log is not None
     assert config.event_log.folder == tmp_path / "there"  # where the command runs
-    with pytest.raises(BrokerConfigError, match=r'command line: state\.durability: "no" is not known here'):
+    with pytest.raises(BrokerConfigError, match=r"command line: state\.durability: 'no' is not known here"):
         load_config(file, {"state.durability": "no"})
     with pytest.raises(BrokerConfigError, match="there is no such field to set"):
         load_config(file, {"listeners[7].port": 1})
@@ -88,7 +88,7 @@ limits:
 drain: -1s
 """
     assert problems(text, tmp_path) == [
-        'broker.yaml:2: listeners[0].kind: "quic" is not known here; '
+        "broker.yaml:2: listeners[0].kind: 'quic' is not known here; "
         "write 'tcp', 'tls', 'websocket' or 'secure-websocket'",
         "broker.yaml:2: listeners[0].port: 70000 should be at most 65535",
         "broker.yaml:3: listeners[1].prot: is not a field of a configuration at this place; did you mean port?",
@@ -147,7 +147,7 @@ http: {key: nothing}
     assert problems(text, tmp_path) == [
         "broker.yaml:3: listeners[0].limits.queue_mesages: is not a field of a configuration at this place; "
         "did you mean queue_messages?",
-        'broker.yaml:7: clients[0].limits.overflow: "explode" is not known here; '
+        "broker.yaml:7: clients[0].limits.overflow: 'explode' is not known here; "
         "write 'drop-new', 'drop-old', 'reject' or 'expire-first'",
         "broker.yaml:8: clients[0].limits.packet_size: 12 has no unit; "
         "write a size with its unit, such as 64B, 1kB or 16MiB",
@@ -206,6 +206,7 @@ def test_nobody_is_let_in_from_the_network_without_a_word(host: str, tmp_path: P
     [
         ("", "is empty"),
         ("- 1\n", "a configuration is a mapping of fields"),
+        ("listeners: [{kind: websocket, path: mqtt}]\n", 'listeners[0].path: "mqtt" should begin with /'),
         ("a: [\n", "is not valid YAML"),
         ("name: x\nname: y\n", "is given twice, first in line 1"),
     ],

@@ -96,7 +96,7 @@ GOLDEN = (
 
 BY_HAND = {
     "broker/cast/endpoint.py": "the address in front of each datagram",
-    "broker/cast/relay.py": "the address in front of each datagram",
+    "broker/cast/loopback_relay.py": "the address in front of each datagram",
     "broker/replica/client_port.py": "requests of clients, many to a frame",
     "broker/replica/client_wire.py": "answers to clients, many to a frame",
     "broker/replica/frames.py": "the head of each frame",

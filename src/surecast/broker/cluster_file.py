@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from surecast.broker.config_models import BrokerConfig, ListenerSpec
 from surecast.broker.free_ports import free_ports
 from surecast.broker.group_config import BrokerGroupSpec, BrokerReplicaSpec, load_broker_group
 from surecast.broker.private import make_private, write_private
 from surecast.broker.replica.founding import found_replica, new_founding, write_founding
+from surecast.documents.reading import yaml_text
 from surecast.errors import ConfigurationError
 
 __all__ = ["write_group"]
@@ -69,7 +68,7 @@ def write_group(
     if not secret.exists():
         write_private(secret, secrets.token_hex(32) + "\n")
     data = {"name": "local", "secret_file": "secret", "data": "data", **fields, "replicas": members}
-    write_private(path, yaml.safe_dump(data, sort_keys=False))
+    write_private(path, yaml_text(data))
     return _founded(path)
 
 

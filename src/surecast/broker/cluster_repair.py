@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from surecast.broker.cluster import LocalGroup, is_running
 from surecast.broker.group_config import load_broker_group
 from surecast.broker.private import write_private
 from surecast.broker.replica.administer import Tell, ask_replace, ask_status, await_member
+from surecast.documents.reading import parse_source, yaml_text
 from surecast.errors import ConfigurationError
 
 __all__ = ["Repaired", "repair_replica"]
@@ -110,14 +109,14 @@ def _set_aside(folder: Path, suffix: str) -> Path | None:
 def _put_in_place(path: Path, old: int, new: int, stamp: str) -> None:
     """Writes the group's file with the new replica, at the addresses of the old one; the file as it was is kept."""
     text = path.read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.safe_load(text)
+    data: dict[str, Any] = parse_source(text, str(path), path.parent).data
     entry = next(one for one in data["replicas"] if one["id"] == old)
     rest = {name: value for name, value in entry.items() if name not in ("id", "joins", "data")}
     data["replicas"] = [one for one in data["replicas"] if one["id"] != old] + [{"id": new, "joins": True, **rest}]
     if "data" in entry:
         data["replicas"][-1]["data"] = entry["data"]
     write_private(path.with_name(f"{path.name}.before-{stamp}"), text)
-    write_private(path, yaml.safe_dump(data, sort_keys=False))
+    write_private(path, yaml_text(data))
 
 
 def _start(path: Path, new: int, tell: Tell) -> subprocess.Popen[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import json
 import os
 import socket
 import tempfile
@@ -12,15 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
-from surecast.broker.config_models import BrokerConfig, ClientLimitsSpec, ListenerSpec, OverridesSpec
+from surecast.broker.config_models import BrokerConfig, ListenerSpec, OverridesSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import Rule, parse_rule, read_rules
 from surecast.broker.tls import certificate_context, tls_context
-from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field
-from surecast.documents.validation import WORDS, field_hint, path_in_data
+from surecast.documents.source import DocumentKind, FieldPath, Source, has_part, parse_field
+from surecast.documents.validation import check_model
 from surecast.errors import ConfigurationError, FileError, Problem, ScenarioError
 
 __all__ = [
@@ -41,6 +37,14 @@ class BrokerConfigError(ScenarioError, ConfigurationError):
     """A broker's configuration is wrong in one or more places; `problems` lists them all."""
 
 
+CONFIGURATION = DocumentKind(
+    "configuration",
+    "listeners: and state:",
+    "docs/guides/run-a-broker.md has one to start from",
+    BrokerConfigError,
+)
+
+
 def load_config(path: Path | None = None, flags: Mapping[str, Any] | None = None) -> BrokerConfig:
     """Reads and checks a configuration. `flags` are fields by name that go before those of the file.
 
@@ -54,15 +58,9 @@ def load_config(path: Path | None = None, flags: Mapping[str, Any] | None = None
     surecast.broker.config.BrokerConfigError: command line: listeners[0].host: 0.0.0.0 would let anybody in ...
     """
     source = Source(COMMAND_LINE, Path(), {}) if path is None else _read(path)
-    given = _apply(source, flags or {})
-    try:
-        config = BrokerConfig.model_validate(source.data, context={"folder": source.folder})
-    except ValidationError as error:
-        # A list with wrong entries is also said to be too short, which it is not.
-        details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
-        problems = [_problem(source, given, detail) for detail in details]
-        raise BrokerConfigError(dict.fromkeys(problems)) from None
-    problems = [_located(source, given, where, message, hint) for where, message, hint in findings(config)]
+    _apply(source, flags or {})
+    config = check_model(source, BrokerConfig, CONFIGURATION)
+    problems = [source.problem(where, message, hint) for where, message, hint in findings(config)]
     if problems:
         raise BrokerConfigError(problems)
     return config
@@ -117,23 +115,11 @@ def is_loopback(host: str) -> bool:
 def _read(path: Path) -> Source:
     from surecast.documents.reading import read_source  # a broker without a file starts without the YAML parser
 
-    try:
-        source = read_source(path)
-    except ScenarioError as error:
-        hint = "docs/guides/run-a-broker.md has one to start from"
-        raise BrokerConfigError(
-            Problem(p.file, p.line, p.field, p.message.replace("scenario", "configuration"), hint if p.hint else "")
-            for p in error.problems
-        ) from None
-    if not isinstance(source.data, dict):
-        hint = "write fields such as listeners: and state:"
-        raise BrokerConfigError([source.problem((), "a configuration is a mapping of fields", hint)])
-    return source
+    return read_source(path, CONFIGURATION)
 
 
-def _apply(source: Source, flags: Mapping[str, Any]) -> set[FieldPath]:
-    """Sets fields from the command line; returns their paths."""
-    given: set[FieldPath] = set()
+def _apply(source: Source, flags: Mapping[str, Any]) -> None:
+    """Sets fields from the command line."""
     for name, value in flags.items():
         path = parse_field(name)
         place: Any = source.data
@@ -147,55 +133,8 @@ def _apply(source: Source, flags: Mapping[str, Any]) -> set[FieldPath]:
             raise BrokerConfigError([Problem(COMMAND_LINE, None, name, "there is no such field to set")])
         # A path on the command line starts where the command runs, not where the file is.
         place[path[-1]] = str(value.absolute()) if isinstance(value, Path) else value
-        given.add(path)
-    return given
+        source.overridden[path] = COMMAND_LINE
 
-
-def _located(source: Source, given: set[FieldPath], path: FieldPath, message: str, hint: str) -> Problem:
-    if any(path[: len(flag)] == flag for flag in given):
-        return Problem(COMMAND_LINE, None, field_name(path), message, hint)
-    return source.problem(path, message, hint)
-
-
-def _problem(source: Source, given: set[FieldPath], detail: ErrorDetails) -> Problem:
-    """One validation error in words: what is wrong and what would be right."""
-    kind, context = detail["type"], detail.get("ctx") or {}
-    path = path_in_data(source.data, detail["loc"])
-    text = json.dumps(detail["input"], default=str)[:60]
-    message, hint = "", ""
-    if kind == "missing":
-        path = (*path, detail["loc"][-1])
-        message, hint = "is missing", "add it"
-    elif kind == "extra_forbidden":
-        message, hint = "is not a field of a configuration at this place", field_hint(path[-1], _fields_at(path[:-1]))
-    elif kind == "literal_error":
-        message, hint = f"{text} is not known here", f"write {context['expected']}"
-    elif kind == "string_pattern_mismatch" and path[-1:] == ("path",):
-        message = f"{text} should begin with /"
-    elif kind in WORDS:
-        message = f"{text} {WORDS[kind].format(**context)}"
-    else:
-        message, _, hint = str(detail["msg"]).partition("; ")
-    return _located(source, given, path, message, hint)
-
-
-def _fields_at(path: FieldPath) -> set[str]:
-    """Names of the fields at a place."""
-    model: Any = BrokerConfig
-    for step in path:
-        if isinstance(step, str) and step in model.model_fields:
-            found = str(model.model_fields[step].annotation)
-            model = next((m for m in _MODELS if m.__name__ in found), model)
-    return set(model.model_fields)
-
-
-_LISTED = (ListenerSpec, ClientLimitsSpec, OverridesSpec)
-_MODELS = [*_LISTED] + [
-    type_
-    for field in BrokerConfig.model_fields.values()
-    for type_ in (*getattr(field.annotation, "__args__", ()), field.annotation)
-    if hasattr(type_, "model_fields") and type_ not in _LISTED
-]
 
 _Finding = tuple[FieldPath, str, str]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from surecast.documents.source import FieldPath, Source, field_name, has_part, parse_field
+from surecast.documents.source import SCENARIO, DocumentKind, FieldPath, Source, field_name, has_part, parse_field
 from surecast.errors import Problem, ScenarioError
 
-__all__ = ["parse_source", "read_source", "set_fields"]
+__all__ = ["parse_source", "read_source", "set_fields", "yaml_text"]
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_PARTS = 1_000_000
@@ -27,32 +27,45 @@ CORE_TYPES = ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", 
 CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in CORE_TYPES}
 
 
-def read_source(path: Path) -> Source:
-    """Reads a scenario file; whatever is wrong with it as YAML becomes a ScenarioError with its line."""
+def read_source(path: Path, kind: DocumentKind = SCENARIO) -> Source:
+    """Reads a file; whatever is wrong with it as YAML becomes the error of its kind, with its line."""
     file = str(path)
+
+    def refuse(message: str, hint: str = "") -> ScenarioError:
+        return kind.error([Problem(file, None, "", message, hint)])
+
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise ScenarioError([Problem(file, None, "", f"is larger than {MAX_BYTES // 2**20} MiB")])
+            raise refuse(f"is larger than {MAX_BYTES // 2**20} MiB")
         text = data.decode("utf-8")
     except FileNotFoundError:
-        hint = "start one with: surecast scenario new"
-        raise ScenarioError([Problem(file, None, "", "there is no such file", hint)]) from None
+        raise refuse("there is no such file", kind.start) from None
     except IsADirectoryError:
-        raise ScenarioError([Problem(file, None, "", "is a folder; name a scenario file in it")]) from None
+        raise refuse(f"is a folder; name a {kind.name} in it") from None
     except UnicodeDecodeError as error:
-        raise ScenarioError([Problem(file, None, "", f"is not UTF-8 text (byte {error.start})")]) from None
+        raise refuse(f"is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
-        raise ScenarioError([Problem(file, None, "", f"cannot be read: {error.strerror}")]) from None
-    return parse_source(text, file, path.resolve().parent)
+        raise refuse(f"cannot be read: {error.strerror}") from None
+    return parse_source(text, file, path.resolve().parent, kind)
 
 
-def parse_source(text: str, file: str, folder: Path) -> Source:
-    """Parses scenario text; `file` names it in errors, and relative paths in it start at `folder`."""
-    reader = _Reader(file)
+def parse_source(text: str, file: str, folder: Path, kind: DocumentKind = SCENARIO) -> Source:
+    """Parses the text of a file; `file` names it in errors, and relative paths in it start at `folder`."""
+    reader = _Reader(file, kind)
     data = reader.read(text)
     return Source(file, folder, data, reader.lines)
+
+
+def yaml_text(data: Any, **style: Any) -> str:
+    """Returns data as the text of a file, with its fields in order; `style` are options of PyYAML.
+
+    >>> yaml_text({"name": "plant", "replicas": [1, 2]})
+    'name: plant\\nreplicas:\\n- 1\\n- 2\\n'
+    """
+    text: str = yaml.safe_dump(data, sort_keys=False, **style)
+    return text
 
 
 def set_fields(source: Source, settings: Mapping[str, object]) -> None:
@@ -79,14 +92,15 @@ def _set_field(source: Source, name: str, text: str) -> None:
         hint = f"the list has {len(place)} entries, from [0]" if isinstance(place, list) else "check the name"
         raise ScenarioError([Problem(f"`settings` {name}", None, "", "there is no such field to set", hint)])
     place[path[-1]] = value
-    source.overridden[path] = name
+    source.overridden[path] = f"`settings` {name}"
 
 
 class _Reader:
     """Turns one YAML document into data, noting lines and collecting problems."""
 
-    def __init__(self, file: str):
+    def __init__(self, file: str, kind: DocumentKind = SCENARIO):
         self.file = file
+        self.kind = kind
         self.lines: dict[FieldPath, int] = {}
         self.problems: list[Problem] = []
         self.parts = 0
@@ -97,25 +111,24 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             message = f"is not valid YAML: {error.problem or error.context}"
-            raise ScenarioError([Problem(self.file, mark.line + 1 if mark else None, "", message)]) from None
+            raise self.kind.error([Problem(self.file, mark.line + 1 if mark else None, "", message)]) from None
         except (yaml.YAMLError, RecursionError) as error:
             reason = getattr(error, "reason", None) or "nested too deeply"
-            raise ScenarioError([Problem(self.file, None, "", f"is not valid YAML: {reason}")]) from None
+            raise self.kind.error([Problem(self.file, None, "", f"is not valid YAML: {reason}")]) from None
         if node is None:
-            hint = "start one with: surecast scenario new"
-            raise ScenarioError([Problem(self.file, None, "", "is empty", hint)])
+            raise self.kind.error([Problem(self.file, None, "", "is empty", self.kind.start)])
         try:
             data = self._value(node, ())
         except RecursionError:
-            raise ScenarioError([Problem(self.file, None, "", "is nested too deeply, or contains itself")]) from None
+            raise self.kind.error([Problem(self.file, None, "", "is nested too deeply, or contains itself")]) from None
         if self.problems:
-            raise ScenarioError(self.problems)
+            raise self.kind.error(self.problems)
         return data
 
     def _value(self, node: yaml.Node, path: FieldPath) -> Any:
         self.parts += 1
         if self.parts > MAX_PARTS:
-            raise ScenarioError([Problem(self.file, None, "", f"has more than {MAX_PARTS} parts")])
+            raise self.kind.error([Problem(self.file, None, "", f"has more than {MAX_PARTS} parts")])
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         if node.tag not in CORE_TAGS:

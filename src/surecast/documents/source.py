@@ -9,10 +9,27 @@ from typing import Any
 
 from surecast.errors import Problem, ScenarioError
 
-__all__ = ["FieldPath", "Source", "field_name", "has_part", "parse_field"]
+__all__ = ["SCENARIO", "DocumentKind", "FieldPath", "Source", "field_name", "has_part", "parse_field"]
 
 FieldPath = tuple[str | int, ...]
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """A kind of file: its name in errors, some of its fields, where to get one to start from, and its error."""
+
+    name: str
+    fields: str
+    start: str
+    error: type[ScenarioError] = ScenarioError
+
+    def problem_of_fields(self) -> tuple[str, str]:
+        """Returns what is wrong with a file that has no fields, and what would be right."""
+        return f"a {self.name} is a mapping of fields", f"write fields such as {self.fields}"
+
+
+SCENARIO = DocumentKind("scenario", "name: and overlay:", "start one with: surecast scenario new")
 
 
 @dataclass
@@ -20,7 +37,7 @@ class Source:
     """Parsed data and where each part of it stands.
 
     `damaged` names the parts that had to be left out because they were wrong; `kept` has, for a list that lost
-    entries, the original indices of those that stayed; `overridden` the fields that were set from outside.
+    entries, the original indices of those that stayed; `overridden` the fields that were set from outside, with where.
     """
 
     file: str
@@ -41,7 +58,7 @@ class Source:
     def problem(self, path: FieldPath, message: str, hint: str = "") -> Problem:
         for end in range(len(path), 0, -1):
             if path[:end] in self.overridden:
-                return Problem(f"`settings` {self.overridden[path[:end]]}", None, field_name(path), message, hint)
+                return Problem(self.overridden[path[:end]], None, field_name(path), message, hint)
         return Problem(self.file, self.line_of(path), field_name(path), message, hint)
 
     def original(self, path: FieldPath) -> FieldPath:

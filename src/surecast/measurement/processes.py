@@ -12,14 +12,13 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.config import default_admin_socket
 from surecast.broker.free_ports import free_port
 from surecast.broker.private import make_private, open_file, write_private
 from surecast.broker.replica.administer import ask_status
+from surecast.documents.reading import yaml_text
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.measurement.measurement_plan import RunPlan
 
@@ -114,7 +113,7 @@ class BrokerProcesses(Processes):
             **plan.common_options(),
         }
         self._file, self._log = folder / "broker.yaml", folder / "broker.log"
-        write_private(self._file, yaml.safe_dump(config, sort_keys=False))
+        write_private(self._file, yaml_text(config))
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, number: int) -> None:

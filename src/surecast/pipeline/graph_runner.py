@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-import yaml
 from pyspark.errors import PySparkException
 from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
 from pyspark.pipelines.block_session_mutations import block_session_mutations
@@ -26,6 +25,7 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect import proto
 
+from surecast.documents.reading import yaml_text
 from surecast.errors import ConfigurationError
 from surecast.pipeline.spark_session import SparkFailed, find_java, in_short
 
@@ -138,7 +138,7 @@ def write_project(folder: Path, settings: PipelineSettings) -> Path:
         "libraries": [{"glob": {"include": "definitions.py"}}],
     }
     path = folder / "spark-pipeline.yml"
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    path.write_text(yaml_text(spec))
     return path
 
 

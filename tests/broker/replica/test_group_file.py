@@ -48,7 +48,7 @@ def test_a_good_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("sync: none", "sync: all", ":3: sync: \"all\" is not known here; write 'majority' or 'none'"),
+        ("sync: none", "sync: all", ":3: sync: 'all' is not known here; write 'majority' or 'none'"),
         (
             "suspect: 500ms",
             "suspects: 1s",

@@ -6,21 +6,20 @@ from `GroupSpec` and `ReplicaSpec`, and reads with `load_group(path, ItsSpec)`.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, overload
+from typing import Annotated, Literal, TypeVar, overload
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic_core import PydanticCustomError
 
 from surecast.broker.config_models import Count, FilePath, ListenerSpec
 from surecast.broker.replica.addresses import Address, Place, parse_address
 from surecast.documents.models import Name, Spec
 from surecast.documents.reading import read_source
-from surecast.documents.source import FieldPath, Source
+from surecast.documents.source import DocumentKind, FieldPath
 from surecast.documents.units import Duration, PositiveDuration, Size
-from surecast.documents.validation import WORDS, field_hint, path_in_data
-from surecast.errors import ConfigurationError, Problem, ScenarioError
+from surecast.documents.validation import check_model
+from surecast.errors import ConfigurationError, ScenarioError
 from surecast.group_times import BATCHING_S, LAZY_DELAY_S
 from surecast.protocol.paxos import PaxosSettings, Variant
 
@@ -208,6 +207,9 @@ is with the operating systems of a majority; it survives the end of processes, a
         return b"" if self.client_secret_file is None else _read_secret(self.client_secret_file)
 
 
+GROUP_FILE = DocumentKind(
+    "group file", "name:, secret_file: and replicas:", "make one with: surecast cluster up", GroupFileError
+)
 G = TypeVar("G", bound=GroupSpec)
 
 
@@ -226,23 +228,10 @@ def load_group(path: Path, spec: type[GroupSpec] = GroupSpec) -> GroupSpec:
     ...     load_group(file).replica(1).peer
     '127.0.0.1:7001'
     """
-    try:
-        source = read_source(path)
-    except ScenarioError as error:
-        raise GroupFileError(
-            Problem(p.file, p.line, p.field, p.message.replace("scenario", "group file")) for p in error.problems
-        ) from None
-    if not isinstance(source.data, dict):
-        raise GroupFileError(
-            [source.problem((), "a group file is a mapping", "write name:, secret_file: and replicas:")]
-        )
-    if "data" not in source.data:
-        source.data["data"] = "data"  # beside the file, like every other path in it
-    try:
-        group = spec.model_validate(source.data, context={"folder": source.folder})
-    except ValidationError as error:
-        details = [one for one in error.errors(include_url=False) if one["type"] != "too_short" or not one["input"]]
-        raise GroupFileError([_problem(source, spec, one) for one in details]) from None
+    source = read_source(path, GROUP_FILE)
+    if isinstance(source.data, dict):
+        source.data.setdefault("data", "data")  # beside the file, like every other path in it
+    group = check_model(source, spec, GROUP_FILE)
     problems = [source.problem(place, message, hint) for place, message, hint in _findings(group)]
     if problems:
         raise GroupFileError(problems)
@@ -297,31 +286,3 @@ def _findings(group: GroupSpec) -> list[tuple[FieldPath, str, str]]:
             hint = f"take one above {max(founders)}"
             found.append((("replicas", at, "id"), f"{one.id}: one that joins has a higher number", hint))
     return found
-
-
-def _problem(source: Source, spec: type[GroupSpec], detail: ErrorDetails) -> Problem:
-    """One validation error in words."""
-    kind, context = detail["type"], detail.get("ctx") or {}
-    path = path_in_data(source.data, detail["loc"])
-    if kind == "missing":
-        return source.problem((*path, detail["loc"][-1]), "is missing", "add it")
-    if kind == "extra_forbidden":
-        hint = field_hint(path[-1], _fields_at(spec, path[:-1]))
-        return source.problem(path, "is not a field of a group file at this place", hint)
-    text = json.dumps(detail["input"], default=str)[:60]
-    if kind == "literal_error":
-        return source.problem(path, f"{text} is not known here", f"write {context['expected']}")
-    if kind in WORDS:
-        return source.problem(path, f"{text} {WORDS[kind].format(**context)}")
-    message, _, hint = str(detail["msg"]).partition("; ")
-    return source.problem(path, message, hint)
-
-
-def _fields_at(spec: type[GroupSpec], path: FieldPath) -> set[str]:
-    schema: Any = spec.model_json_schema()
-    parts = schema.get("$defs", {})
-    for step in path:
-        schema = schema.get("items", {}) if isinstance(step, int) else schema.get("properties", {}).get(step, {})
-        name = schema.get("$ref", "").rpartition("/")[2]
-        schema = parts.get(name, schema)
-    return set(schema.get("properties", {}))

@@ -6,11 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import yaml
-
+from surecast.documents.reading import yaml_text
 from surecast.documents.source import FieldPath, field_name
 
-__all__ = ["Learned", "LearnedValue", "Missing", "yaml_text"]
+__all__ = ["Learned", "LearnedValue", "Missing", "commented_yaml"]
 
 _BLOCK_DEPTH = 3
 """Mappings down to here are written over several lines."""
@@ -77,7 +76,7 @@ class Learned:
             head += ["# Estimated too, and not in this scenario:", *[f"# - {_line(each.comment())}" for each in beside]]
         if self.missing:
             head += ["# Not estimated:", *[f"# - {_line(str(each))}" for each in self.missing]]
-        return "\n".join([*head, yaml_text(self.data, comments)])
+        return "\n".join([*head, commented_yaml(self.data, comments)])
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -88,11 +87,11 @@ class Learned:
         }
 
 
-def yaml_text(data: dict[str, Any], comments: dict[FieldPath, list[str]]) -> str:
+def commented_yaml(data: dict[str, Any], comments: dict[FieldPath, list[str]]) -> str:
     """Returns YAML with comments above the fields they belong to; a field without a line of its own has its comment
     above its entry.
 
-    >>> print(yaml_text({"a": {"b": 1}}, {("a", "b"): ["one"]}), end="")
+    >>> print(commented_yaml({"a": {"b": 1}}, {("a", "b"): ["one"]}), end="")
     a:
       # one
       b: 1
@@ -150,7 +149,7 @@ def _line(text: str) -> str:
 
 def _flow(value: Any) -> str:
     """Returns a value on one line."""
-    text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+    text = yaml_text([value], default_flow_style=True, allow_unicode=True, width=math.inf)
     return text.strip()[1:-1]
 
 

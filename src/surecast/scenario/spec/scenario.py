@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.documents.models import Int, Name
+from surecast.documents.reading import yaml_text
 from surecast.documents.source import Source
 from surecast.documents.units import Duration, PositiveDuration
 from surecast.scenario.spec.base import ScenarioPart, Share
@@ -156,4 +156,4 @@ class Scenario(ScenarioPart):
 
     def to_yaml(self) -> str:
         """Returns the scenario as a file that loads to the same scenario."""
-        return yaml.safe_dump(self.to_data(), sort_keys=False, allow_unicode=True, width=110)
+        return yaml_text(self.to_data(), allow_unicode=True, width=110)
