@@ -24,7 +24,7 @@ from surecast.protocol.broker.limits import Pace
 from surecast.protocol.broker.message import Delivery
 from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.requests import TokenOutcomes
-from surecast.protocol.broker.session import Will
+from surecast.protocol.broker.session import SessionWill
 from surecast.protocol.broker.snapshot import decode_state, encode_state, pieces_of, records_of
 from surecast.protocol.mqtt import V5, V311, Connect, PacketDecoder, Publish, PublishRun, encode
 
@@ -101,7 +101,8 @@ def test_nothing_of_the_state_is_forgotten() -> None:
     assert set(TokenOutcomes.__slots__) == {"highest", "outcomes", "used_at", "is_durable"}
     assert set(Pace.__slots__) == {"rate_per_s", "hold_until", "tokens", "at"}
     named = {
-        kind: [each.name for each in fields(kind)] for kind in (Accounts, Limits, Origin, Subscription, Counters, Will)
+        kind: [each.name for each in fields(kind)]
+        for kind in (Accounts, Limits, Origin, Subscription, Counters, SessionWill)
     }
     assert named == {
         Accounts: ["matched", "delivered", "expired", "dropped"],
@@ -117,7 +118,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             *("packets_in", "bytes_in", "bytes_out", "published", "unauthorised", "protocol_errors", "connections"),
             *("refused", "limited", "notices"),  # the last two are counts and lines of one replica alone
         ],
-        Will: ["message", "delay_s", "lifetime_s", "due_at", "interval_s"],
+        SessionWill: ["message", "delay_s", "lifetime_s", "due_at", "interval_s"],
     }
     assert set(vars(BrokerCore())) == {
         *("connections", "checking", "counters", "timers", "started_at", "next_connection", "identifiers_given"),

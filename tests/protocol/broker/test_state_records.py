@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from surecast.protocol.broker.message import Delivery, Message, text_field
-from surecast.protocol.broker.session import Session, Subscription, Will
+from surecast.protocol.broker.session import Session, SessionWill, Subscription
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.filters import parse
 
@@ -47,7 +47,7 @@ def journal_of_everything() -> Journal:
         journal.keep(delivery.message)
         journal.queued(session, delivery)
     journal.received(session, 65_535)
-    will = Will(message, 30, 15.0, 1700000200.0, 16.0)
+    will = SessionWill(message, 30, 15.0, 1700000200.0, 16.0)
     journal.keep(message)
     journal.will(session, will)
     journal.retained(message)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surecast.protocol.broker.connection import Connection
     from surecast.protocol.broker.routes import Group, Route
 
-__all__ = ["Session", "Subscription", "Will", "session_key", "split_key"]
+__all__ = ["Session", "SessionWill", "Subscription", "session_key", "split_key"]
 
 _DEFAULTS = Limits()
 
@@ -63,7 +63,7 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Will:
+class SessionWill:
     """What is published when a client is gone, `delay_s` after; `due_at` once the delay runs.
 
     The message may wait for `lifetime_s`, and says so by its expiry interval `interval_s`, which may be longer.
@@ -150,7 +150,7 @@ class Session:
         self.next_identifier = 0
         self.next_sequence = 0
         self.filter_constraints = 0
-        self.will: Will | None = None
+        self.will: SessionWill | None = None
         self.accounts = Accounts()
         self.warned = False
         self.routes: set[Route] = set()

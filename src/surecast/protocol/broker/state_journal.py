@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from surecast.protocol.broker.message import Delivery, Message
-from surecast.protocol.broker.session import Session, Subscription, Will
+from surecast.protocol.broker.session import Session, SessionWill, Subscription
 from surecast.protocol.broker.state_records import (
     Record,
     message_key,
@@ -81,11 +81,11 @@ class Journal:
         """Frees such an identifier."""
         self.records.append((received_key(session, identifier), None))
 
-    def will(self, session: Session, will: Will) -> None:
+    def will(self, session: Session, will: SessionWill) -> None:
         """Writes a will as it is; whoever has it has a reference to its message."""
         self.records.append(will_record(session, will))
 
-    def forget_will(self, session: Session, will: Will) -> None:
+    def forget_will(self, session: Session, will: SessionWill) -> None:
         """Deletes a written will."""
         self.records.append((will_key(session), None))
         self.release(will.message)

@@ -37,7 +37,7 @@ from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.broker_settings import OVERFLOWS
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
-from surecast.protocol.broker.session import Session, Subscription, Will, split_key
+from surecast.protocol.broker.session import Session, SessionWill, Subscription, split_key
 from surecast.protocol.codec import (
     BOOL,
     F64,
@@ -361,17 +361,17 @@ def will_key(session: Session) -> bytes:
     return b"w" + session.key_field
 
 
-def will_record(session: Session, will: Will) -> tuple[bytes, bytes]:
+def will_record(session: Session, will: SessionWill) -> tuple[bytes, bytes]:
     """Returns the record of a will as it is."""
     row = _StoredWill(will.message.number, will.due_at, will.delay_s, will.lifetime_s, will.interval_s)
     return b"w" + session.key_field, _WILL.encode(row)
 
 
-def read_will(key: bytes, value: bytes, messages: Mapping[int, Message]) -> tuple[str, Will]:
+def read_will(key: bytes, value: bytes, messages: Mapping[int, Message]) -> tuple[str, SessionWill]:
     """Returns the key of a session and its will, whose message is one of those read before."""
     name, _ = _take_text(key, 1)
     row = _WILL.decode(value)
-    return name, Will(messages[row.message], row.delay_s, row.lifetime_s, row.due_at, row.interval_s)
+    return name, SessionWill(messages[row.message], row.delay_s, row.lifetime_s, row.due_at, row.interval_s)
 
 
 def retained_key(message: Message) -> bytes:

@@ -9,7 +9,7 @@ from surecast.protocol.broker.incoming import Authorise, Incoming
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
 from surecast.protocol.broker.observer import Counters
-from surecast.protocol.broker.session import Session, Will
+from surecast.protocol.broker.session import Session, SessionWill
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.mqtt import PacketType, Publish, encode_properties
@@ -37,16 +37,16 @@ class Wills:
         self._journal.keep(session.will.message)
         self._journal.will(session, session.will)
 
-    def _make(self, will: RequestedWill, session: Session, now: float) -> Will:
+    def _make(self, will: RequestedWill, session: Session, now: float) -> SessionWill:
         asked = will.properties
         packet = Publish(will.topic, will.payload, will.qos, will.retain)
         message = self._incoming.message(packet, will.topic, text_field(will.topic), session.key, now)
         passed_on = replace(asked, will_delay_s=None, message_expiry_s=None)
         message.properties = encode_properties(passed_on, PacketType.PUBLISH)
         message.size += len(message.properties)
-        return Will(message, asked.will_delay_s or 0, lifetime_of(asked), interval_s=interval_of(asked))
+        return SessionWill(message, asked.will_delay_s or 0, lifetime_of(asked), interval_s=interval_of(asked))
 
-    def begin_delay(self, session: Session, will: Will, now: float) -> None:
+    def begin_delay(self, session: Session, will: SessionWill, now: float) -> None:
         """The client of a session that goes on is gone: its will is sent now, or after the delay that it asked for."""
         if will.delay_s == 0:
             self.publish(session, now)
@@ -86,6 +86,6 @@ class Wills:
         if session.will is not None:
             self._remove(session, session.will)
 
-    def _remove(self, session: Session, will: Will) -> None:
+    def _remove(self, session: Session, will: SessionWill) -> None:
         session.will = None
         self._journal.forget_will(session, will)

@@ -33,7 +33,7 @@ from surecast.protocol.coding.coded_packets import (
     encode,
     parse,
 )
-from surecast.protocol.coding.coding_settings import CodingSettings, Layout
+from surecast.protocol.coding.coding_settings import CodingSettings, GenerationLayout
 from surecast.protocol.coding.decoder import EventDecoder
 from surecast.protocol.coding.encoder import EventEncoder
 from surecast.protocol.coding.fields import POLYNOMIALS, Field, field_of
@@ -47,7 +47,7 @@ __all__ = [
     "EventDecoder",
     "EventEncoder",
     "Field",
-    "Layout",
+    "GenerationLayout",
     "Packet",
     "PacketRejection",
     "Recoder",

@@ -29,7 +29,7 @@ import numpy as np
 
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.coding.checksum import CRC_BYTES, KEYED_BYTES, checksum, checksum_fits
-from surecast.protocol.coding.coding_settings import CodingSettings, Layout
+from surecast.protocol.coding.coding_settings import CodingSettings, GenerationLayout
 from surecast.protocol.coding.field_kernels import draw
 from surecast.protocol.coding.fields import Bytes
 
@@ -226,7 +226,7 @@ def parse(data: bytes, settings: CodingSettings) -> Packet:
             f"here {settings.packets} of {settings.packet_bytes}, {settings.field_bits} bits",
         )
     try:
-        layout = Layout.of(size, settings)
+        layout = GenerationLayout.of(size, settings)
     except ConfigurationError as error:
         raise CodedPacketError(PacketRejection.SIZE, str(error)) from None
     if generation >= layout.generations:
@@ -234,7 +234,9 @@ def parse(data: bytes, settings: CodingSettings) -> Packet:
     return _parse_body(data[_HEADER.size : -tail], VectorKind(kind_byte & ~_KEYED), event_id, generation, layout, bits)
 
 
-def _parse_body(data: bytes, kind: VectorKind, event_id: int, generation: int, layout: Layout, bits: int) -> Packet:
+def _parse_body(
+    data: bytes, kind: VectorKind, event_id: int, generation: int, layout: GenerationLayout, bits: int
+) -> Packet:
     packets = layout.packets_in(generation)
     long = (_INDEX.size, _SEED.size, vector_bytes(packets, bits))[kind]
     if len(data) != long + layout.payload_bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding.fields import field_of
 
-__all__ = ["CodingSettings", "Layout"]
+__all__ = ["CodingSettings", "GenerationLayout"]
 
 PACKETS_MAX = 4096
 PACKET_BYTES_MAX = 1 << 20
@@ -68,10 +68,10 @@ class CodingSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GenerationLayout:
     """How an event of a size is cut: packets of equal length, generations that differ by one packet at most.
 
-    >>> layout = Layout.of(100_000, CodingSettings(packets=32, packet_bytes=1000))
+    >>> layout = GenerationLayout.of(100_000, CodingSettings(packets=32, packet_bytes=1000))
     >>> layout.packets, layout.generations, layout.payload_bytes, layout.packets_in(0), layout.first_of(3)
     (100, 4, 1000, 25, 75)
     """
@@ -85,10 +85,10 @@ class Layout:
     """Bytes in each packet; the end of the last ones is padding."""
 
     @classmethod
-    def of(cls, size: int, settings: CodingSettings) -> Layout:
+    def of(cls, size: int, settings: CodingSettings) -> GenerationLayout:
         """The layout for an event of `size` bytes; it must be within the limits of the settings.
 
-        >>> Layout.of(10, CodingSettings()).packets
+        >>> GenerationLayout.of(10, CodingSettings()).packets
         1
         """
         if not 0 <= size <= settings.event_bytes_max:

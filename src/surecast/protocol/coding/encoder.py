@@ -8,7 +8,7 @@ import numpy as np
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding.coded_packets import Packet, VectorKind, draw_vector
-from surecast.protocol.coding.coding_settings import CodingSettings, Layout
+from surecast.protocol.coding.coding_settings import CodingSettings, GenerationLayout
 from surecast.protocol.coding.field_kernels import combine
 from surecast.protocol.coding.fields import Bytes, Words
 
@@ -32,7 +32,7 @@ class EventEncoder:
             raise ConfigurationError(f"the event number is {event_id}; it must be from 0 to 2^64 - 1")
         self.event_id = event_id
         self.settings = settings
-        self.layout = Layout.of(len(data), settings)
+        self.layout = GenerationLayout.of(len(data), settings)
         self._data = data
         self._seed = seed
         self._sent = 0

@@ -6,7 +6,7 @@ from collections import Counter
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.coding.coded_packets import CodedPacketError, Packet, PacketRejection, VectorKind, parse
-from surecast.protocol.coding.coding_settings import CodingSettings, Layout
+from surecast.protocol.coding.coding_settings import CodingSettings, GenerationLayout
 from surecast.protocol.coding.fields import Bytes
 from surecast.protocol.coding.generation import Generation
 
@@ -19,7 +19,7 @@ class Holder:
     def __init__(self, settings: CodingSettings, event_id: int | None = None):
         self.settings = settings
         self.event_id = event_id
-        self.layout: Layout | None = None
+        self.layout: GenerationLayout | None = None
         self.innovative = 0
         """Packets that raised a rank."""
         self.redundant = 0
@@ -83,7 +83,7 @@ class Holder:
         held = self._generations.get(packet.generation)
         if held is None:
             try:
-                layout = self.layout or Layout.of(packet.size, self.settings)
+                layout = self.layout or GenerationLayout.of(packet.size, self.settings)
             except ConfigurationError:
                 return PacketRejection.SIZE
             if not 0 <= packet.generation < layout.generations:

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from surecast.errors import ConfigurationError, OverloadError
-from surecast.protocol.coding import Layout
+from surecast.protocol.coding import GenerationLayout
 from surecast.protocol.dissemination.dissemination_messages import (
     Effect,
     Granted,
@@ -157,7 +157,7 @@ class NotificationService(DisseminationNode):
         out: list[Effect],
     ) -> GrantedPublication:
         """As `publish`; what has to be told is appended to `out`."""
-        Layout.of(size, self.settings.coding)
+        GenerationLayout.of(size, self.settings.coding)
         reason = self._too_far(deadline_s, now)
         if reason is not None:
             raise ConfigurationError(f"event on {topic!r}: its deadline at {deadline_s} s is refused: {reason}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, Layout, Packet, VectorKind
+from surecast.protocol.coding import CodingSettings, EventDecoder, EventEncoder, GenerationLayout, Packet, VectorKind
 from surecast.protocol.gossip.gossip_messages import Announced, Wanted
 
 __all__ = ["Holding"]
@@ -24,7 +24,7 @@ class Holding:
     def __init__(self, announced: Announced, coding: CodingSettings):
         self.announced = announced
         self.coding = coding
-        self.layout = Layout.of(announced.size, coding)
+        self.layout = GenerationLayout.of(announced.size, coding)
         self.decoder = EventDecoder(coding, announced.event_id)
         self._have: dict[int, int] = {}
         self._encoder: EventEncoder | None = None
