@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surecast.broker import segment_clean
+from surecast.broker import store as store_module
 from surecast.broker.segment_file import scan
 from surecast.broker.store import (
     DamagedError,
@@ -343,3 +345,23 @@ def test_a_store_whose_mark_or_beginning_is_lost_is_salvaged(filled: Path) -> No
     file.write_bytes(b"")
     found = salvage(filled)
     assert (found.kept_commit, found.pairs, found.last_commit) == (0, 0, 1)
+
+
+WAITS_FOR_THE_DISK = {
+    "broker/event_log.py": "the event log, where it is asked to",
+    "broker/private.py": "files that are written once",
+    "broker/segment_mark.py": "the store",
+    "broker/segment_store.py": "the store",
+    "report/report_files.py": "files that are written once",
+}
+
+
+def test_there_is_one_append_only_store() -> None:
+    """Brokers and replicas keep their state in a SegmentStore. Who waits for the disk somewhere else has a reason."""
+    source = Path(store_module.__file__).parents[1]
+    waiting = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"\bos\.f(data)?sync\(", path.read_text(encoding="utf-8"))
+    }
+    assert waiting == set(WAITS_FOR_THE_DISK)

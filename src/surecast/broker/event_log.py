@@ -1,5 +1,8 @@
 """The broker's event and availability log: JSON Lines in segment files. docs/logs.md describes the files.
 
+It is no store (`segment_store.py`): nobody looks a record up by a key, and whoever reads the log reads its files, with
+Spark or with tools for text. As pairs of a store its records took twice the processor time and a key in memory each.
+
 Records are gathered in memory and written once per turn of the event loop. The log never waits for the disk unless it
 is told to, and never stops the broker: what cannot be written is counted, and the next record that can says how many
 were lost.
