@@ -21,13 +21,13 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
     >>> lazy_names("surecast.lazy", {"surecast.errors": ["UserError"]})("UserError")
     <class 'surecast.errors.UserError'>
     """
-    homes = {name: module for module, listed in names.items() for name in listed}
+    modules = {name: module for module, listed in names.items() for name in listed}
 
     def get(name: str) -> Any:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            value = getattr(import_module(homes[name]), name)
+            value = getattr(import_module(modules[name]), name)
         except ModuleNotFoundError as error:
             message = missing_extra(error.name)
             if message is None:

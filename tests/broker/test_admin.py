@@ -17,7 +17,7 @@ import pytest
 from tests.broker.conftest import make_certificate
 
 from surecast.broker.admin_client import AdminError, ask
-from surecast.broker.admin_http import _Places
+from surecast.broker.admin_http import _Slots
 from surecast.broker.event_log import EventLog, Started
 from surecast.broker.security import set_password
 from surecast.client import Client, RefusedError
@@ -279,7 +279,7 @@ def test_who_is_being_answered_is_not_sent_away() -> None:
             self.is_aborted = True
 
     counts: Counter[str] = Counter()
-    places = _Places(counts)
+    places = _Slots(counts)
     asking = [Writer() for _ in range(64)]
     for number, writer in enumerate(asking):
         assert places.enter(writer, f"10.0.0.{number}")  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | Non
     return Response(status, (json.dumps(data) + "\n").encode(), "application/json", headers or {})
 
 
-class _Places:
+class _Slots:
     """The connections of one kind of socket. Where there is no room, the one that was silent longest has to go.
 
     So connections that never ask anything cannot keep others out, however many there are.
@@ -113,9 +113,9 @@ class _Places:
 
 
 class HttpServer:
-    """Answers requests at sockets that are bound already. The local socket has places of its own.
+    """Answers requests at sockets that are bound already. The local socket has slots of its own.
 
-    `turned_away` counts connections without an answer: those that stayed `silent`, and those that came when all places
+    `turned_away` counts connections without an answer: those that stayed `silent`, and those that came when all slots
     were `busy`.
     """
 
@@ -123,7 +123,7 @@ class HttpServer:
         self._handler = handler
         self._servers: list[asyncio.Server] = []
         self.turned_away: Counter[str] = Counter()
-        self._places = {is_local: _Places(self.turned_away) for is_local in (True, False)}
+        self._slots = {is_local: _Slots(self.turned_away) for is_local in (True, False)}
 
     async def serve(self, sock: socket.socket, is_local: bool, context: ssl.SSLContext | None = None) -> None:
         """Begins to answer at a socket, with TLS if there is a context."""
@@ -143,16 +143,16 @@ class HttpServer:
             server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_local: bool) -> None:
-        places = self._places[is_local]
+        slots = self._slots[is_local]
         address = "" if is_local else address_of(peer_name(writer.get_extra_info("peername")))
-        if not places.enter(writer, address):
+        if not slots.enter(writer, address):
             writer.transport.abort()
             return
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
                 await self._answer(reader, writer, address, is_local)
         finally:
-            places.leave(writer)
+            slots.leave(writer)
             writer.close()
 
     async def _answer(
@@ -171,7 +171,7 @@ class HttpServer:
         except ValueError as error:
             response = _problem(HTTPStatus.BAD_REQUEST, str(error))
         else:
-            self._places[is_local].ask(writer)
+            self._slots[is_local].ask(writer)
             async with asyncio.timeout(_ANSWER_S):
                 response = await self._handler(request)
             if request.method == "HEAD":

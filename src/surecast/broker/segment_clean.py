@@ -18,18 +18,18 @@ _INDEX_MAX: Final = 50_000  # so many keys are looked through at once, in about 
 
 
 class Cleaning:
-    """The progress of cleaning a file: places that may be live, and where the entries after them begin."""
+    """The progress of cleaning a file: locations that may be live, and where the entries after them begin."""
 
-    __slots__ = ("_at", "_next_at", "_places")
+    __slots__ = ("_at", "_locations", "_next_at")
 
-    def __init__(self, places: list[tuple[bytes, int]] | None = None, at: int = 0, next_at: int = HEAD_BYTES):
-        self._places = places or []
+    def __init__(self, locations: list[tuple[bytes, int]] | None = None, at: int = 0, next_at: int = HEAD_BYTES):
+        self._locations = locations or []
         self._at = at
         self._next_at = next_at
 
     def is_done(self, segment: Segment) -> bool:
         """Returns whether nothing is left in the file that could be live."""
-        return self._at == len(self._places) and self._next_at >= segment.bytes
+        return self._at == len(self._locations) and self._next_at >= segment.bytes
 
     def step(
         self,
@@ -41,19 +41,19 @@ class Cleaning:
         budget: int,
     ) -> Cleaning:
         """Adds live pairs of a file to `pairs`, going through so many bytes of it; returns where it stands then."""
-        rest, at, next_at = self._places, self._at, self._next_at
+        rest, at, next_at = self._locations, self._at, self._next_at
         while budget > 0:
             if at == len(rest):
                 if next_at >= segment.bytes:
                     break
                 rest, size = _live_places(segment, number, index, next_at)
                 next_at, at = next_at + size, 0
-                budget -= 0 if next_at >= segment.bytes else size - sum(place & SIZE_MASK for _, place in rest)
+                budget -= 0 if next_at >= segment.bytes else size - sum(location & SIZE_MASK for _, location in rest)
                 continue
-            key, place = rest[at]
+            key, location = rest[at]
             at += 1
-            if key not in changes and index.get(key) == place:
-                pairs[key] = value = _read(segment, place)
+            if key not in changes and index.get(key) == location:
+                pairs[key] = value = _read(segment, location)
                 budget -= len(key) + len(value)
         return Cleaning(rest, at, next_at)
 
@@ -68,7 +68,7 @@ def _live_places(
     base = number << SEGMENT_SHIFT
     if at == HEAD_BYTES and len(index) <= _INDEX_MAX:
         above = base + (1 << SEGMENT_SHIFT)
-        return [(key, place) for key, place in index.items() if base <= place < above], segment.bytes - at
+        return [(key, location) for key, location in index.items() if base <= location < above], segment.bytes - at
     try:
         size = entry_size(read_all(segment.file, ENTRY_BYTES, at))
         entry = entry_at(read_all(segment.file, size, at), 0, segment.salt)
@@ -77,27 +77,27 @@ def _live_places(
     if entry is None:
         raise DamagedError(segment.path, at, "a commit that was whole is so no more")
     begin = at + entry.values_at
-    places = []
+    locations = []
     for (key, value), checksum in zip(entry.pairs, entry.checksums, strict=True):
-        place = base | checksum << CHECKSUM_SHIFT | begin << SIZE_BITS | len(value)
+        location = base | checksum << CHECKSUM_SHIFT | begin << SIZE_BITS | len(value)
         begin += len(value)
-        if index.get(key) == place:
-            places.append((key, place))
-    return places, size
+        if index.get(key) == location:
+            locations.append((key, location))
+    return locations, size
 
 
-def _read(segment: Segment, place: int) -> bytes:
+def _read(segment: Segment, location: int) -> bytes:
     """Reads a value, and checks that it is what was written."""
     try:
-        value = read_all(segment.file, place & SIZE_MASK, place >> SIZE_BITS & AT_MASK)
+        value = read_all(segment.file, location & SIZE_MASK, location >> SIZE_BITS & AT_MASK)
     except OSError as error:
         raise StoreError(f"{segment.path}: {error.strerror}") from error
-    check_value(segment, value, place)
+    check_value(segment, value, location)
     return value
 
 
-def check_value(segment: Segment, value: bytes, place: int) -> None:
+def check_value(segment: Segment, value: bytes, location: int) -> None:
     """Raises DamagedError where a value is not the one that was written at a place."""
-    if len(value) != place & SIZE_MASK or crc32(value) != place >> CHECKSUM_SHIFT & 0xFFFFFFFF:
-        at = place >> SIZE_BITS & AT_MASK
+    if len(value) != location & SIZE_MASK or crc32(value) != location >> CHECKSUM_SHIFT & 0xFFFFFFFF:
+        at = location >> SIZE_BITS & AT_MASK
         raise DamagedError(segment.path, at, "a value is not what was written there")

@@ -173,10 +173,10 @@ class LogReader:
             missing = segment_path(self.folder, self.oldest)
             raise DamagedError(missing, 0, f"the file is missing; {names[0].name} is not the beginning")
 
-    def value(self, place: int, contents: Mapping[int, bytes]) -> bytes:
+    def value(self, location: int, contents: Mapping[int, bytes]) -> bytes:
         """Returns the value at a place of the index, of the contents of files by their numbers."""
-        at = place >> SIZE_BITS & AT_MASK
-        return contents[place >> SEGMENT_SHIFT][at : at + (place & SIZE_MASK)]
+        at = location >> SIZE_BITS & AT_MASK
+        return contents[location >> SEGMENT_SHIFT][at : at + (location & SIZE_MASK)]
 
     def doubt(self) -> str:
         """Returns which commits may be lost though it cannot be told, in words; nothing where all are there."""

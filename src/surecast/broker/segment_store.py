@@ -167,20 +167,20 @@ class SegmentStore:
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Every live pair once, read from disk, one file after the other."""
-        places: dict[int, list[tuple[bytes, int]]] = {}
-        for key, place in self._index.items():
-            places.setdefault(place >> SEGMENT_SHIFT, []).append((key, place))
-        for number in sorted(places):
+        locations: dict[int, list[tuple[bytes, int]]] = {}
+        for key, location in self._index.items():
+            locations.setdefault(location >> SEGMENT_SHIFT, []).append((key, location))
+        for number in sorted(locations):
             segment = self._segments[number]
             try:
                 data = read_all(segment.file, segment.bytes, 0)
             except OSError as error:
                 raise StoreError(f"{segment.path}: {error.strerror}") from error
-            for key, place in places.pop(number):
-                at = place >> SIZE_BITS & AT_MASK
-                value = data[at : at + (place & SIZE_MASK)]
+            for key, location in locations.pop(number):
+                at = location >> SIZE_BITS & AT_MASK
+                value = data[at : at + (location & SIZE_MASK)]
                 try:
-                    check_value(segment, value, place)
+                    check_value(segment, value, location)
                 except DamagedError as error:
                     raise self._refusal(error) from None
                 yield key, value

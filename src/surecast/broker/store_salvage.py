@@ -100,7 +100,7 @@ def _mark_of(folder: Path, scans: dict[int, Scan | None]) -> MarkState:
 def _values(log: LogReader) -> dict[bytes, bytes]:
     """Returns every live pair of a log."""
     contents = {one.number: one.path.read_bytes() for one in log.files}
-    return {key: log.value(place, contents) for key, place in log.index.items()}
+    return {key: log.value(location, contents) for key, location in log.index.items()}
 
 
 def _set_aside(folder: Path, names: list[Path]) -> Path:

@@ -83,15 +83,15 @@ def set_fields(source: Source, settings: Mapping[str, object]) -> None:
 def _set_field(source: Source, name: str, text: str) -> None:
     path = parse_field(name)
     value = _Reader(f"`settings` {name}").read(text) if text.strip() else None
-    place: Any = source.data
+    part: Any = source.data
     for step, following in itertools.pairwise(path):
-        if isinstance(place, dict) and isinstance(step, str) and not isinstance(place.get(step), (dict, list)):
-            place[step] = {} if isinstance(following, str) else []
-        place = place[step] if has_part(place, step) else None
-    if not has_part(place, path[-1]) and not (isinstance(place, dict) and isinstance(path[-1], str)):
-        hint = f"the list has {len(place)} entries, from [0]" if isinstance(place, list) else "check the name"
+        if isinstance(part, dict) and isinstance(step, str) and not isinstance(part.get(step), (dict, list)):
+            part[step] = {} if isinstance(following, str) else []
+        part = part[step] if has_part(part, step) else None
+    if not has_part(part, path[-1]) and not (isinstance(part, dict) and isinstance(path[-1], str)):
+        hint = f"the list has {len(part)} entries, from [0]" if isinstance(part, list) else "check the name"
         raise ScenarioError([Problem(f"`settings` {name}", None, "", "there is no such field to set", hint)])
-    place[path[-1]] = value
+    part[path[-1]] = value
     source.overridden[path] = f"`settings` {name}"
 
 

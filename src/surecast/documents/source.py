@@ -78,11 +78,11 @@ class Source:
         return any(path[: len(d)] == d for d in self.damaged)
 
 
-def has_part(place: Any, step: str | int) -> bool:
+def has_part(part: Any, step: str | int) -> bool:
     """Whether data has something at one step further: a key of a mapping, an index of a list."""
-    if isinstance(place, list):
-        return isinstance(step, int) and step < len(place)
-    return isinstance(place, dict) and step in place
+    if isinstance(part, list):
+        return isinstance(step, int) and step < len(part)
+    return isinstance(part, dict) and step in part
 
 
 def field_name(path: FieldPath) -> str:

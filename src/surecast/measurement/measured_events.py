@@ -133,15 +133,15 @@ def count_out_of_order(measured: Measured) -> list[int]:
     """
     publisher = measured.plan.events.publisher
     longest = max(measured.receivers, key=lambda receiver: len(receiver.first))
-    place = {number: i for i, number in enumerate(longest.first)}
+    index_of = {number: i for i, number in enumerate(longest.first)}
     counts = []
     for receiver in measured.receivers:
-        last_place, wrong = -1, 0
+        last_index, wrong = -1, 0
         last_of: dict[int, int] = {}
         for number in receiver.first:
             who = int(publisher[number])
-            position = place.get(number, last_place)
-            wrong += position < last_place or number < last_of.get(who, -1)
-            last_place, last_of[who] = max(last_place, position), max(last_of.get(who, -1), number)
+            position = index_of.get(number, last_index)
+            wrong += position < last_index or number < last_of.get(who, -1)
+            last_index, last_of[who] = max(last_index, position), max(last_of.get(who, -1), number)
         counts.append(wrong)
     return counts

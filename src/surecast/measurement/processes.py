@@ -198,9 +198,9 @@ async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float
     """
     kind = GroupProcesses if plan.group.replicas > 1 else BrokerProcesses
     for number in range(_TRIES):
-        place = folder / str(number)
-        make_private(place)
-        processes = kind(plan, place)
+        subfolder = folder / str(number)
+        make_private(subfolder)
+        processes = kind(plan, subfolder)
         try:
             for process in processes.numbers:
                 processes.begin(process)

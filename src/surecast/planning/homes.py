@@ -60,8 +60,8 @@ def _within(gain: NDArray[np.float64], limit: int) -> NDArray[np.intp]:
     """Returns the best assignment with `limit` places at each broker."""
     from scipy.optimize import linear_sum_assignment
 
-    places = np.repeat(np.arange(gain.shape[1]), min(limit, gain.shape[0]))
-    rows, columns = linear_sum_assignment(gain[:, places], maximize=True)
+    slots = np.repeat(np.arange(gain.shape[1]), min(limit, gain.shape[0]))
+    rows, columns = linear_sum_assignment(gain[:, slots], maximize=True)
     chosen = np.empty(len(rows), dtype=np.intp)
-    chosen[rows] = places[columns]
+    chosen[rows] = slots[columns]
     return chosen

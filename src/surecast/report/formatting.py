@@ -75,11 +75,11 @@ def _with_interval(value: float, low: float | None, high: float | None, unit: st
     exponent = math.floor(math.log10(half))
     if not -12 <= exponent <= 12:
         return f"{value * factor:.3g} ± {half:.1g}{suffix}"
-    places = max(0, -exponent + (half / 10**exponent < 2.95))
+    decimals = max(0, -exponent + (half / 10**exponent < 2.95))
     if abs((high + low) / 2 - value) <= 0.1 * (high - low):
-        places -= 1 if places > 0 and f"{half:.{places}f}".endswith("0") else 0
-        return f"{value * factor:,.{places}f} ± {half:,.{places}f}{suffix}"
-    return f"{value * factor:,.{places}f}{suffix} [{low * factor:,.{places}f}, {high * factor:,.{places}f}]"
+        decimals -= 1 if decimals > 0 and f"{half:.{decimals}f}".endswith("0") else 0
+        return f"{value * factor:,.{decimals}f} ± {half:,.{decimals}f}{suffix}"
+    return f"{value * factor:,.{decimals}f}{suffix} [{low * factor:,.{decimals}f}, {high * factor:,.{decimals}f}]"
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
@@ -98,8 +98,8 @@ def _digits(number: float, unit: str) -> str:
     if size == 0 or (unit == "share" and number == 1):
         return f"{size:.0f}"
     if unit == "share" and 0 < number < 1:
-        places = max(3, 1 + math.ceil(-math.log10(min(number, 1 - number))))
-        return f"{number:.{places}f}" if places <= (6 if number < 0.5 else 15) else f"{number:.2g}"
+        decimals = max(3, 1 + math.ceil(-math.log10(min(number, 1 - number))))
+        return f"{number:.{decimals}f}" if decimals <= (6 if number < 0.5 else 15) else f"{number:.2g}"
     if size >= 1e12 or size < 1e-6:
         return f"{number:.3e}"
     if float(number).is_integer():

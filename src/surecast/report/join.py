@@ -49,11 +49,11 @@ def join(a: QoSReport, b: QoSReport, variants: Mapping[str, str] | None) -> Join
     keys = fold(pairs)
     a_keys, b_keys = keys[: len(a_rows)], keys[len(a_rows) :]
     order = np.argsort(b_keys, kind="stable")
-    place = np.searchsorted(b_keys[order], a_keys)
+    position = np.searchsorted(b_keys[order], a_keys)
     paired = np.zeros(len(a_keys), dtype=np.bool_)
-    inside = place < len(b_keys)
-    paired[inside] = b_keys[order][place[inside]] == a_keys[inside]
-    partner = order[place[paired]]
+    inside = position < len(b_keys)
+    paired[inside] = b_keys[order][position[inside]] == a_keys[inside]
+    partner = order[position[paired]]
     alone = np.ones(len(b_keys), dtype=np.bool_)
     alone[partner] = False
     return Join(a_rows[paired], b_rows[partner], a_rows[~paired], b_rows[alone])

@@ -177,12 +177,12 @@ def _worst(columns: Columns, key: Pair, limit: int) -> tuple[Columns, int]:
     variant = np.zeros(len(groups), dtype=np.intp)
     variant[groups.of] = Groups(columns.keys(("variant",))).of
     by_rank = np.argsort(rank, kind="stable")
-    turn = np.empty(len(groups), dtype=np.intp)
+    rank_in_variant = np.empty(len(groups), dtype=np.intp)
     for each in np.unique(variant):
         own = by_rank[variant[by_rank] == each]
-        turn[own] = np.arange(len(own))
-    chosen = by_rank[np.sort(np.argsort(turn[by_rank], kind="stable")[:limit])]
-    place = np.full(len(groups), -1, dtype=np.intp)
-    place[chosen] = np.arange(len(chosen))
-    rows = np.flatnonzero(place[groups.of] >= 0)
-    return columns.take(rows[np.argsort(place[groups.of[rows]], kind="stable")]), len(groups)
+        rank_in_variant[own] = np.arange(len(own))
+    chosen = by_rank[np.sort(np.argsort(rank_in_variant[by_rank], kind="stable")[:limit])]
+    order_of = np.full(len(groups), -1, dtype=np.intp)
+    order_of[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(order_of[groups.of] >= 0)
+    return columns.take(rows[np.argsort(order_of[groups.of[rows]], kind="stable")]), len(groups)

@@ -116,11 +116,11 @@ def _leave_out(data: Any, cuts: set[FieldPath], source: Source) -> None:
     """Takes the wrong parts out of the data and notes in the source what is gone."""
     by_list: dict[FieldPath, set[int]] = {}
     for cut in cuts:
-        place = value_at(data, cut[:-1])
-        if isinstance(place, _Entries) and isinstance(cut[-1], int):
+        part = value_at(data, cut[:-1])
+        if isinstance(part, _Entries) and isinstance(cut[-1], int):
             by_list.setdefault(cut[:-1], set()).add(cut[-1])
-        elif isinstance(place, dict):
-            place.pop(cut[-1], None)
+        elif isinstance(part, dict):
+            part.pop(cut[-1], None)
             if len(cut) <= 2:
                 source.damaged.add(cut)
     # Inner lists first: taking entries out of an outer one renumbers it.

@@ -126,8 +126,8 @@ def find_stops(table: EventTable) -> Stops:
     ended = zap & same & np.append(zap[1:], False)
     off = np.append((events.kind[1:] == POWER) & (events.value[1:] == 0), False)
     cut = zap & (~same | off) & ~ended
-    places = np.nonzero(ended)[0]
-    return Stops(length[ended], np.append(np.diff(places) == 1, False), length[cut])
+    ends = np.nonzero(ended)[0]
+    return Stops(length[ended], np.append(np.diff(ends) == 1, False), length[cut])
 
 
 def gap_chances(gaps_s: _Numbers, time: _Lognormal) -> _Numbers:

@@ -163,8 +163,8 @@ class DayCycle:
         rate = self._rate_per_s[(then // 3600).astype(np.intp) % HOURS]
         # one rate above 0 is enough for a box to be on at all
         chances = np.cumsum(rate * off * np.exp(-middle / self._on_mean_s))
-        place = np.searchsorted(chances, random.random(count) * chances[-1], side="right")
-        return np.asarray(edges[place] + random.random(count) * edges[1], dtype=np.float64)
+        bin_index = np.searchsorted(chances, random.random(count) * chances[-1], side="right")
+        return np.asarray(edges[bin_index] + random.random(count) * edges[1], dtype=np.float64)
 
     def _day(self) -> NDArray[np.float64]:
         """Returns the share that is on, at steps through the day.

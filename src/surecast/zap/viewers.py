@@ -81,7 +81,7 @@ class Viewers:
         self.on = 0
         """Boxes that are counted on a channel now."""
         self._names: list[str] = []
-        self._places: dict[str, int] = {}
+        self._channel_indices: dict[str, int] = {}
         self._boxes: dict[int, int] = {}  # address: twice the channel's place, plus 1 while on
         self._ranking = Ranking()
 
@@ -94,17 +94,17 @@ class Viewers:
                 self._tune(event, changed)
             elif event.kind == "power":
                 self._switch(address_of(event.box), event.value, changed)
-        return {self._names[place] for place in changed}
+        return {self._names[channel_index] for channel_index in changed}
 
     def num_viewers(self, channel: str) -> int:
         """Boxes that are tuned in on the channel now."""
-        place = self._places.get(channel)
-        return 0 if place is None else self._ranking.count(place)
+        channel_index = self._channel_indices.get(channel)
+        return 0 if channel_index is None else self._ranking.count(channel_index)
 
     def compute_top_list(self, n: int) -> list[ChannelViewers]:
         """Returns the `n` most viewed channels, by viewers and among equals by name; channels without viewers are left
         out."""
-        ranked = [(-count, self._names[place]) for place, count in self._ranking.first(n)]
+        ranked = [(-count, self._names[channel_index]) for channel_index, count in self._ranking.first(n)]
         return [ChannelViewers(name, -count) for count, name in sorted(ranked)[:n]]
 
     @property
@@ -120,21 +120,21 @@ class Viewers:
     def _tune(self, event: ChannelChange, changed: set[int]) -> None:
         address = address_of(event.box)
         before = self._boxes.get(address)
-        place = self._places.get(event.to_channel)
+        channel_index = self._channel_indices.get(event.to_channel)
         if (before is None and len(self._boxes) >= self.boxes_max) or (
-            place is None and len(self._names) >= self.channels_max
+            channel_index is None and len(self._names) >= self.channels_max
         ):
             self.refused += 1
             return
-        if place is None:
-            place = self._places[event.to_channel] = len(self._names)
+        if channel_index is None:
+            channel_index = self._channel_indices[event.to_channel] = len(self._names)
             self._names.append(event.to_channel)
         if before is not None:
             self.broken_chains += self._names[before >> 1] != event.from_channel
             if before & 1:
                 self._count(before >> 1, -1, changed)
-        self._boxes[address] = place << 1 | 1
-        self._count(place, 1, changed)
+        self._boxes[address] = channel_index << 1 | 1
+        self._count(channel_index, 1, changed)
 
     def _switch(self, address: int, value: int, changed: set[int]) -> None:
         before = self._boxes.get(address)
@@ -143,13 +143,13 @@ class Viewers:
             self._boxes[address] = before ^ 1
             self._count(before >> 1, 1 if value else -1, changed)
 
-    def _count(self, place: int, by: int, changed: set[int]) -> None:
+    def _count(self, channel_index: int, by: int, changed: set[int]) -> None:
         self.on += by
-        changed.add(place)
+        changed.add(channel_index)
         if by > 0:
-            self._ranking.rise(place)
+            self._ranking.rise(channel_index)
         else:
-            self._ranking.fall(place)
+            self._ranking.fall(channel_index)
 
     def snapshot(self) -> bytes:
         """Returns the state as bytes; equal states give equal bytes, whatever their history."""
@@ -160,7 +160,7 @@ class Viewers:
         state = np.fromiter(self._boxes.values(), np.int64, len(self._boxes))
         by_address = np.argsort(address)
         state = new[state >> 1] << 1 | (state & 1) if len(state) else state
-        names = [self._names[place] for place in order]
+        names = [self._names[channel_index] for channel_index in order]
         boxes = address[by_address].astype("<u4").tobytes() + state[by_address].astype("<u4").tobytes()
         return _STATE.encode(_State(_VERSION, self.events, self.broken_chains, self.refused, self.on, names, boxes))
 
@@ -179,7 +179,7 @@ class Viewers:
         if version != _VERSION:
             raise ValueError(f"its version is {version}, {_VERSION} was expected")
         self._names = list(names)
-        self._places = {name: place for place, name in enumerate(names)}
+        self._channel_indices = {name: channel_index for channel_index, name in enumerate(names)}
         boxes = len(table) // 8
         if len(table) != 8 * boxes:
             raise ValueError(f"its boxes have {len(table)} bytes, {8 * boxes} were expected")

@@ -13,13 +13,13 @@ from surecast.protocol.dissemination.retransmission import GRACE_S, PendingAcks
 
 
 def data(number: int, deadline_s: float = 99.0) -> Data:
-    return Data(0, number, deadline_s, Packet(1, 1, 0, 1, VectorKind.PLAIN, b"x"), turn=1)
+    return Data(0, number, deadline_s, Packet(1, 1, 0, 1, VectorKind.PLAIN, b"x"), attempt=1)
 
 
 def again(sends: list[SendTo] | None) -> list[tuple[int, int]]:
-    """Number and turn of what is sent again."""
+    """Number and attempt of what is sent again."""
     found = [send.message for send in sends or ()]
-    return [(message.number, message.turn) for message in found if isinstance(message, Data)]
+    return [(message.number, message.attempt) for message in found if isinstance(message, Data)]
 
 
 def filled(count: int, tries_max: int = 5) -> PendingAcks:

@@ -86,7 +86,7 @@ def properties(place: int, version: int, *leave_out: str) -> st.SearchStrategy[P
     """Any properties that may stand at this place; authentication data only beside a method."""
     if version != V5:
         return st.just(NO_PROPERTIES)
-    lines = [line for line in PROPERTIES.values() if place in line.places and line.name not in leave_out]
+    lines = [line for line in PROPERTIES.values() if place in line.carriers and line.name not in leave_out]
     needed = ["authentication_method"] if place == PacketType.AUTH else []
     return st.fixed_dictionaries(
         {line.name: values(line, place) for line in lines if line.name in needed},

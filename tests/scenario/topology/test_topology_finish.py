@@ -27,7 +27,7 @@ def topology(
 ) -> RawTopology:
     raw = RawTopology("net", coordinates)  # type: ignore[arg-type]
     for name, place in places.items():
-        raw.add_router(name, place=place)
+        raw.add_router(name, position=place)
     for a, b, *latency_s in links:
         raw.add_link(raw.find(a), raw.find(b), latency_s=latency_s[0] if latency_s else None)
     return raw

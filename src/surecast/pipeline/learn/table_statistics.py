@@ -196,7 +196,7 @@ def _connections(events: DataFrame) -> dict[str, Any]:
     )
     of_client = Window.partitionBy("log", "incarnation", "client").orderBy(*_ORDER)
     before = F.lag("kind").over(of_client)
-    turns = marks.withColumn("before", before).where(
+    changes = marks.withColumn("before", before).where(
         F.when(F.col("kind") == "gone", F.col("before") == "disconnected").otherwise(
             F.col("before").isNull() | (F.col("before") != F.col("kind"))
         )
@@ -204,7 +204,7 @@ def _connections(events: DataFrame) -> dict[str, Any]:
     after, after_s = F.lead("kind").over(of_client), F.lead("time").over(of_client)
     by_broker = F.lead("reason").over(of_client).isin(_BY_BROKER, *_BY_REPLICA)
     periods = (
-        turns.withColumn("after", after)
+        changes.withColumn("after", after)
         .withColumn("after_s", F.coalesce(after_s, F.col("until_s")))
         .withColumn("by_broker", F.coalesce(by_broker, F.lit(False)))
         .where((F.col("kind") != "gone") & ~F.coalesce(F.col("reason").isin(*_BY_REPLICA), F.lit(False)))
@@ -289,12 +289,12 @@ def _subscriptions(events: DataFrame) -> dict[str, Any]:
     """Filters that were subscribed to, and how long subscriptions lasted; they outlive a restart of the broker."""
     of_filter = Window.partitionBy("log", "client", "filter").orderBy(*_ORDER)
     marks = events.where(F.col("type").isin("subscribed", "unsubscribed"))
-    turns = marks.withColumn("before", F.lag("type").over(of_filter)).where(
+    changes = marks.withColumn("before", F.lag("type").over(of_filter)).where(
         F.coalesce(F.col("before"), F.lit("unsubscribed")) != F.col("type")
     )
     ends = events.groupBy("log").agg(F.max("time").alias("log_end_s"))
     subscribed = (
-        turns.withColumn("after_s", F.lead("time").over(of_filter))
+        changes.withColumn("after_s", F.lead("time").over(of_filter))
         .where("type = 'subscribed'")
         .join(F.broadcast(ends), "log")
         .withColumn("ended", F.col("after_s").isNotNull())

@@ -123,8 +123,8 @@ def best_case(order: Sequence[Array], allowed: Mask) -> tuple[int, int] | None:
     if not len(rows):
         return None
     keys = [rounded(loss[rows[:, 0], rows[:, 1]]) for loss in order]
-    place, algorithm = rows[np.lexsort(keys[::-1])[0]]
-    return int(place), int(algorithm)
+    placement, algorithm = rows[np.lexsort(keys[::-1])[0]]
+    return int(placement), int(algorithm)
 
 
 def pareto_front(points: Array, allowed: Mask | None = None) -> NDArray[np.intp]:

@@ -53,8 +53,8 @@ def misses(plan: PlacementPlan) -> tuple[Miss, ...]:
         return ()
     carried = ~plan.evaluation.overloaded
     if not carried.any():
-        place, algorithm = np.unravel_index(int(np.argmin(plan.evaluation.utilisation)), carried.shape)
-        case = plan.case(int(place), int(algorithm))
+        placement, algorithm = np.unravel_index(int(np.argmin(plan.evaluation.utilisation)), carried.shape)
+        case = plan.case(int(placement), int(algorithm))
         return (Miss("overload", 1.0, case.utilisation, True, case),)
     total = np.where(carried, 0.0, np.inf)
     limits, values, missed = _missed(plan)
@@ -66,13 +66,13 @@ def misses(plan: PlacementPlan) -> tuple[Miss, ...]:
             alone.append(_miss(plan, name, limits[name], values[name], of_carried, alone=True))
     if alone:
         return tuple(alone)
-    place, algorithm = np.unravel_index(int(np.argmin(total)), total.shape)
+    placement, algorithm = np.unravel_index(int(np.argmin(total)), total.shape)
     here = np.full(total.shape, np.inf)
-    here[place, algorithm] = 0.0
+    here[placement, algorithm] = 0.0
     return tuple(
         _miss(plan, name, limits[name], values[name], here, alone=False)
         for name, by in missed.items()
-        if by[place, algorithm] > 0.0
+        if by[placement, algorithm] > 0.0
     )
 
 
@@ -101,6 +101,6 @@ def _missed(plan: PlacementPlan) -> tuple[dict[str, float], dict[str, Array], di
 
 
 def _miss(plan: PlacementPlan, name: str, limit: float, values: Array, by: Array, *, alone: bool) -> Miss:
-    place, algorithm = np.unravel_index(int(np.argmin(by)), by.shape)
-    case = plan.case(int(place), int(algorithm))
-    return Miss(name, limit, float(values[place, algorithm]), alone, case)
+    placement, algorithm = np.unravel_index(int(np.argmin(by)), by.shape)
+    case = plan.case(int(placement), int(algorithm))
+    return Miss(name, limit, float(values[placement, algorithm]), alone, case)

@@ -167,8 +167,8 @@ class PlacementPlan:
         import pyarrow as pa
 
         evaluation = self.evaluation
-        places, algorithms = self.feasible.shape
-        by_place = np.repeat(np.arange(places), algorithms)
+        placements, algorithms = self.feasible.shape
+        by_placement = np.repeat(np.arange(placements), algorithms)
 
         def words(values: Sequence[str], codes: NDArray[np.intp]) -> pa.Array:
             return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(values, pa.string()))
@@ -182,16 +182,16 @@ class PlacementPlan:
             return pa.array(flat, mask=np.isnan(flat))
 
         columns: dict[str, pa.Array] = {
-            "placement": words([", ".join(self.names(i)) for i in range(places)], by_place),
-            "algorithm": words(evaluation.algorithms, np.tile(np.arange(algorithms), places)),
-            "brokers": pa.array(evaluation.brokers[by_place]),
-            "cost": pa.array(evaluation.cost[by_place]),
+            "placement": words([", ".join(self.names(i)) for i in range(placements)], by_placement),
+            "algorithm": words(evaluation.algorithms, np.tile(np.arange(algorithms), placements)),
+            "brokers": pa.array(evaluation.brokers[by_placement]),
+            "cost": pa.array(evaluation.cost[by_placement]),
             "feasible": pa.array(self.feasible.ravel()),
             "overloaded": pa.array(evaluation.overloaded.ravel()),
             **{name: numbers(getattr(evaluation, name)) for name in FIGURES},
             "utilisation_at": components(evaluation.utilisation_at),
             "headroom_at": components(evaluation.headroom_at),
-            "reliability": numbers(self.reliability[by_place]),
+            "reliability": numbers(self.reliability[by_placement]),
         }
         return pa.table(columns)
 

@@ -64,10 +64,10 @@ class AlgorithmSweep:
         import pyarrow as pa
 
         shape = self.counts.shape
-        place, load, outcome = (axis.ravel() for axis in np.indices(shape))
+        locality_index, load, outcome = (axis.ravel() for axis in np.indices(shape))
         return pa.table(
             {
-                "locality": pa.array([self.localities[i] for i in place.tolist()], pa.float64()),
+                "locality": pa.array([self.localities[i] for i in locality_index.tolist()], pa.float64()),
                 "subscriptions": pa.array(self.subscriptions[load]),
                 "outcome": pa.array([self.outcomes[i] for i in outcome.tolist()], pa.string()).dictionary_encode(),
                 "placements": pa.array(self.counts.ravel()),

@@ -255,12 +255,12 @@ def _distinct_classes(
     statistics.
     """
     kinds = list(dict.fromkeys(each.filters for each in workload.classes))
-    place = {kind: i for i, kind in enumerate(kinds)}
+    index_of = {kind: i for i, kind in enumerate(kinds)}
     rows = np.concatenate(
         [
             workload.by_broker(workload.publication_rate_per_s, brokers),
             workload.by_broker(workload.subscription_rate_per_s, brokers),
-            np.array([[each.service_factor, place[each.filters]] for each in workload.classes]),
+            np.array([[each.service_factor, index_of[each.filters]] for each in workload.classes]),
         ],
         axis=1,
     )

@@ -214,13 +214,13 @@ class FilterStatistics:
         if routing in ("flooding", "identity"):
             return np.zeros_like(count)
         predicates = np.zeros_like(count)
-        for place, part in enumerate(self._attributes):
+        for attribute, part in enumerate(self._attributes):
             free = 1.0 - part.constrained
             if routing == "simple":
-                predicates += count * (self._held_moments[0][place] - free)
+                predicates += count * (self._held_moments[0][attribute] - free)
             elif routing == "covering":
-                again = self._atoms.matched[:, place] * self._atoms.bounded[:, place]
-                predicates += self._uncovered(self._satisfied_at[place], again, count)
+                again = self._atoms.matched[:, attribute] * self._atoms.bounded[:, attribute]
+                predicates += self._uncovered(self._satisfied_at[attribute], again, count)
             else:
                 # The hull is bounded here if all k > 0 subscriptions are; then as for one attribute.
                 begun, reached = part.begun
@@ -239,11 +239,11 @@ class FilterStatistics:
         if routing == "simple":
             return count * self._least_matched
         entries = self.remote_entries(routing, count)
-        for place, part in enumerate(self._attributes):
+        for attribute, part in enumerate(self._attributes):
             if routing == "merging":
                 here = _each(partial(_poisson_mean, part.in_hull), count)
             else:
-                here = self._uncovered(self._matched_at[place], self._atoms.matched[:, place], count)
+                here = self._uncovered(self._matched_at[attribute], self._atoms.matched[:, attribute], count)
             entries = np.minimum(entries, here)
         return entries
 
@@ -298,14 +298,14 @@ class FilterStatistics:
     @cached_property
     def _matched_at(self) -> list[Transform]:
         """Subscriptions weighted by what one attribute says, by attribute."""
-        return [self._with_others(place, part.covered_matched) for place, part in enumerate(self._attributes)]
+        return [self._with_others(attribute, part.covered_matched) for attribute, part in enumerate(self._attributes)]
 
     @cached_property
     def _satisfied_at(self) -> list[Transform]:
-        return [self._with_others(place, part.covered_satisfied) for place, part in enumerate(self._attributes)]
+        return [self._with_others(attribute, part.covered_satisfied) for attribute, part in enumerate(self._attributes)]
 
-    def _with_others(self, place: int, weighted: Transform) -> Transform:
-        others = (other.covered for index, other in enumerate(self._attributes) if index != place)
+    def _with_others(self, attribute: int, weighted: Transform) -> Transform:
+        others = (other.covered for index, other in enumerate(self._attributes) if index != attribute)
         return reduce(Transform.times, others, weighted)
 
     @cached_property

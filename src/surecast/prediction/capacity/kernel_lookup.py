@@ -38,9 +38,9 @@ def _cell(x):
     octave = exponent - 1 - _LOWEST
     if octave < 0 or octave >= _OCTAVES:
         return -1, 0.0
-    place = (2.0 * mantissa - 1.0) * _CELLS
-    part = int(place)
-    return octave * _CELLS + part, place - part - 0.5
+    offset = (2.0 * mantissa - 1.0) * _CELLS
+    part = int(offset)
+    return octave * _CELLS + part, offset - part - 0.5
 
 
 @njit(cache=True, inline="always")
@@ -50,22 +50,22 @@ def _polynomial(c, t):
 
 @njit(cache=True)
 def value_at(tables, group, slot, x):
-    cell, place = _cell(x)
+    cell, offset = _cell(x)
     if cell < 0:
         return _outside(tables.ends[group, slot], x)
-    return _polynomial(tables.coefficients[group, cell, slot], place)
+    return _polynomial(tables.coefficients[group, cell, slot], offset)
 
 
 @njit(cache=True)
 def values_at(tables, group, x, out):
     """Writes the values of all functions at x."""
-    cell, place = _cell(x)
+    cell, offset = _cell(x)
     if cell < 0:
         for slot in range(len(out)):
             out[slot] = _outside(tables.ends[group, slot], x)
     else:
         for slot in range(len(out)):
-            out[slot] = _polynomial(tables.coefficients[group, cell, slot], place)
+            out[slot] = _polynomial(tables.coefficients[group, cell, slot], offset)
 
 
 @njit(cache=True)

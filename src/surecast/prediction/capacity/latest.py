@@ -77,10 +77,10 @@ def _uniform() -> Contents:
     """Returns half of the uniform values, by symmetry, and denser towards the end, where many subscriptions match
     rarely.
     """
-    place, weights = np.polynomial.legendre.leggauss(_VALUES)
-    place = (place + 1.0) / 2.0
-    value = place**2 / 2.0
-    return 2.0 * value * (1.0 - value), weights * place
+    nodes, weights = np.polynomial.legendre.leggauss(_VALUES)
+    nodes = (nodes + 1.0) / 2.0
+    value = nodes**2 / 2.0
+    return 2.0 * value * (1.0 - value), weights * nodes
 
 
 def contents_of(workload: ClassWorkload) -> dict[FilterStatistics, Contents]:

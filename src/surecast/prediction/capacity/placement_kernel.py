@@ -100,14 +100,14 @@ def _worst(problem, sides, load, waiting, fixed, service, kind, routing, hierarc
     brokers, root = len(sides.members), sides.order[0]
     worst = math.nan
     down, up, delay = np.empty(brokers), np.empty(brokers), np.empty(brokers)
-    best, second, leader = np.empty(brokers), np.empty(brokers), np.empty(brokers, dtype=np.int64)
+    best, second, best_child = np.empty(brokers), np.empty(brokers), np.empty(brokers, dtype=np.int64)
     for c in problem.kinds:
         factor = problem.factor[c]
         for b in range(brokers):
             # capacity Eqs. 30, 31
             delay[b] = waiting[b] + load.services[b, kind, 0] * factor
         for b in range(brokers):
-            best[b], second[b], leader[b] = 0.0, 0.0, -1
+            best[b], second[b], best_child[b] = 0.0, 0.0, -1
         for i in range(brokers - 1, 0, -1):
             b, p = sides.order[i], sides.parent[sides.order[i]]
             down[b] = fixed[DOWN, b] + service[b] * factor + delay[b] + best[b]
@@ -116,7 +116,7 @@ def _worst(problem, sides, load, waiting, fixed, service, kind, routing, hierarc
             else:
                 passes = routing < 0 or sides.subscriptions_below[b, c] > 0.0
             if passes and down[b] > best[p]:
-                second[p], best[p], leader[p] = best[p], down[b], b
+                second[p], best[p], best_child[p] = best[p], down[b], b
             elif passes and down[b] > second[p]:
                 second[p] = down[b]
         up[root] = 0.0
@@ -124,7 +124,7 @@ def _worst(problem, sides, load, waiting, fixed, service, kind, routing, hierarc
             b = sides.order[i]
             if b != root:
                 p = sides.parent[b]
-                others = second[p] if leader[p] == b else best[p]
+                others = second[p] if best_child[p] == b else best[p]
                 up[b] = fixed[UP, b] + service[b] * factor + delay[p] + max(up[p], others)
                 if kind == CONTROL:
                     passes = routing >= 0

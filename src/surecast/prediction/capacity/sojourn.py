@@ -210,8 +210,8 @@ def mixture_quantiles(weights: Array, parts: Gammas, levels: Array) -> Array:
         quantiles[row] = np.interp(levels, below[row], grid)
     if refine:
         for row in some:
-            place = np.clip(np.searchsorted(below[row], levels), 1, len(grid) - 1)
-            quantiles[row] = _refined(share[row], parts, levels, grid[place - 1], grid[place])
+            right = np.clip(np.searchsorted(below[row], levels), 1, len(grid) - 1)
+            quantiles[row] = _refined(share[row], parts, levels, grid[right - 1], grid[right])
     return quantiles
 
 

@@ -45,7 +45,7 @@ Ints = NDArray[np.int64]
 
 PUSH, PUSH_PULL, PULL = 1, 2, 3
 DIGEST, REQUEST, REPLY = 0, 1, 2
-"""Places of messages in the counts; pushed packets stand where answers do."""
+"""Indices of messages in the counts; pushed packets stand where answers do."""
 _ROUND, _HEARD, _ASK, _COME, _PATHS = 0, 1, 2, 3, 4
 """Pending events: a round of announcements, an announcement arrives, a request is due, packets of a peer arrive, the
 paths have brought enough."""
@@ -79,13 +79,13 @@ class Laws(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """The connections between the places of members: the place of each, and between each two the success probability
+    """The connections between the sites of members: the site of each, and between each two the success probability
     and the latency of a message. With bursty links also the links on each way, one after the other from `first` on, and
     of each link the loss and the probabilities to become bad and good again; `beside` is the probability to pass
     everything else that may lose.
     """
 
-    place: Ints
+    site: Ints
     success: Floats
     latency_s: Floats
     first: Ints
@@ -97,7 +97,7 @@ class Ways(NamedTuple):
 
 
 class PathArrivals(NamedTuple):
-    """The packets that paths bring to places (columns): the time of the first packet, that of the last, and that at
+    """The packets that paths bring to sites (columns): the time of the first packet, that of the last, and that at
     which relays have made up for losses; and in draws (rows) the number of packets missing at the second time and from
     the third on.
     """
@@ -169,19 +169,19 @@ def new_state(laws: Laws, ways: Ways, capacity: int) -> GossipState:
 
 
 @njit(cache=True)
-def follow_groups(words, laws, ways, arrival, s, by_place, start, done_s, helped, counts):
+def follow_groups(words, laws, ways, arrival, s, by_site, start, done_s, helped, counts):
     """Follows an event in each draw from `start` on. Writes when each member (columns) is complete, infinite if not in
     time, and whether a peer completed it; and adds to the counts of messages. Returns the first draw that was not
     followed, for want of room.
 
-    `by_place`: members of one place miss the same packets, so that draws of what they miss are by place.
+    `by_site`: members of one site miss the same packets, so that draws of what they miss are by site.
     """
     mine = np.zeros(3, np.int64)
     for draw in range(start, len(done_s)):
         done_s[draw] = np.inf
         helped[draw] = False
         mine[:] = 0
-        _begin(words, laws, ways, arrival, s, draw, by_place)
+        _begin(words, laws, ways, arrival, s, draw, by_site)
         times_s, things, numbers = s.queue
         while numbers[0] > 0 and times_s[0] < laws.deadline_s and numbers[2] == 0:
             s.now[0] = times_s[0]
@@ -195,9 +195,9 @@ def follow_groups(words, laws, ways, arrival, s, by_place, start, done_s, helped
             if kind == _HEARD:
                 _hear(laws, s, i, a)
                 continue
-            place = ways.place[i]
-            column = place if by_place else i
-            missing = _missing(laws, arrival, draw, column, place, s.now[0]) - s.gained[i]
+            site = ways.site[i]
+            column = site if by_site else i
+            missing = _missing(laws, arrival, draw, column, site, s.now[0]) - s.gained[i]
             if kind == _ASK:
                 if s.ask_s[i] == s.now[0]:
                     _ask(words, laws, ways, s, i, missing, mine)
@@ -208,7 +208,7 @@ def follow_groups(words, laws, ways, arrival, s, by_place, start, done_s, helped
                 missing -= useful
                 s.gained[i] += useful
                 if missing > 0 and useful > 0:
-                    due_s = _paths_s(laws, arrival, draw, column, place, s.gained[i])
+                    due_s = _paths_s(laws, arrival, draw, column, site, s.gained[i])
                     push(s.queue, max(due_s, s.now[0]), _PATHS, i, 0, 0)
                 helped[draw, i] = missing <= 0
             if missing <= 0:
@@ -221,7 +221,7 @@ def follow_groups(words, laws, ways, arrival, s, by_place, start, done_s, helped
 
 
 @njit(cache=True)
-def _begin(words, laws, ways, arrival, s, draw, by_place):
+def _begin(words, laws, ways, arrival, s, draw, by_site):
     """Packets set out; a publisher that gossips has the event."""
     s.queue.numbers[:] = 0
     s.now[0] = 0.0
@@ -233,8 +233,8 @@ def _begin(words, laws, ways, arrival, s, draw, by_place):
     s.view_of[:] = -1
     s.links[:] = UNMET
     for i in range(laws.members):
-        place = ways.place[i]
-        push(s.queue, _paths_s(laws, arrival, draw, place if by_place else i, place, 0), _PATHS, i, 0, 0)
+        site = ways.site[i]
+        push(s.queue, _paths_s(laws, arrival, draw, site if by_site else i, site, 0), _PATHS, i, 0, 0)
     if laws.has_publisher:
         _complete(words, laws, s, laws.members)
 
@@ -257,13 +257,13 @@ def _hold_round(words, laws, ways, s, i, counts):
     if s.view_of[i] < 0:
         s.view_of[i] = some_of(words, s.order, s.views[i], i)
     view, peers = s.views[i], s.view_of[i]
-    here = ways.place[i]
+    here = ways.site[i]
     is_bursty = len(ways.first) > 1
     for k in range(min(laws.fan_out, peers)):
         j = k + int(unit(words) * (peers - k))
         view[k], view[j] = view[j], view[k]
         peer = view[k]
-        there = ways.place[peer]
+        there = ways.site[peer]
         counts[REPLY if laws.mode == PUSH else DIGEST] += laws.pushed if laws.mode == PUSH else 1
         # Where losses are one by one it does not matter what becomes of messages to those who are complete.
         if s.since_s[peer] < np.inf and not is_bursty:
@@ -314,7 +314,7 @@ def _ask(words, laws, ways, s, i, missing, counts):
                 chosen = k
     counts[REQUEST] += 1
     giver = s.givers[i, chosen]
-    here, there = ways.place[i], ways.place[giver]
+    here, there = ways.site[i], ways.site[giver]
     asked_s = s.now[0] + ways.latency_s[here, there]
     is_held = asked_s < laws.deadline_s and asked_s - s.since_s[giver] < laws.kept_s
     if through(words, ways, s.links, here, there, 1) == 0 or not is_held:
@@ -328,11 +328,11 @@ def _ask(words, laws, ways, s, i, missing, counts):
 
 
 @njit(cache=True)
-def _missing(laws, arrival, draw, column, place, now):
+def _missing(laws, arrival, draw, column, site, now):
     """Returns packets that paths have not brought by now."""
-    if now >= arrival.again_s[place]:
+    if now >= arrival.again_s[site]:
         return arrival.missed_again[draw, column]
-    first_s, last_s = arrival.first_s[place], arrival.last_s[place]
+    first_s, last_s = arrival.first_s[site], arrival.last_s[site]
     if now < first_s:
         return laws.packets
     missed = arrival.missed[draw, column]
@@ -343,14 +343,14 @@ def _missing(laws, arrival, draw, column, place, now):
 
 
 @njit(cache=True)
-def _paths_s(laws, arrival, draw, column, place, gained):
+def _paths_s(laws, arrival, draw, column, site, gained):
     """Returns the time at which paths have brought all but `gained` packets; infinite if never."""
     missed = arrival.missed[draw, column]
-    first_s, last_s = arrival.first_s[place], arrival.last_s[place]
+    first_s, last_s = arrival.first_s[site], arrival.last_s[site]
     if missed <= gained:
         needed = laws.packets - gained
         part = needed / max(1, laws.packets - missed)
         return first_s + part * (last_s - first_s)
     if arrival.missed_again[draw, column] <= gained:
-        return arrival.again_s[place]
+        return arrival.again_s[site]
     return np.inf

@@ -49,10 +49,10 @@ _AT_A_TIME: Final = 250
 
 @dataclass(frozen=True)
 class PeerConnections:
-    """The connections between places: success probability and latency of a message between each two.
+    """The connections between sites: success probability and latency of a message between each two.
 
     Where links lose in bursts `links` has (loss, burst) of each, a link having a number for each direction, and `ways`
-    the numbers of those from place to place, row by row; `beside` is the chance to get through what else may lose.
+    the numbers of those from site to site, row by row; `beside` is the chance to get through what else may lose.
     """
 
     success: Array
@@ -61,8 +61,8 @@ class PeerConnections:
     ways: tuple[tuple[int, ...], ...] = ()
     beside: float = 1.0
 
-    def arrays(self, place: Ints) -> Ways:
-        """Returns the arrays of the kernel for members at these places."""
+    def arrays(self, site: Ints) -> Ways:
+        """Returns the arrays of the kernel for members at these sites."""
         first = np.concatenate([[0], np.cumsum([len(way) for way in self.ways])]).astype(np.int64)
         way = np.array([link for way in self.ways for link in way], dtype=np.int64)
         loss = np.array([loss for loss, _ in self.links])
@@ -70,12 +70,12 @@ class PeerConnections:
         bad, good = (
             np.array([getattr(channel, name) for channel in states]) for name in ("good_to_bad", "bad_to_good")
         )
-        return Ways(place, self.success, self.latency_s, first, way, loss, bad, good, self.beside)
+        return Ways(site, self.success, self.latency_s, first, way, loss, bad, good, self.beside)
 
 
 @dataclass(frozen=True)
 class GossipGroup:
-    """Members by place, `sizes` of them at each of the first places; a publisher that gossips has the last place."""
+    """Members by site, `sizes` of them at each of the first sites; a publisher that gossips has the last site."""
 
     sizes: tuple[int, ...]
     has_publisher: bool
@@ -90,9 +90,9 @@ class GossipGroup:
     def members(self) -> int:
         return sum(self.sizes)
 
-    def places(self) -> Ints:
-        places = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return np.append(places, len(self.sizes)) if self.has_publisher else places
+    def sites(self) -> Ints:
+        sites = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return np.append(sites, len(self.sizes)) if self.has_publisher else sites
 
     def laws(self, gossip: Gossip) -> Laws:
         pushed = self.packets if gossip.push_packets is None else min(gossip.push_packets, self.packets)
@@ -116,10 +116,10 @@ class GossipGroup:
 
 @dataclass(frozen=True)
 class PathStory:
-    """The packets that paths bring, by place: packets come from `first_s` to `last_s`, and relays make up for losses at
+    """The packets that paths bring, by site: packets come from `first_s` to `last_s`, and relays make up for losses at
     `again_s`.
 
-    `missed` and `missed_again` are what is missed after each, in draws (rows), by place or by member (columns).
+    `missed` and `missed_again` are what is missed after each, in draws (rows), by site or by member (columns).
     """
 
     first_s: Array
@@ -131,8 +131,8 @@ class PathStory:
 
 @dataclass(frozen=True)
 class GroupAnswer:
-    """The result for an event: the probability that a member of each place completes it in time, that a peer has
-    completed it, and that all complete it; delays with their probabilities by place, and messages.
+    """The result for an event: the probability that a member of each site completes it in time, that a peer has
+    completed it, and that all complete it; delays with their probabilities by site, and messages.
     """
 
     complete: Array
@@ -166,27 +166,27 @@ def gossip_draws(
         parts: Sequence[tuple[float, Ints]] = [(1.0, np.arange(wanted))]
     else:
         parts = _strata(story.missed_again.max(axis=1) > 0, wanted)
-    places = len(peers.success)
+    sites = len(peers.success)
     words = np.random.SeedSequence(seed, spawn_key=(3,)).generate_state(1, np.uint64)
-    ways, laws = peers.arrays(group.places()), group.laws(gossip)
+    ways, laws = peers.arrays(group.sites()), group.laws(gossip)
     state = new_state(laws, ways, 16 * group.members + 1024)
     accounts = _Accounts(group)
     for weight, rows in parts:
         for some in np.array_split(rows, -(-len(rows) // _AT_A_TIME)):
             if story is None:
-                never = np.full(places, math.inf)
-                nothing = np.full((len(some), places), group.packets)
+                never = np.full(sites, math.inf)
+                nothing = np.full((len(some), sites), group.packets)
                 arrival = PathArrivals(never, never, never, nothing, nothing)
             else:
                 missed = np.ascontiguousarray(story.missed[some]), np.ascontiguousarray(story.missed_again[some])
                 arrival = PathArrivals(story.first_s, story.last_s, story.again_s, *missed)
-            by_place = arrival.missed.shape[1] == places
+            by_site = arrival.missed.shape[1] == sites
             done_s = np.empty((len(some), group.members))
             helped = np.empty(done_s.shape, dtype=np.bool_)
             counts = np.zeros(3, dtype=np.int64)
             done = 0
             while done < len(some):
-                done = follow_groups(words, laws, ways, arrival, state, by_place, done, done_s, helped, counts)
+                done = follow_groups(words, laws, ways, arrival, state, by_site, done, done_s, helped, counts)
                 if done < len(some):
                     state = new_state(laws, ways, 2 * len(state.queue.times_s))
             accounts.add(weight / len(rows), done_s, helped, counts)
@@ -202,14 +202,14 @@ def _strata(lacks: NDArray[np.bool_], wanted: int) -> list[tuple[float, Ints]]:
 
 
 class _Accounts:
-    """Sums over draws, by place."""
+    """Sums over draws, by site."""
 
     def __init__(self, group: GossipGroup):
         self.group = group
         self.firsts = np.concatenate([[0], np.cumsum(group.sizes)])
-        places = len(group.sizes)
-        self.complete, self.helped = np.zeros(places), np.zeros(places)
-        self.chance, self.time_s = np.zeros((places, _BINS)), np.zeros((places, _BINS))
+        sites = len(group.sizes)
+        self.complete, self.helped = np.zeros(sites), np.zeros(sites)
+        self.chance, self.time_s = np.zeros((sites, _BINS)), np.zeros((sites, _BINS))
         self.everyone = 0.0
         self.counts = np.zeros(3)
 
@@ -217,15 +217,15 @@ class _Accounts:
         """Takes in some draws, each of this weight."""
         self.everyone += weight * float(np.isfinite(done_s).all(axis=1).sum())
         self.counts += weight * counts
-        for place, (first, end) in enumerate(zip(self.firsts, self.firsts[1:], strict=False)):
+        for site, (first, end) in enumerate(zip(self.firsts, self.firsts[1:], strict=False)):
             times_s = done_s[:, first:end]
             times_s = times_s[np.isfinite(times_s)]
             part = weight / max(end - first, 1)
-            self.complete[place] += part * len(times_s)
-            self.helped[place] += part * float(helped[:, first:end].sum())
+            self.complete[site] += part * len(times_s)
+            self.helped[site] += part * float(helped[:, first:end].sum())
             bins = np.minimum((times_s * (_BINS / self.group.deadline_s)).astype(np.int64), _BINS - 1)
-            self.chance[place] += part * np.bincount(bins, minlength=_BINS)
-            self.time_s[place] += part * np.bincount(bins, weights=times_s, minlength=_BINS)
+            self.chance[site] += part * np.bincount(bins, minlength=_BINS)
+            self.time_s[site] += part * np.bincount(bins, weights=times_s, minlength=_BINS)
 
     def answer(self, gossip: Gossip) -> GroupAnswer:
         delays = []
@@ -236,6 +236,6 @@ class _Accounts:
             messages = {"push": float(self.counts[REPLY])}
         else:
             kinds = {"digest": DIGEST, "request": REQUEST, "reply": REPLY}
-            messages = {kind: float(self.counts[place]) for kind, place in kinds.items()}
+            messages = {kind: float(self.counts[site]) for kind, site in kinds.items()}
         complete, helped = np.minimum(self.complete, 1.0), np.minimum(self.helped, 1.0)
         return GroupAnswer(complete, helped, min(self.everyone, 1.0), tuple(delays), messages)

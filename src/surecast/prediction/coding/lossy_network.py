@@ -139,17 +139,17 @@ def peers_of(
     fewest links, and the fastest among these."""
     import networkx as nx
 
-    places = [*audience.homes, audience.source] if with_source else list(audience.homes)
+    sites = [*audience.homes, audience.source] if with_source else list(audience.homes)
     graph = overlay.subgraph(range(len(overlay.links)))
     longest_s = 1.0 + math.fsum(link.latency_s for link in overlay.links)
     for _, _, data in graph.edges(data=True):
         data["length"] = 1.0 + data["latency"] / longest_s
-    success, latency_s = np.ones((len(places), len(places))), np.zeros((len(places), len(places)))
+    success, latency_s = np.ones((len(sites), len(sites))), np.zeros((len(sites), len(sites)))
     beside = (1.0 - channel.access_loss) ** 2
     ways: list[tuple[int, ...]] = []
-    for i, start in enumerate(places):
+    for i, start in enumerate(sites):
         paths = nx.single_source_dijkstra_path(graph, start, weight="length")
-        for j, end in enumerate(places):
+        for j, end in enumerate(sites):
             steps = [(a, graph.edges[a, b]["link"]) for a, b in zip(paths[end], paths[end][1:], strict=False)]
             links = [overlay.links[k] for _, k in steps]
             latency_s[i, j] = math.fsum(link.latency_s for link in links)

@@ -49,7 +49,7 @@ def _steps(
     adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int, first: int
 ) -> tuple[tuple[int, int], FrontierSteps]:
     left = {v: set(neighbours) for v, neighbours in adjacency.items()}
-    place: dict[int, int] = {}
+    slots: dict[int, int] = {}
     free: list[int] = []
     steps: list[tuple[int, int, int, float]] = []
     width = cost = 0
@@ -59,27 +59,27 @@ def _steps(
     while waiting:
         waiting.discard(chosen)
         entered[chosen] = len(entered)
-        slot = free.pop() if free else len(place)
-        place[chosen] = slot
-        width = max(width, len(place))
-        cost += 3 ** len(place)
+        slot = free.pop() if free else len(slots)
+        slots[chosen] = slot
+        width = max(width, len(slots))
+        cost += 3 ** len(slots)
         label = {source: _SOURCE, target: _TARGET}.get(chosen, _OTHER)
         steps.append((_TAKE, slot, label, 1.0 if label != _OTHER else node_up[chosen]))
         for other in sorted(adjacency[chosen], key=lambda v: entered.get(v, -1)):
-            if other in place:
-                steps.append((_LINK, place[other], slot, adjacency[chosen][other]))
+            if other in slots:
+                steps.append((_LINK, slots[other], slot, adjacency[chosen][other]))
                 for u, v in ((other, chosen), (chosen, other)):
                     left[u].discard(v)
                 if not left[other]:
-                    free.append(place.pop(other))
+                    free.append(slots.pop(other))
                     steps.append((_DROP, free[-1], 0, 1.0))
         if not left[chosen]:
-            free.append(place.pop(chosen))
+            free.append(slots.pop(chosen))
             steps.append((_DROP, free[-1], 0, 1.0))
         free.sort(reverse=True)
-        near = {v for other in place for v in adjacency[other] if v in waiting} or waiting
+        near = {v for other in slots for v in adjacency[other] if v in waiting} or waiting
         if near:
-            chosen = min(near, key=lambda v: _growth(v, adjacency, left, place, entered))
+            chosen = min(near, key=lambda v: _growth(v, adjacency, left, slots, entered))
     kind, a, b = [np.array([step[i] for step in steps], dtype=np.int64) for i in range(3)]
     return (width, cost), FrontierSteps(kind, a, b, np.array([step[3] for step in steps]), width)
 
@@ -88,11 +88,11 @@ def _growth(
     v: int,
     adjacency: dict[int, dict[int, float]],
     left: dict[int, set[int]],
-    place: dict[int, int],
+    slots: dict[int, int],
     entered: dict[int, int],
 ) -> tuple[int, int, int]:
     """By how much taking up v widens the frontier; then the longest-waiting neighbour first."""
-    inside = [u for u in adjacency[v] if u in place]
+    inside = [u for u in adjacency[v] if u in slots]
     stays = 1 if len(inside) < len(adjacency[v]) else 0
     freed = sum(1 for u in inside if len(left[u]) == 1)
     return stays - freed, min((entered[u] for u in inside), default=0), v

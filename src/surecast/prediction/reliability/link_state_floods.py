@@ -103,13 +103,13 @@ def _states(system: System, up: Array, frequency: Array, directed_links: int) ->
         states[:, failing] = (np.arange(len(states))[:, None] >> np.arange(len(failing))) & 1
         return states, np.where(states, up, 1.0 - up).prod(axis=1), failing, 1
     rng = Streams(system.seed).generator("predict/link-state")
-    turns = -(-len(failing) // SHARE)
+    cycle = -(-len(failing) // SHARE)
     samples = WORK_MAX // (2 * SHARE * (len(up) + directed_links))
     samples = min(max(samples, SAMPLES[0]), SAMPLES[1])
-    if samples > turns:
-        samples -= samples % turns
+    if samples > cycle:
+        samples -= samples % cycle
     states = rng.random((samples, len(up))) < up
-    return states, np.full(samples, turns / samples), rng.permutation(failing), turns
+    return states, np.full(samples, cycle / samples), rng.permutation(failing), cycle
 
 
 def _resynchronisation(
@@ -180,7 +180,7 @@ def _floods(
     states: Flags,
     weights: Array,
     failing: Index,
-    turns: int,
+    cycle: int,
     frequency: Array,
     outbids: Flags,
     first: Index,
@@ -199,7 +199,7 @@ def _floods(
     total = 0.0
     for s in range(len(states)):
         up = states[s].copy()
-        for i in range(s % turns, len(failing), turns):
+        for i in range(s % cycle, len(failing), cycle):
             c = failing[i]
             before, messages = up[c], 0
             for is_up in (False, True):

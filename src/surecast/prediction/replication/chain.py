@@ -181,14 +181,14 @@ def reversible_chain(group: Group, gap_s: float = 0.0) -> GroupChain | None:
     fails, mends = 1.0 / failures.mtbf_s, 1.0 / failures.mttr_s
     n, elections = group.replicas, group.tolerated if gap_s > 0 else 0
     # states: 0 to f replicas down; an election with 0 to f-1 down; f+1 to n down
-    place = [k if k <= group.tolerated else k + elections for k in range(n + 1)]
+    state_of = [k if k <= group.tolerated else k + elections for k in range(n + 1)]
     generator = np.zeros((n + 1 + elections, n + 1 + elections))
     for k in range(n):
-        generator[place[k], place[k + 1]] = (n - k) * fails
-        generator[place[k + 1], place[k]] = mends if group.repair == "single" else (k + 1) * mends
+        generator[state_of[k], state_of[k + 1]] = (n - k) * fails
+        generator[state_of[k + 1], state_of[k]] = mends if group.repair == "single" else (k + 1) * mends
     for k in range(elections):
-        generator[place[k], group.majority + k] = fails
-        generator[group.majority + k, place[k]] = 1.0 / gap_s
+        generator[state_of[k], group.majority + k] = fails
+        generator[group.majority + k, state_of[k]] = 1.0 / gap_s
     np.fill_diagonal(generator, -generator.sum(axis=1))
     return GroupChain(generator, group.majority, True)
 

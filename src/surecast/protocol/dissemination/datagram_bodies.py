@@ -125,7 +125,7 @@ WANTED: Final = Layout("wanted", Wanted, generation=U32, count=U16, numbers=numb
 _BRANCH: Final = Layout("branch", Branch, neighbour=U32, count=U32, blocks=many(pair(U32, U32), U16))
 REQUEST: Final = Layout("request", _request, event_id=U64, wanted=many(WANTED, None))
 HOP_ACK: Final = Layout(
-    "acknowledgement", m.HopAck, event_id=U64, generation=U32, number=U16, turn=U8, received=_Bitmap()
+    "acknowledgement", m.HopAck, event_id=U64, generation=U32, number=U16, attempt=U8, received=_Bitmap()
 )
 VIEW: Final = Layout(
     "view", m.View, group=U32, version=U32, member=BOOL, peers=numbers(U32, U16), events=many(EVENT, U16)
@@ -161,7 +161,7 @@ KINDS: Final[tuple[type[m.Message], ...]] = (m.Data, Push, Reply, *_COLD)
 def layouts(coding: CodingSettings) -> dict[type[m.Message], Layout[Any]]:
     """Returns the layout of each kind of message, for the coding of the packets in them."""
     packet = _CodedPacket(coding)
-    data = Layout("data", m.Data, group=U32, number=U16, turn=U8, deadline_s=_TIME, packet=packet)
+    data = Layout("data", m.Data, group=U32, number=U16, attempt=U8, deadline_s=_TIME, packet=packet)
     push = Layout("push", Push, group=U32, deadline_s=_TIME, packet=packet)
     reply = Layout("reply", Reply, group=U32, deadline_s=_TIME, packet=packet)
     return {m.Data: data, Push: push, Reply: reply, **_COLD}

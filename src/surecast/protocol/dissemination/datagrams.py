@@ -92,7 +92,7 @@ def encode(
 
     >>> datagram = encode(m.HopAck(7, 0, 3, 1, 0b1000), 1, CodingSettings())
     >>> len(datagram), decode(datagram, CodingSettings())
-    (28, (1, HopAck(event_id=7, generation=0, number=3, turn=1, received=8)))
+    (28, (1, HopAck(event_id=7, generation=0, number=3, attempt=1, received=8)))
     """
     kind = _NUMBER_OF[type(message)] | (_KEYED if key is not None else 0)
     try:

@@ -38,7 +38,7 @@ NO_NUMBER: Final = 0xFFFF
 class Data:
     """A packet on its way along the paths of a group.
 
-    `number` says which of its generation's packets the publisher sent it as, plain ones first. `turn` counts its
+    `number` says which of its generation's packets the publisher sent it as, plain ones first. `attempt` counts its
     transmissions over this hop, from 1 on, where the receiver is to acknowledge them; else it is 0.
     """
 
@@ -46,7 +46,7 @@ class Data:
     number: int
     deadline_s: float
     packet: Packet
-    turn: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class HopAck:
     event_id: int
     generation: int
     number: int
-    turn: int = 1
+    attempt: int = 1
     received: int = 0
 
 

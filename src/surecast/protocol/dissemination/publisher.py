@@ -188,7 +188,7 @@ class PublisherNode(Relay):
             else:
                 wanted = [n for n in range(len(packets)) if branch.wants(n * forwarding.packets // len(packets))]
                 mine = [(number, packets[number]) for number in wanted]
-            plan += [(turn, place, branch, number, packet) for turn, (number, packet) in enumerate(mine)]
+            plan += [(step, place, branch, number, packet) for step, (number, packet) in enumerate(mine)]
         plan.sort(key=lambda entry: entry[:2])  # every branch has its first packet before any has its second
         return [(branch, number, packet) for _, _, branch, number, packet in plan]
 

@@ -158,9 +158,9 @@ class Relay(DisseminationNode):
             return self._refuse("contradicts")
         generation = passing.generations.setdefault(packet.generation, _Generation(packet.packets))
         out: list[Effect] = []
-        if data.turn:
+        if data.attempt:
             come = generation.seen if data.number == NO_NUMBER else generation.seen | 1 << data.number
-            out.append(SendTo(sender, HopAck(packet.event_id, packet.generation, data.number, data.turn, come)))
+            out.append(SendTo(sender, HopAck(packet.event_id, packet.generation, data.number, data.attempt, come)))
         if data.number != NO_NUMBER:
             if generation.seen >> data.number & 1:
                 self.counters.refused["duplicate"] += 1
@@ -248,6 +248,6 @@ class Relay(DisseminationNode):
         return self._send(to, Data(passing.group, NO_NUMBER, passing.deadline_s, packet), now)
 
     def _send(self, to: int, data: Data, now: float, after_s: float = 0.0) -> SendTo:
-        if data.turn:
+        if data.attempt:
             data = self.retransmission.sent(to, data, now + after_s)
         return SendTo(to, data, after_s)

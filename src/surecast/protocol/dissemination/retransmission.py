@@ -51,7 +51,7 @@ class PendingAcks:
     >>> from surecast.protocol.coding import VectorKind, Packet
     >>> waiting = PendingAcks(first_s=0.1, tries_max=3, size_max=10)
     >>> for number in range(3):
-    ...     sent = waiting.sent(5, Data(0, number, 9.0, Packet(1, 3, 0, 3, VectorKind.PLAIN, b"x"), turn=1), now=0.0)
+    ...     sent = waiting.sent(5, Data(0, number, 9.0, Packet(1, 3, 0, 3, VectorKind.PLAIN, b"x"), attempt=1), now=0.0)
     >>> [send.message.number for send in waiting.acknowledged(5, HopAck(1, 0, 1, 1, 0b010), now=0.02)]
     [0]
     >>> waiting.acknowledged(5, HopAck(1, 0, 0, 2, 0b111), now=0.04), waiting.next_timer()
@@ -74,7 +74,7 @@ class PendingAcks:
 
     def sent(self, to: int, data: Data, now: float) -> Data:
         """A packet is sent for the first time; in which form."""
-        data = replace(data, turn=1)
+        data = replace(data, attempt=1)
         if self._size >= self.size_max:
             self.counts["full"] += 1
             return data
@@ -94,7 +94,7 @@ class PendingAcks:
             return None
         order = 0
         answered = batch.packets.get(ack.number)
-        if answered is not None and answered.data.turn == ack.turn:
+        if answered is not None and answered.data.attempt == ack.attempt:
             order = answered.order
             if answered.is_alone:
                 self._learn(sender, now - answered.sent_s)
@@ -131,12 +131,12 @@ class PendingAcks:
 
     def _again(self, key: _Key, batch: _Batch, number: int, now: float) -> list[SendTo]:
         data = batch.packets[number].data
-        if data.turn >= self.tries_max or now >= data.deadline_s:
+        if data.attempt >= self.tries_max or now >= data.deadline_s:
             self._forget(batch, number)
             self.counts["gave up"] += 1
             return []
         self._order += 1
-        data = replace(data, turn=data.turn + 1)
+        data = replace(data, attempt=data.attempt + 1)
         batch.packets[number] = _Waiting(data, now, self._order, len(batch.packets) == 1)
         self.counts["again"] += 1
         return [SendTo(key[0], data)]

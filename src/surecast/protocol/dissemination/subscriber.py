@@ -123,7 +123,7 @@ class SubscriberNode(DisseminationNode):
             if message.group in self._left:
                 return self._refuse("group left")
             out = self._packet(message.group, message.deadline_s, message.packet, False, now)
-            return [SendTo(sender, self._ack(message)), *out] if message.turn else out
+            return [SendTo(sender, self._ack(message)), *out] if message.attempt else out
         if isinstance(message, View) and sender == self.service:
             return self._view(message, now)
         if isinstance(message, Registered) and sender == self.service:
@@ -151,7 +151,7 @@ class SubscriberNode(DisseminationNode):
             generations = self._come.setdefault(packet.event_id, {})
             come |= generations.get(packet.generation, 0)
             generations[packet.generation] = come
-        return HopAck(packet.event_id, packet.generation, message.number, message.turn, come)
+        return HopAck(packet.event_id, packet.generation, message.number, message.attempt, come)
 
     def _packet(self, group: int, deadline_s: float, packet: Packet, recovered: bool, now: float) -> list[Effect]:
         out: list[Effect] = []

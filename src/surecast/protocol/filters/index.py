@@ -32,12 +32,12 @@ _SAMPLE_ENOUGH: Final = 16
 class _Sample:
     """The last few ends of intervals on one attribute, sorted; says which share of them an interval holds."""
 
-    __slots__ = ("ordered", "recent", "turn")
+    __slots__ = ("oldest", "ordered", "recent")
 
     def __init__(self) -> None:
         self.ordered: list[float] = []
         self.recent: list[float] = []
-        self.turn = 0
+        self.oldest = 0
 
     def add(self, interval: Interval) -> None:
         for end in (interval.low, interval.high):
@@ -46,9 +46,9 @@ class _Sample:
             if len(self.recent) < _SAMPLE_MAX:
                 self.recent.append(end)
             else:
-                del self.ordered[bisect_left(self.ordered, self.recent[self.turn])]
-                self.recent[self.turn] = end
-                self.turn = (self.turn + 1) % _SAMPLE_MAX
+                del self.ordered[bisect_left(self.ordered, self.recent[self.oldest])]
+                self.recent[self.oldest] = end
+                self.oldest = (self.oldest + 1) % _SAMPLE_MAX
             insort(self.ordered, end)
 
     def share(self, interval: Interval) -> float | None:

@@ -66,25 +66,25 @@ class IntervalTable(Generic[T]):
 
     def add(self, interval: Interval, serial: int, item: T) -> None:
         """Takes in an item; logarithmic, but for the shift of a list."""
-        level, place = _node(interval)
+        level, cell = _node(interval)
         nodes = self._levels.setdefault(level, {})
-        node = nodes.get(place)
+        node = nodes.get(cell)
         if node is None:
-            node = nodes[place] = (_Ends(), _Ends())
+            node = nodes[cell] = (_Ends(), _Ends())
         node[0].add(_low_end(interval, serial), item)
         node[1].add(_high_end(interval, serial), item)
         self._size += 1
 
     def remove(self, interval: Interval, serial: int) -> None:
         """Takes out what was added with this interval and serial number."""
-        level, place = _node(interval)
+        level, cell = _node(interval)
         nodes = self._levels[level]
-        lows, highs = nodes[place]
+        lows, highs = nodes[cell]
         lows.remove(_low_end(interval, serial))
         highs.remove(_high_end(interval, serial))
         self._size -= 1
         if not lows.ends:
-            del nodes[place]
+            del nodes[cell]
             if not nodes:
                 del self._levels[level]
 

@@ -83,8 +83,8 @@ def encode_publish(
     return b"".join((first, variable_bytes(len(head) + len(payload)), head, payload))
 
 
-def encode_properties(properties: Properties, place: int) -> bytes:
-    """The bytes of properties, without their length; `place` is a packet type, or `WILL`.
+def encode_properties(properties: Properties, carrier: int) -> bytes:
+    """The bytes of properties, without their length; `carrier` is a packet type, or `WILL`.
 
     >>> encode_properties(Properties(topic_alias=7), PacketType.PUBLISH).hex()
     '230007'
@@ -96,10 +96,10 @@ def encode_properties(properties: Properties, place: int) -> bytes:
         value = getattr(properties, line.name)
         if value is None or value == ():
             continue
-        if place not in line.places:
-            where = "a will" if place == WILL else PacketType(place).name
+        if carrier not in line.carriers:
+            where = "a will" if carrier == WILL else PacketType(carrier).name
             raise ConfigurationError(f"the property {line.name} cannot be sent with {where}")
-        if line.name == "subscription_ids" and place == PacketType.SUBSCRIBE and len(value) > 1:
+        if line.name == "subscription_ids" and carrier == PacketType.SUBSCRIBE and len(value) > 1:
             raise ConfigurationError("a SUBSCRIBE has at most one subscription identifier")
         for one in value if line.repeats else (value,):
             made.append(line.identifier)
@@ -168,10 +168,10 @@ def _packet(first: int, *parts: bytes) -> bytes:
     return b"".join((_FIRST[first], variable_bytes(sum(map(len, parts))), *parts))
 
 
-def _with_length(properties: Properties, place: int, version: int) -> bytes:
+def _with_length(properties: Properties, carrier: int, version: int) -> bytes:
     if version != V5:
         return b""
-    encoded = encode_properties(properties, place)
+    encoded = encode_properties(properties, carrier)
     return variable_bytes(len(encoded)) + encoded
 
 

@@ -101,7 +101,7 @@ class ValueType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PropertyType:
-    """One line of table 2-4 of the standard. `places` are packet types, or `WILL`.
+    """One line of table 2-4 of the standard. `carriers` are packet types, or `WILL`.
 
     The values of one that `repeats` are collected in a tuple; several subscription identifiers are for PUBLISH only.
     """
@@ -109,7 +109,7 @@ class PropertyType:
     identifier: int
     name: str
     kind: ValueType
-    places: frozenset[int]
+    carriers: frozenset[int]
     lowest: int = 0
     highest: int | None = None
     repeats: bool = False
@@ -123,11 +123,11 @@ _BOTH: Final = (_CONNECT, _CONNACK)
 
 
 def _line(
-    identifier: int, name: str, kind: ValueType, *places: int, lowest: int = 0, highest: int | None = None
+    identifier: int, name: str, kind: ValueType, *carriers: int, lowest: int = 0, highest: int | None = None
 ) -> PropertyType:
     highest = 1 if kind is ValueType.FLAG else highest
     return PropertyType(
-        identifier, name, kind, frozenset(places), lowest, highest, kind in (ValueType.PAIR, ValueType.VARIABLE)
+        identifier, name, kind, frozenset(carriers), lowest, highest, kind in (ValueType.PAIR, ValueType.VARIABLE)
     )
 
 

@@ -182,8 +182,8 @@ class PacketReader:
         return at
 
 
-def read_properties(reader: PacketReader, place: int) -> Properties:
-    """The properties at the reader's position; `place` is the packet's type, or `WILL`."""
+def read_properties(reader: PacketReader, carrier: int) -> Properties:
+    """The properties at the reader's position; `carrier` is the packet's type, or `WILL`."""
     length = reader.variable("the property length")
     if not length:
         return NO_PROPERTIES
@@ -194,14 +194,14 @@ def read_properties(reader: PacketReader, place: int) -> Properties:
     values: dict[str, Any] = {}
     repeated: dict[str, list[Any]] = {}
     while inner.position < end:
-        _read_property(inner, place, values, repeated)
+        _read_property(inner, carrier, values, repeated)
     for name, several in repeated.items():
         values[name] = tuple(several)
     reader.position = end
     return properties_from(values)
 
 
-def _read_property(reader: PacketReader, place: int, values: dict[str, Any], repeated: dict[str, list[Any]]) -> None:
+def _read_property(reader: PacketReader, carrier: int, values: dict[str, Any], repeated: dict[str, list[Any]]) -> None:
     at = reader.position
     identifier = reader.variable("a property identifier")
     known = _READS.get(identifier)
@@ -209,8 +209,8 @@ def _read_property(reader: PacketReader, place: int, values: dict[str, Any], rep
         raise reader.malformed(f"there is no property 0x{identifier:02X}", at)
     line, read = known
     name = line.name
-    if place not in line.places:
-        where = f"the will of {reader.packet}" if place == WILL else reader.packet
+    if carrier not in line.carriers:
+        where = f"the will of {reader.packet}" if carrier == WILL else reader.packet
         raise reader.malformed(f"the property {name} is not one of {where}", at)  # section 2.2.2.2
     value = read(reader, name)
     if type(value) is int:
@@ -220,7 +220,7 @@ def _read_property(reader: PacketReader, place: int, values: dict[str, Any], rep
             value = value == 1
     elif name == "response_topic":
         _check_response_topic(reader, value, at)
-    if line.repeats and (several := repeated.get(name)) is not None and (place != _SUBSCRIBE or name == "user"):
+    if line.repeats and (several := repeated.get(name)) is not None and (carrier != _SUBSCRIBE or name == "user"):
         several.append(value)
         if len(several) > reader.settings.max_user_properties:
             raise reader.too_many(reader.settings.max_user_properties, "user properties", "user_properties")

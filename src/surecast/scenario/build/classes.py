@@ -29,10 +29,10 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
         message = f"classes times clients is {cells:,}, and {MOST_CELLS:,} is the limit"
         where.collect.add(CLASSES, message, "use fewer classes or fewer clients")
         return None
-    clients, places = _clients(spec, where)
+    clients, homes_and_routers = _clients(spec, where)
     shares = popularity(spec.classes, spec.popularity_exponent)
     unique_names([((*CLASSES, entry), name) for name, entry, _ in shares], "class", where.collect)
-    domains = _client_domains([router for _, router in places], where)
+    domains = _client_domains([router for _, router in homes_and_routers], where)
     hot_spots = _hot_spots([(name, spec.classes[entry], entry) for name, entry, _ in shares], domains, where)
     names = [(name, spec.classes[entry].name) for name, entry, _ in shares]
     periods = build_periods(spec.periods, names, where.collect)
@@ -52,8 +52,8 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
     return ClassWorkload(
         tuple(classes),
         tuple(clients),
-        tuple(home for home, _ in places),
-        tuple(router for _, router in places),
+        tuple(home for home, _ in homes_and_routers),
+        tuple(router for _, router in homes_and_routers),
         by_class * spec.publications,
         by_class * arrivals,
         lifetime,
@@ -63,17 +63,17 @@ def build_class_workload(spec: WorkloadSpec, where: Surroundings) -> ClassWorklo
 
 def _clients(spec: WorkloadSpec, where: Surroundings) -> tuple[list[str], list[tuple[int, int | None]]]:
     clients: list[str] = []
-    places: list[tuple[int, int | None]] = []
+    homes_and_routers: list[tuple[int, int | None]] = []
     named: list[tuple[FieldPath, str]] = []
     for entry, group in enumerate(spec.clients):
         names = expand(group.name, group.count)
         located = locate(group, names, (*CLIENTS, entry), where)
         if located:
             clients += names
-            places += located
+            homes_and_routers += located
         named += [((*CLIENTS, entry), name) for name in names]
     unique_names(named, "client", where.collect)
-    return clients, places
+    return clients, homes_and_routers
 
 
 def _statistics(attributes: list[AttributeSpec]) -> tuple[AttributeStatistics, ...] | None:

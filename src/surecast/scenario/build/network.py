@@ -108,7 +108,7 @@ def _from_scenario(spec: GivenNetwork, collect: Collector) -> Network | None:
     raw = RawTopology("the scenario", coordinates="geographic" if geographic else "planar")
     for router in spec.routers:
         x, y = (router.longitude, router.latitude) if geographic else (router.x, router.y)
-        raw.add_router(router.name, place=None if x is None or y is None else (x, y), domain=router.domain)
+        raw.add_router(router.name, position=None if x is None or y is None else (x, y), domain=router.domain)
     for link in spec.links:
         raw.add_link(index[link.between[0]], index[link.between[1]], latency_s=link.latency)
     options = ReadOptions(fallback_latency_s=spec.fallback_latency, km_per_unit=None if geographic else 1.0)

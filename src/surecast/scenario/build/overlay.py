@@ -143,7 +143,7 @@ def _matching(spec: MatchingSpec) -> Matching:
 
 
 def _routers(
-    place: str | None,
+    router_name: str | None,
     names: list[str],
     network: Network | None,
     candidates: list[int],
@@ -154,25 +154,25 @@ def _routers(
     """Returns the router of each broker of an entry."""
     where = (*path, "at")
     if network is None:
-        if place is not None and collect.intact(("network",)):
+        if router_name is not None and collect.intact(("network",)):
             collect.add(where, "the scenario has no network to stand in", "leave it out, or add network:")
         return [None] * len(names)
-    if place is None or place == "random":
+    if router_name is None or router_name == "random":
         return [int(i) for i in streams.choose("place", names, [r.name for r in network.routers])]
-    if place == "candidates" and not candidates:
+    if router_name == "candidates" and not candidates:
         if collect.intact(("overlay", "candidates")):
             collect.add(where, "there are no candidate positions", "give overlay.candidates")
         return [None] * len(names)
-    if place == "candidates":
+    if router_name == "candidates":
         if len(names) != len(candidates):
             message = f"{len(names)} brokers for {len(candidates)} candidate positions"
             collect.add(where, message, "leave out count, and give overlay.candidates")
             return [None] * len(names)
         return candidates
-    if place not in network.index:
-        collect.unknown(where, "router", place, network.index, "random", "candidates")
+    if router_name not in network.index:
+        collect.unknown(where, "router", router_name, network.index, "random", "candidates")
         return [None] * len(names)
-    return [network.index[place]] * len(names)
+    return [network.index[router_name]] * len(names)
 
 
 def _given_pairs(specs: list[LinkSpec], brokers: list[Broker], collect: Collector) -> list[Pair] | None:

@@ -180,7 +180,7 @@ def _must_be_bounded(split: _Split) -> None:
             ahead.setdefault(a, {})[b] = capacity
     path = _shortest(ahead, split.source, split.sink)
     if path is not None:
-        name = {number: node for place in (split.entry, split.exit) for node, number in place.items()}
+        name = {number: node for numbers in (split.entry, split.exit) for node, number in numbers.items()}
         nodes = " - ".join(str(name[number]) for number in path)
         raise AssumptionError(
             f"maximum flow from node {split.ends[0]} to {split.ends[1]}: no link on the path {nodes} has a capacity, "
@@ -225,17 +225,17 @@ def _cancel_cycles(on_arcs: dict[Link, float]) -> None:
     clean: set[int] = set()
     for start in list(ahead):
         trail: list[int] = [start] if start not in clean else []
-        place = {start: 0}
+        index_of = {start: 0}
         while trail:
             step = next((b for b in ahead.get(trail[-1], ()) if b not in clean), None)
             if step is None:
                 clean.add(trail.pop())
                 continue
-            if step not in place or place[step] >= len(trail) or trail[place[step]] != step:
-                place[step] = len(trail)
+            if step not in index_of or index_of[step] >= len(trail) or trail[index_of[step]] != step:
+                index_of[step] = len(trail)
                 trail.append(step)
                 continue
-            cycle = [*trail[place[step] :], step]
+            cycle = [*trail[index_of[step] :], step]
             arcs = list(itertools.pairwise(cycle))
             least = min(ahead[a][b] for a, b in arcs)
             for a, b in arcs:
@@ -243,7 +243,7 @@ def _cancel_cycles(on_arcs: dict[Link, float]) -> None:
                 on_arcs[a, b] = ahead[a][b]
                 if ahead[a][b] <= 0.0:
                     del ahead[a][b], on_arcs[a, b]
-            del trail[place[step] + 1 :]
+            del trail[index_of[step] + 1 :]
 
 
 def _shortest(ahead: dict[int, dict[int, float]], source: int, sink: int) -> tuple[int, ...] | None:

@@ -52,7 +52,7 @@ def _read_node(source: TopologyFile, raw: RawTopology, line: str, number: int) -
         raise source.fail(f"{len(fields)} fields; expected a node: id x y indegree outdegree ASid type", number)
     system = source.number(fields[5], "the id of an autonomous system, or -1", number)
     domain = "" if system == _UNKNOWN else f"AS{fields[5]}"
-    raw.add_router(fields[0], place=source.place(fields[1], fields[2], number), domain=domain, line=number)
+    raw.add_router(fields[0], position=source.position(fields[1], fields[2], number), domain=domain, line=number)
 
 
 def _read_edge(source: TopologyFile, raw: RawTopology, line: str, number: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from surecast.documents.units import format_duration
 from surecast.scenario.network import LIGHT_IN_FIBRE_KM_PER_S, Network, PhysicalLink, Router, great_circle_km
 from surecast.scenario.topology.layout import drawing_layout
-from surecast.scenario.topology.positions import Meaning, Places, counted, locate
+from surecast.scenario.topology.positions import Meaning, Positions, counted, locate
 from surecast.scenario.topology.raw import RawLink, RawTopology, ReadOptions
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def finish(raw: RawTopology, options: ReadOptions) -> Network:
     links = _merge(raw, notes)
     raw, links = _connect(raw, links, options, notes)
     names = _unique((router.name for router in raw.routers), notes)
-    places = locate(raw, [(link.a, link.b) for link in links], options, notes)
-    latencies = _latencies(links, places, options, notes)
-    xy = places.xy
-    if places.meaning == "none":
+    positions = locate(raw, [(link.a, link.b) for link in links], options, notes)
+    latencies = _latencies(links, positions, options, notes)
+    xy = positions.xy
+    if positions.meaning == "none":
         lengths = np.array(latencies) * LIGHT_IN_FIBRE_KM_PER_S
         xy = drawing_layout(len(names), np.array([(x.a, x.b) for x in links], dtype=np.intp).reshape(-1, 2), lengths)
         notes.append("no router has coordinates: positions are for drawing only")
@@ -49,8 +49,8 @@ def finish(raw: RawTopology, options: ReadOptions) -> Network:
             PhysicalLink(name, link.a, link.b, latency_s)
             for name, link, latency_s in zip(link_names, links, latencies, strict=True)
         ),
-        geographic=places.meaning == "geographic",
-        located=places.meaning in ("geographic", "kilometres"),
+        geographic=positions.meaning == "geographic",
+        located=positions.meaning in ("geographic", "kilometres"),
         notes=tuple(notes),
     )
 
@@ -118,17 +118,17 @@ def _connect(
 def _components(routers: int, links: Iterable[RawLink]) -> list[list[int]]:
     """Returns connected parts, the largest first and among equals the one with the first router; routers in file
     order."""
-    leader = list(range(routers))
+    parent = list(range(routers))
 
     def find(router: int) -> int:
-        while leader[router] != router:
-            leader[router] = leader[leader[router]]
-            router = leader[router]
+        while parent[router] != router:
+            parent[router] = parent[parent[router]]
+            router = parent[router]
         return router
 
     for link in links:
         a, b = find(link.a), find(link.b)
-        leader[max(a, b)] = min(a, b)
+        parent[max(a, b)] = min(a, b)
     parts: dict[int, list[int]] = {}
     for router in range(routers):
         parts.setdefault(find(router), []).append(router)
@@ -166,14 +166,14 @@ class _Counts:
     assumed: int = 0
 
 
-def _latencies(links: Sequence[RawLink], places: Places, options: ReadOptions, notes: list[str]) -> list[float]:
+def _latencies(links: Sequence[RawLink], positions: Positions, options: ReadOptions, notes: list[str]) -> list[float]:
     counts = _Counts()
-    xy = places.xy.tolist()
+    xy = positions.xy.tolist()
     result = []
     for link in links:
         latency_s = link.latency_s
         if latency_s is None:
-            km = _length_km(link, xy, places.meaning, options)
+            km = _length_km(link, xy, positions.meaning, options)
             if km is None:
                 counts.assumed += 1
                 result.append(options.fallback_latency_s)
@@ -182,7 +182,7 @@ def _latencies(links: Sequence[RawLink], places: Places, options: ReadOptions, n
             latency_s = km / LIGHT_IN_FIBRE_KM_PER_S
         counts.short += latency_s < SHORTEST_S
         result.append(max(latency_s, SHORTEST_S))
-    _note_latencies(counts, len(links), places.meaning, options, notes)
+    _note_latencies(counts, len(links), positions.meaning, options, notes)
     return result
 
 

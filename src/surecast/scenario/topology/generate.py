@@ -80,15 +80,15 @@ def transit_stub(
     gateways: list[list[int]] = []
     for number, sizes in enumerate(_stub_sizes(routers - transit, domains, transit_per_domain * stubs_per_transit)):
         domain = f"d{number}"
-        places = in_disc(
+        positions = in_disc(
             streams.generator("topology/transit/places", domain), transit_per_domain, centres[number], radius
         )
         names = [f"{domain}-t{i}" for i in range(transit_per_domain)]
-        gateways.append(_cluster(streams, raw, domain, domain, names, places, transit_degree))
+        gateways.append(_cluster(streams, raw, domain, domain, names, positions, transit_degree))
         for stub, size in enumerate(sizes):
-            host, turn = divmod(stub, stubs_per_transit)
-            name = f"{names[host]}-s{turn}"
-            _stub(streams, raw, name, domain, size, stub_degree, places[host], radius)
+            host, step = divmod(stub, stubs_per_transit)
+            name = f"{names[host]}-s{step}"
+            _stub(streams, raw, name, domain, size, stub_degree, positions[host], radius)
             _attach(streams, raw, name, size, gateways[-1], host, stub_uplinks)
     _join_domains(streams, raw, gateways, domain_degree, interdomain_links)
     raw.notes.append(f"generated from seed {streams.seed}: transit-stub, {domains} domains")
@@ -106,9 +106,9 @@ def random_network(streams: Streams, *, routers: int, mean_degree: float = 3.0, 
     _check(routers, width_km, mean_degree=mean_degree)
     count = _limited_links(routers, mean_degree)
     raw = RawTopology("random_network")
-    places = streams.generator("topology/random/places").uniform(0, width_km, (routers, 2))
-    for i, (x, y) in enumerate(places.tolist()):
-        raw.add_router(f"r{i}", place=(x, y))
+    positions = streams.generator("topology/random/places").uniform(0, width_km, (routers, 2))
+    for i, (x, y) in enumerate(positions.tolist()):
+        raw.add_router(f"r{i}", position=(x, y))
     pairs = recursive_tree(streams.generator("topology/random/tree"), routers)
     pairs += uniform_pairs(streams.generator("topology/random/extra"), routers, pairs, count - len(pairs))
     for a, b in pairs:
@@ -133,7 +133,7 @@ def tree_network(streams: Streams, *, routers: int, branching: int | None = None
         parents = [(child - 1) // branching for child in range(1, routers)]
     raw = RawTopology("tree_network")
     for i, (x, y) in enumerate(tidy_tree(parents, width_km, width_km / 2).tolist()):
-        raw.add_router(f"r{i}", place=(x, y))
+        raw.add_router(f"r{i}", position=(x, y))
     for child, parent in enumerate(parents, start=1):
         raw.add_link(parent, child)
     kind = (
@@ -190,15 +190,16 @@ def _stub_sizes(routers: int, domains: int, stubs: int) -> list[list[int]]:
 
 
 def _cluster(
-    streams: Streams, raw: RawTopology, key: str, domain: str, names: list[str], places: Array, degree: float
+    streams: Streams, raw: RawTopology, key: str, domain: str, names: list[str], positions: Array, degree: float
 ) -> list[int]:
     """Adds routers that form one connected random graph, mostly of short links; returns their indices."""
     added = [
-        raw.add_router(name, place=(x, y), domain=domain) for name, (x, y) in zip(names, places.tolist(), strict=True)
+        raw.add_router(name, position=(x, y), domain=domain)
+        for name, (x, y) in zip(names, positions.tolist(), strict=True)
     ]
-    pairs = nearest_tree(places)
+    pairs = nearest_tree(positions)
     extra = _limited_links(len(names), degree) - len(pairs)
-    pairs += short_pairs(streams.generator("topology/cluster/extra", key), places, pairs, extra)
+    pairs += short_pairs(streams.generator("topology/cluster/extra", key), positions, pairs, extra)
     for a, b in pairs:
         raw.add_link(added[a], added[b])
     return added
@@ -210,10 +211,10 @@ def _stub(
     rng = streams.generator("topology/stub/places", name)
     angle = rng.uniform(0, 2 * math.pi)
     centre = host + STUB_AWAY * radius * np.array([math.cos(angle), math.sin(angle)])
-    places = in_disc(rng, size, centre, STUB_RADIUS * radius)
+    positions = in_disc(rng, size, centre, STUB_RADIUS * radius)
     # The first router of a stub is its way out: the one nearest to the transit router.
-    places = places[np.argsort(np.hypot(*(places - host).T), kind="stable")]
-    _cluster(streams, raw, name, domain, [f"{name}-r{i}" for i in range(size)], places, degree)
+    positions = positions[np.argsort(np.hypot(*(positions - host).T), kind="stable")]
+    _cluster(streams, raw, name, domain, [f"{name}-r{i}" for i in range(size)], positions, degree)
 
 
 def _attach(
@@ -238,5 +239,5 @@ def _join_domains(streams: Streams, raw: RawTopology, gateways: list[list[int]],
         for partner in rng.permutation(i)[: 1 + extra].tolist():
             here, there = rng.permutation(gateways[i]), rng.permutation(gateways[partner])
             size = len(here)
-            for turn in range(min(links, size * size)):
-                raw.add_link(int(there[(turn + turn // size) % size]), int(here[turn % size]))
+            for step in range(min(links, size * size)):
+                raw.add_link(int(there[(step + step // size) % size]), int(here[step % size]))

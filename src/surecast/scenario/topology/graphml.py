@@ -38,7 +38,7 @@ def read_graphml(source: TopologyFile, options: ReadOptions) -> RawTopology:
         raw.add_router(
             str(node),
             name=f"node-{node}" if label in _NO_LABEL else label,
-            place=_place(source, str(node), attributes),
+            position=_position(source, str(node), attributes),
             domain=" ".join(str(attributes.get("country", "")).split()),
         )
     for a, b, data in graph.edges(data=True):
@@ -89,7 +89,7 @@ def _load(source: TopologyFile) -> nx.Graph[str]:
         raise source.fail(f"not GraphML that can be read: {type(error).__name__}: {error}") from None
 
 
-def _place(source: TopologyFile, node: str, attributes: dict[str, Any]) -> tuple[float, float] | None:
+def _position(source: TopologyFile, node: str, attributes: dict[str, Any]) -> tuple[float, float] | None:
     longitude, latitude = attributes.get("longitude"), attributes.get("latitude")
     if longitude is None and latitude is None:
         return None

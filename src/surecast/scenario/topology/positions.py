@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
-__all__ = ["Meaning", "Places", "counted", "locate"]
+__all__ = ["Meaning", "Positions", "counted", "locate"]
 
 Array = NDArray[np.float64]
 Meaning = Literal["geographic", "kilometres", "unknown scale", "none"]
@@ -23,7 +23,7 @@ STABLE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Positions:
     """Coordinates of every router, one row each, and what they mean. Rows are empty of sense if `meaning` is none."""
 
     xy: Array
@@ -41,26 +41,26 @@ def counted(count: int, total: int, noun: str, verb: str) -> str:
     return f"{share} {noun}{'s' if total != 1 else ''} {singular if count == 1 else verb}"
 
 
-def locate(raw: RawTopology, pairs: Sequence[tuple[int, int]], options: ReadOptions, notes: list[str]) -> Places:
-    """Places of all routers of a connected topology."""
-    places = [router.place for router in raw.routers]
-    placed = np.array([place is not None for place in places])
-    xy = np.array([place or (0.0, 0.0) for place in places], dtype=np.float64)
-    if len(places) > 2 and placed.sum() > 1 and (np.ptp(xy[placed], axis=0) == 0).all():
-        notes.append(f"{counted(int(placed.sum()), len(places), 'router', 'have')} the same coordinates: not used")
+def locate(raw: RawTopology, pairs: Sequence[tuple[int, int]], options: ReadOptions, notes: list[str]) -> Positions:
+    """Positions of all routers of a connected topology."""
+    positions = [router.position for router in raw.routers]
+    placed = np.array([position is not None for position in positions])
+    xy = np.array([position or (0.0, 0.0) for position in positions], dtype=np.float64)
+    if len(positions) > 2 and placed.sum() > 1 and (np.ptp(xy[placed], axis=0) == 0).all():
+        notes.append(f"{counted(int(placed.sum()), len(positions), 'router', 'have')} the same coordinates: not used")
         placed[:] = False
     if not placed.any():
-        return Places(xy, "none")
+        return Positions(xy, "none")
     meaning = _meaning(raw, xy[placed], options, notes)
     if meaning == "kilometres":
         xy *= options.km_per_unit or 1.0
     if not placed.all():
-        missing = counted(int((~placed).sum()), len(places), "router", "have")
+        missing = counted(int((~placed).sum()), len(positions), "router", "have")
         notes.append(
             f"{missing} no coordinates: placed at the mean of {'its' if ' has' in missing else 'their'} neighbours"
         )
         xy = _at_mean_of_neighbours(xy, placed, np.array(pairs, dtype=np.intp), meaning == "geographic")
-    return Places(xy, meaning)
+    return Positions(xy, meaning)
 
 
 def _meaning(raw: RawTopology, xy: Array, options: ReadOptions, notes: list[str]) -> Meaning:

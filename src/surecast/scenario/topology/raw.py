@@ -53,10 +53,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class RawRouter:
-    """A router of the file. `place` is (x, y), or longitude and latitude; None where the file gives none."""
+    """A router of the file. `position` is (x, y), or longitude and latitude; None where the file gives none."""
 
     name: str
-    place: tuple[float, float] | None = None
+    position: tuple[float, float] | None = None
     domain: str = ""
 
 
@@ -94,7 +94,7 @@ class RawTopology:
         key: str,
         *,
         name: str | None = None,
-        place: tuple[float, float] | None = None,
+        position: tuple[float, float] | None = None,
         domain: str = "",
         line: int | None = None,
     ) -> int:
@@ -104,7 +104,7 @@ class RawTopology:
         if len(self.routers) >= ROUTERS_MAX:
             raise self.fail(f"more than {ROUTERS_MAX:,} routers, which is the limit; read a part of the network", line)
         index = self._index[key] = len(self.routers)
-        self.routers.append(RawRouter(key if name is None else name, place, domain))
+        self.routers.append(RawRouter(key if name is None else name, position, domain))
         return index
 
     def known_or_new(self, key: str, *, domain: str = "", line: int | None = None) -> int:

@@ -22,8 +22,10 @@ def read_repetita(source: TopologyFile, options: ReadOptions) -> RawTopology:
     lines = source.lines()
     for _ in range(_section(source, lines, "NODES", "label x y")):
         number, (label, x, y) = _row(source, lines, "a node: label x y", 3)
-        place = source.place(x, y, number)
-        raw.add_router(str(len(raw.routers)), name=label, place=None if place == _MISSING else place, line=number)
+        position = source.position(x, y, number)
+        raw.add_router(
+            str(len(raw.routers)), name=label, position=None if position == _MISSING else position, line=number
+        )
     for _ in range(_section(source, lines, "EDGES", "label src dest weight bw delay")):
         number, fields = _row(source, lines, "an edge: label src dest weight bw delay", 6)
         for text, quantity in zip(fields[3:], ("a weight", "a bandwidth", "a delay"), strict=True):

@@ -51,8 +51,8 @@ def _read_node(source: TopologyFile, raw: RawTopology, line: str, number: int) -
     node = _NODE.match(line)
     if node is None:
         raise source.fail(f"expected a node, 'name ( x y )', and found {line[:40]!r}", number)
-    place = None if node[2] is None else source.place(node[2], node[3], number)
-    raw.add_router(node[1], place=place, line=number)
+    position = None if node[2] is None else source.position(node[2], node[3], number)
+    raw.add_router(node[1], position=position, line=number)
 
 
 def _read_link(source: TopologyFile, raw: RawTopology, line: str, number: int) -> None:

@@ -84,7 +84,7 @@ class TopologyFile:
             raise self.fail(f"expected {quantity}, a whole number, and found {text[:40]!r}", line)
         return int(text)
 
-    def place(self, x: str, y: str, line: int | None) -> tuple[float, float]:
+    def position(self, x: str, y: str, line: int | None) -> tuple[float, float]:
         """Returns two coordinates of any meaning."""
         coordinates = self.number(x, "an x coordinate", line), self.number(y, "a y coordinate", line)
         for value in coordinates:
