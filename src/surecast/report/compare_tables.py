@@ -30,7 +30,7 @@ def render_comparison(comparison: Comparison, *, limit: int = 20) -> Group:
     >>> Console(width=100).print(render_comparison(same))  # doctest: +ELLIPSIS
     a: star, simulated, seed 7
     b: star, simulated, seed 7
-    7 figures in both
+    7 figures in both; 100% of 2 are consistent with an interval or a bound
     ...
     """
     from rich.console import Group
