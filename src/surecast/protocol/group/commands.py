@@ -73,8 +73,6 @@ class Item(IntEnum):
     """An incarnation of a replica is over, and with it its connections."""
     KICK = 7
     """An administrator ends a connection, or a session, which is named by its key."""
-    UNSUBSCRIBE = 8
-    """An administrator ends a subscription."""
     RULES = 9
     """Who may publish and subscribe to what, from now on."""
     SYSTEM = 10

@@ -20,7 +20,6 @@ from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import session_key
 from surecast.protocol.broker.snapshot import decode_state, encode_state
-from surecast.protocol.codec import many, sized
 from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
@@ -44,7 +43,6 @@ __all__ = ["GroupMachine", "MakeBroker", "Port"]
 MakeBroker = Callable[[Authorise], BrokerCore]
 """Makes the core; every replica must make it with the same settings."""
 
-_TEXTS: Final = many(sized(is_text=True), None)
 _SWEEP_US: Final = 5_000_000
 _HOME: Final = struct.Struct(">HQ")
 _RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
@@ -122,7 +120,6 @@ class GroupMachine:
             Item.END: self._end,
             Item.DOWN: self._down,
             Item.KICK: self._kick,
-            Item.UNSUBSCRIBE: self._unsubscribe,
             Item.RULES: self._set_rules,
             Item.LIMITS: self._set_limits,
             Item.SYSTEM: self._system,
@@ -408,12 +405,6 @@ class GroupMachine:
         session = self.broker.sessions.by_key.get(key)
         if session is not None and session.connection is not None:
             self.broker.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, now)
-
-    def _unsubscribe(self, source: _Source, number: int, data: bytes, now: float) -> None:
-        key, topic_filter = _TEXTS.read(data, 0)[0]
-        session = self.broker.sessions.by_key.get(key)
-        if session is not None:
-            self.broker.remove_subscription(session, topic_filter, now)
 
     def _set_rules(self, source: _Source, number: int, data: bytes, now: float) -> None:
         if data != self.rules.access:
