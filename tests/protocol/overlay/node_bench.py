@@ -8,8 +8,9 @@ from typing import Any
 from surecast.protocol.demand import DemandUpdate, JointFilter
 from surecast.protocol.filters import Value
 from surecast.protocol.link import LinkAck, NumberedFrame
+from surecast.protocol.overlay.node_links import NodeSettings, Written
 from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame
-from surecast.protocol.overlay.overlay_node import NodeSettings, OverlayNode, Written
+from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
 Said = tuple[str, str, Any]
@@ -125,8 +126,10 @@ class NodeBench:
 
     def _write_down(self, name: str, hop: str, written: Written, unacknowledged: dict[int, Frame]) -> None:
         if isinstance(written, NumberedFrame):
-            if isinstance(written.content, Events | Detoured | DemandUpdate):
-                self.said.append((name, hop, written.content))
+            frame = written.content
+            is_event = isinstance(frame.frame if isinstance(frame, Detoured) else frame, Events)
+            if is_event or isinstance(frame, DemandUpdate):
+                self.said.append((name, hop, frame))
                 self.log.append((name, "send", hop))
         else:
             assured = [

@@ -10,7 +10,8 @@ from typing import Any
 from surecast.protocol.demand import SUMMARIES, JointFilter
 from surecast.protocol.filters import Event, Filter, above, between
 from surecast.protocol.overlay.event_id import EventId
-from surecast.protocol.overlay.overlay_node import NodeSettings, OverlayNode, Written
+from surecast.protocol.overlay.node_links import NodeSettings, Written
+from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
 TOPICS = ("a/1", "a/2", "b/1", "b/2")
@@ -171,6 +172,17 @@ class World:
         if batch is not None:
             for n, values in enumerate(attributes):
                 self.published[batch.first.plus(n)] = (Event(topic, values), batch.expires_s)
+        self._flush(name)
+
+    def change_demand(self, name: str) -> None:
+        """One of the broker's clients wants something else."""
+        machine = self.machines[name]
+        if machine.node is None:
+            return
+        removed = [machine.wanted.pop(0)] if machine.wanted and self.random.random() < 0.5 else []
+        added = [self._wanted()] if self.random.random() < 0.6 else []
+        machine.wanted += added
+        machine.node.demand(added, removed)
         self._flush(name)
 
     # Running

@@ -13,8 +13,9 @@ from surecast.protocol.demand import DemandChange, DemandUpdate, JointFilter
 from surecast.protocol.link import NumberedFrame
 from surecast.protocol.overlay.custody import Custody
 from surecast.protocol.overlay.event_id import EventId
+from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame
-from surecast.protocol.overlay.overlay_node import NodeSettings, OverlayNode
+from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
 SCHEMES = ("none", "buffering", "bypass", "bypass-buffering")
@@ -47,6 +48,25 @@ def test_links_that_come_back_in_time_lose_nothing(scheme: str, seed: int) -> No
     for _ in range(300):
         world.step(crashes=False)
     world.heal()
+    assert world.missing() == []
+    assert world.problems() == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("seed", range(8))
+def test_once_an_overlay_has_come_to_rest_every_broker_knows_who_wants_what(scheme: str, seed: int) -> None:
+    """Clients change what they want while connections break and brokers die."""
+    random = Random(f"demand {scheme} {seed}")
+    world = World(random, scheme, random.choice(ALGORITHMS))
+    for n in range(300):
+        world.step()
+        if n % 3 == 0:
+            world.change_demand(random.choice(world.plan.brokers))
+    world.heal()
+    world.published.clear()
+    for _ in range(30):
+        world.publish(random.choice(world.plan.brokers))
+        world.heal()
     assert world.missing() == []
     assert world.problems() == []
 
@@ -171,15 +191,15 @@ def test_a_neighbour_that_breaks_the_rules_is_refused() -> None:
     batch = EventBatch(EventId("x", 1, 0), 1, "a", 0.0)
 
     def sent(frame: Frame) -> None:
-        number = b1._sessions["b0"]._number_received + 1
+        number = b1._links.sessions["b0"]._number_received + 1
         b1.receive("b0", NumberedFrame(number, -1, 10, frame), 0.0)
 
     for frame, words in (
         (Events(7, batch, "x"), "events on tree 7, on which it is no neighbour"),
         (Events(0, batch), "whose scheme has no custody"),
-        (Detoured(("b7",), "b2", Events(0, batch, "x")), "a detour over b7, which is no neighbour"),
-        (Detoured((), "b2", Events(0, batch)), "a detour of assured events"),
-        (DemandUpdate(5, DemandChange()), "demand for tree 5, which does not use this link"),
+        (Detoured("x", ("b7",), "b2", Events(0, batch, "x")), "a detour over b7, which is no neighbour"),
+        (Detoured("x", (), "b2", Events(0, batch)), "a detour of assured events"),
+        (DemandUpdate(5, DemandChange()), "demand on tree 5, on which it is no neighbour"),
     ):
         with pytest.raises(PeerError, match=words):
             sent(frame)

@@ -220,6 +220,31 @@ def test_bypass_with_buffering_detours_without_acknowledgement_and_keeps_the_eve
     assert all(len(bench.node(name).custody) == 0 for name in bench.nodes)
 
 
+def test_reliability_figure_3_subscriptions_take_the_same_detours() -> None:
+    bench = overlay("bypass")
+    bench.crash("b2")
+    bench.demand("b3", WANTS_STOCK)
+    said = bench.publish("b1", "Stock", qos=1)
+    assert ("b1", "b3") in ways(said)
+    bench.publish("b4", "Stock", qos=1)
+    assert [name for name, _ in bench.delivered] == ["b3", "b3"]
+    bench.demand("b3", removed=(WANTS_STOCK,))
+    assert bench.publish("b1", "Stock", qos=1) == []
+    bench.demand("b3", WANTS_STOCK)
+    bench.recover("b2")
+    bench.forget()
+    assert ways(bench.publish("b1", "Stock", qos=1)) == [("b1", "b2"), ("b2", "b3")]
+
+
+def test_a_broker_that_was_restarted_learns_around_a_dead_neighbour_who_wants_what() -> None:
+    bench = subscribed("bypass")
+    bench.crash("b2")
+    bench.crash("b1")
+    bench.recover("b1")
+    bench.publish("b1", "Stock", qos=1)
+    assert [name for name, _ in bench.delivered] == ["b3"]
+
+
 @pytest.mark.parametrize("scheme", ["none", "buffering", "bypass", "bypass-buffering"])
 def test_an_event_at_qos_0_is_never_in_custody(scheme: str) -> None:
     bench = subscribed(scheme)

@@ -25,6 +25,7 @@ from surecast.protocol.demand.tree_demand import (
     DemandHashes,
     DemandUpdate,
     TreeDemand,
+    around,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "JointFilter",
     "TopicDemand",
     "TreeDemand",
+    "around",
     "joint_hull",
     "joint_merge",
     "register_summary",

@@ -12,6 +12,9 @@ Links keep the order of frames. So an equal root says that the holder has all th
 A broker that was just started knows nothing of what is behind its other links. It would revoke what its neighbour
 rightly remembers. So it answers a comparison only when every other neighbour has told it all, or after a grace period;
 until then it only adds.
+
+While a neighbour is down, brokers behind it may be reached around it. With each of them demand is compared and updated
+as if it were that neighbour, under a name of its own (`around`), until the neighbour itself has told all.
 """
 
 from __future__ import annotations
@@ -26,12 +29,13 @@ from surecast.protocol.demand.filter_hashes import DEPTH, FANOUT, FilterHashes, 
 from surecast.protocol.demand.joint_filter import JointFilter
 from surecast.protocol.demand.summaries import SUMMARIES, DemandChange, DemandSummary
 
-__all__ = ["LOCAL", "DemandBucket", "DemandFrame", "DemandHashes", "DemandUpdate", "TreeDemand"]
+__all__ = ["LOCAL", "DemandBucket", "DemandFrame", "DemandHashes", "DemandUpdate", "TreeDemand", "around"]
 
 LOCAL: Final = ""
 """The neighbour that stands for the broker's own clients."""
 
 FLOODING: Final = "flooding"
+_AROUND: Final = "\0"
 _EVERYTHING: Final = JointFilter("#", qos=2)
 
 
@@ -92,6 +96,7 @@ class TreeDemand:
         self._synced = dict.fromkeys(self._heard, False)
         self._unknown = dict.fromkeys(self._heard)
         self._asked: dict[str, None] = {}
+        self._arounds: dict[str, str] = {}
         flooded = [name for name, algorithm in algorithms.items() if algorithm == FLOODING]
         if flooded and told:
             # What is behind a flooded link is not announced over it, so that it may be everything.
@@ -117,16 +122,42 @@ class TreeDemand:
         self._synced[neighbour] = self._synced[neighbour] and is_resumed
         return [(neighbour, DemandHashes(self.tree, "held", (self.table.held[neighbour].root,)))]
 
+    def begin_around(self, hop: str, target: str) -> _Outgoing:
+        """Begins a comparison with a broker that is reached around a neighbour which is down, unless one goes on."""
+        name = around(hop, target)
+        if name in self._arounds or hop not in self._synced:
+            return []
+        self._arounds[name] = hop
+        self._synced[name] = False
+        self.table.held[name] = FilterHashes()
+        frames: _Outgoing = [(name, DemandHashes(self.tree, "held", (self.table.held[name].root,)))]
+        if hop in self._announced and all(other == hop for other in self._unknown):
+            # The other end may not have noticed yet that the neighbour is down: it need not ask again when it does.
+            frames.append((name, DemandHashes(self.tree, "announced", (self._announced[hop].root,))))
+        return frames
+
+    def is_around(self, name: str) -> bool:
+        """Returns whether demand is compared with a broker under this name."""
+        return name in self._arounds
+
+    def hops(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Returns the neighbours to which events go for all who want them, each with its highest QoS, sorted."""
+        hops = dict.fromkeys(self.always, 2)
+        for name, qos in wanted.items():
+            hop = self._arounds.get(name, name)
+            hops[hop] = max(qos, hops.get(hop, 0))
+        return dict(sorted(hops.items()))
+
     def receive(self, neighbour: str, frame: DemandFrame) -> _Outgoing:
-        """Takes in a frame of a neighbour; returns what to send to whom."""
+        """Takes in a frame of a neighbour, or of a broker around one; returns what to send to whom."""
         if isinstance(frame, DemandHashes) and frame.side == "held":
-            if neighbour not in self._announced:
+            if self._arounds.get(neighbour, neighbour) not in self._announced:
                 raise PeerError(f"{neighbour} asks for the demand on tree {self.tree}, which is not announced to it")
             return self._answer(neighbour, _checked(neighbour, frame))
         if neighbour not in self._synced:
             raise PeerError(f"{neighbour} announced demand on tree {self.tree}, over a link that carries none")
         if isinstance(frame, DemandUpdate):
-            is_exact = self._synced[neighbour]
+            is_exact = self._synced[neighbour] and neighbour not in self._arounds  # frames around a failure can be lost
             return self._apply(neighbour, frame.change if is_exact else self._possible(neighbour, frame.change))
         if isinstance(frame, DemandBucket):
             return self._apply(neighbour, self._difference(neighbour, frame))
@@ -150,8 +181,9 @@ class TreeDemand:
         self.table.apply(source, change)
         self.changed.append((source, change))
         frames: _Outgoing = []
+        hop = self._arounds.get(source, source)
         for name in self._summaries:
-            if name != source:
+            if name != hop:
                 frames += self._announce(name, change.removed, change.added)
         return frames
 
@@ -160,7 +192,8 @@ class TreeDemand:
         if change is None:
             return []
         self._announced[name].change(change.removed, change.added)
-        return [(name, DemandUpdate(self.tree, change))]
+        update = DemandUpdate(self.tree, change)
+        return [(name, update), *((other, update) for other, hop in self._arounds.items() if hop == name)]
 
     def _possible(self, source: str, change: DemandChange) -> DemandChange:
         """What of a change can be applied before a comparison has ended: what is there is not added, and so on."""
@@ -190,17 +223,17 @@ class TreeDemand:
         if sums[:1] == [held.root]:
             self._synced[neighbour] = True
             self._unknown.pop(neighbour, None)
-            return self._answer_asked()
+            return [*self._end_around(neighbour), *self._answer_asked()]
         self._synced[neighbour] = False
         places = held.differing(sums[1:]) or [(0, 0)]
         return [(neighbour, DemandHashes(self.tree, "held", tuple(held.below(places))))]
 
     def _answer(self, neighbour: str, sums: Sequence[Sum]) -> _Outgoing:
         """The announcer's side: its root, with the sums below those of the holder that differ, behind whole buckets."""
-        if any(name != neighbour for name in self._unknown):
+        if any(name != self._arounds.get(neighbour, neighbour) for name in self._unknown):
             self._asked[neighbour] = None
             return []
-        announced = self._announced[neighbour]
+        announced = self._announced[self._arounds.get(neighbour, neighbour)]
         places = announced.differing(sums)
         frames: _Outgoing = [
             (neighbour, DemandBucket(self.tree, place, tuple(announced.filters(place))))
@@ -215,10 +248,29 @@ class TreeDemand:
         """Takes up the comparisons that had to wait."""
         frames: _Outgoing = []
         for name in list(self._asked):
-            if all(other == name for other in self._unknown):
+            hop = self._arounds.get(name, name)
+            if all(other == hop for other in self._unknown):
                 del self._asked[name]
-                frames.append((name, DemandHashes(self.tree, "announced", (self._announced[name].root,))))
+                frames.append((name, DemandHashes(self.tree, "announced", (self._announced[hop].root,))))
         return frames
+
+    def _end_around(self, hop: str) -> _Outgoing:
+        """Forgets what was told around a neighbour, which has told all itself now."""
+        frames: _Outgoing = []
+        for name in [name for name, own in self._arounds.items() if own == hop]:
+            frames += self._apply(name, DemandChange(removed=tuple(self.table.held[name].filters())))
+            del self._arounds[name], self._synced[name], self.table.held[name]
+            self._asked.pop(name, None)
+        return frames
+
+
+def around(hop: str, target: str) -> str:
+    """Returns the name of a broker that is reached around a neighbour.
+
+    >>> around("b2", "b3").split(chr(0))
+    ['b2', 'b3']
+    """
+    return f"{hop}{_AROUND}{target}"
 
 
 def _checked(neighbour: str, frame: DemandHashes) -> Sequence[Sum]:

@@ -77,12 +77,13 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Detoured:
-    """A frame on its way around a failure, routed by its sender. `path` are the brokers still to pass after the
-    receiver; the last one takes the frame as if its neighbour `via` on the tree had sent it."""
+    """A frame on its way around a failure, routed by `sender`. `path` are the brokers still to pass after the receiver;
+    the last one takes the frame as if its neighbour `via` on the tree had sent it."""
 
+    sender: str
     path: tuple[str, ...]
     via: str
-    events: Events
+    frame: Events | DemandFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def frame_size(frame: Frame) -> int:
         body = frame.batch.body
         return _FRAME_BYTES + len(frame.batch.topic) + (body.size if body is not None else 0)
     if isinstance(frame, Detoured):
-        return _FRAME_BYTES + frame_size(frame.events)
+        return _FRAME_BYTES + frame_size(frame.frame)
     if isinstance(frame, DemandUpdate):
         return _FRAME_BYTES + _FILTER_BYTES * (len(frame.change.removed) + len(frame.change.added))
     if isinstance(frame, DemandBucket):

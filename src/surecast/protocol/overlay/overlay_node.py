@@ -11,9 +11,8 @@ and ways around what has failed), both or none. A scheme belongs to a tree, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from surecast.errors import PeerError
 from surecast.protocol.demand import (
@@ -21,12 +20,14 @@ from surecast.protocol.demand import (
     DemandFrame,
     JointFilter,
     TreeDemand,
+    around,
 )
 from surecast.protocol.filters import Event, Value
-from surecast.protocol.link import CONTROL, LinkAck, LinkHello, LinkSession, NumberedFrame
+from surecast.protocol.link import CONTROL, LinkAck, LinkHello, NumberedFrame
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
+from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings, Written
 from surecast.protocol.overlay.overlay_frames import (
     Body,
     Detoured,
@@ -35,37 +36,12 @@ from surecast.protocol.overlay.overlay_frames import (
     Frame,
     LinkStates,
     NodeState,
-    frame_size,
 )
-from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
 
-__all__ = ["NodeSettings", "OverlayNode", "Written"]
-
-Written: TypeAlias = NumberedFrame[Frame] | LinkAck
-"""What goes over a connection."""
-
-_DETOURS: Final = TREES_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """Limits and times of a node.
-
-    `resume_s`: how long what is on a link is kept while the link is down; 0 gives it up at once.
-    `refresh_s`: time between two comparisons of demand on a link that stays up.
-    `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
-    `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
-    `custody_events_max`: events that may wait in custody for one neighbour; beyond it no more are taken that it wants.
-    """
-
-    resume_s: float = 30.0
-    refresh_s: float = 60.0
-    grace_s: float = 5.0
-    window_bytes: int = 4 << 20
-    queue_bytes_max: int = 16 << 20
-    custody_events_max: int = 100_000
+__all__ = ["OverlayNode"]
 
 
 class OverlayNode:
@@ -107,14 +83,11 @@ class OverlayNode:
         self._has_detours = any(parts.detours for parts in self._parts)
         self._demands = [self._tree_demand(tree) for tree in range(len(plan.trees))]
         self._view = OverlayView(name, plan, incarnation)
-        self._sessions: dict[str, LinkSession[Frame]] = {
-            hop: LinkSession(incarnation, settings.window_bytes) for hop in plan.neighbours(name)
-        }
-        self._down_since: dict[str, float] = {}
+        self._links = NodeLinks(name, plan, incarnation, settings)
+        self._arounds: dict[tuple[int, str, str], str] = {}
         self._attempts: dict[str, SeenEvents] = {}
         self._delivered = SeenEvents()
         self._deliveries: list[EventBatch] = []
-        self._unreleased: dict[tuple[int, str], int] = {}
         self._number = 0
         self._settles_s = now + settings.grace_s
         self._refreshes_s = now + settings.refresh_s
@@ -166,29 +139,31 @@ class OverlayNode:
 
     def hello(self, neighbour: str) -> LinkHello:
         """Returns what to say first on a new connection to a neighbour."""
-        return self._sessions[neighbour].hello()
+        return self._links.sessions[neighbour].hello()
 
     def link_up(self, neighbour: str, hello: LinkHello, now: float) -> None:
         """A connection to a neighbour was made; `hello` is what it said first."""
-        session = self._sessions[neighbour]
+        session = self._links.sessions[neighbour]
         resumption = session.connect(hello)
-        self._down_since.pop(neighbour, None)
+        self._links.down_since.pop(neighbour, None)
         self._acknowledged(neighbour, resumption.acknowledged)
         self._lose(neighbour, resumption.lost, resumption.unsent)
         if self._has_detours:
             state = self._view.link_changed(neighbour, is_up=True)
-            self._put(neighbour, CONTROL, LinkStates(self._view.states))
+            self._links.put(neighbour, CONTROL, LinkStates(self._view.states))
             self._flood((state,), besides=neighbour)
-        for number in self._trees_of(neighbour):
+            self._view_changed()
+        for number in self._links.trees_of(neighbour):
             self._tell(number, self._demands[number].compare(neighbour, is_resumed=resumption.is_resumed))
         self._pump(neighbour)
 
     def link_down(self, neighbour: str, now: float) -> None:
         """The connection to a neighbour broke, or the detector has given it up."""
-        self._sessions[neighbour].disconnect()
-        self._down_since[neighbour] = now
+        self._links.sessions[neighbour].disconnect()
+        self._links.down_since[neighbour] = now
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
+            self._view_changed()
         if not self.settings.resume_s:
             self._give_up(neighbour)
         for held in self.custody.waiting_for(neighbour):
@@ -196,7 +171,7 @@ class OverlayNode:
 
     def receive(self, neighbour: str, written: Written, now: float) -> None:
         """Takes in what came over a connection; PeerError where it breaks the rules, and the connection must end."""
-        session = self._sessions[neighbour]
+        session = self._links.sessions[neighbour]
         if isinstance(written, LinkAck):
             self._acknowledged(neighbour, session.take_ack(written))
             return
@@ -206,8 +181,7 @@ class OverlayNode:
             self._check_tree(neighbour, frame)
             self.accounts.received += frame.batch.count
             self._accept(frame, neighbour, now)
-            key = (frame.tree, neighbour)
-            self._unreleased[key] = self._unreleased.get(key, 0) + written.size
+            self._links.came(frame.tree, neighbour, written.size)
             return
         session.release(written.lane, written.size)
         if isinstance(frame, Detoured):
@@ -216,31 +190,25 @@ class OverlayNode:
             news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
             if news:
                 self._flood(news, besides=neighbour)
+                self._view_changed()
         else:
-            if not 0 <= frame.tree < len(self._demands) or frame.tree not in self._trees_of(neighbour):
-                raise PeerError(f"{neighbour} sent demand for tree {frame.tree}, which does not use this link")
+            self._check_tree(neighbour, frame)
             self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
 
     def output(self, neighbour: str) -> list[Written]:
         """Returns what to write to a neighbour now; to be called after `journal` was committed."""
-        session = self._sessions[neighbour]
-        for tree, source in list(self._unreleased):
-            if source == neighbour and not self._is_congested(tree, source):
-                session.release(tree, self._unreleased.pop((tree, source)))
         self._pump(neighbour)
-        ack = session.ack()
-        return [*session.ready(), *([ack] if ack is not None else [])]
+        return self._links.output(neighbour, self._is_congested)
 
     def kept_for(self, neighbour: str) -> tuple[NumberedFrame[Frame], ...]:
         """Returns what was sent to a neighbour and not acknowledged yet."""
-        return self._sessions[neighbour].kept
+        return self._links.sessions[neighbour].kept
 
     # Time
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next."""
-        resumes = [since_s + self.settings.resume_s for since_s in self._down_since.values()]
-        return min([self._settles_s, self._refreshes_s, self.custody.next_timer(), *resumes])
+        return min(self._settles_s, self._refreshes_s, self.custody.next_timer(), self._links.next_timer())
 
     def tick(self, now: float) -> None:
         """Does what is due."""
@@ -250,10 +218,12 @@ class OverlayNode:
                 self._tell(number, demand.settle())
         if now >= self._refreshes_s:
             self._refreshes_s = now + self.settings.refresh_s
-            for neighbour in self._connected():
-                for number in self._trees_of(neighbour):
+            for neighbour in self._links.up():
+                for number in self._links.trees_of(neighbour):
                     self._tell(number, self._demands[number].compare(neighbour, is_resumed=True))
-        for neighbour, since_s in list(self._down_since.items()):
+            for number, hop, target in self._arounds:
+                self._tell(number, self._demands[number].compare(around(hop, target), is_resumed=True))
+        for neighbour, since_s in list(self._links.down_since.items()):
             if now >= since_s + self.settings.resume_s:
                 self._give_up(neighbour)
         for held, unsent in self.custody.expire(now):
@@ -271,7 +241,7 @@ class OverlayNode:
         for number, parts in enumerate(self._parts):
             for neighbour in self.plan.tree_neighbours(number, self.name) if parts.custody else ():
                 self._demands[number].restore(neighbour, demand.get((number, neighbour), ()))
-        for hop in self._sessions:
+        for hop in self._links.sessions:
             self.accounts.hops[hop].offered += self.custody.events_unsent(hop)
 
     # Inside
@@ -281,50 +251,51 @@ class OverlayNode:
         algorithms = {hop: plan.algorithm(tree, name, hop) for hop in plan.tree_neighbours(tree, name)}
         return TreeDemand(tree, algorithms, plan.parent(tree, name), plan.trees[tree].root is not None)
 
-    def _trees_of(self, neighbour: str) -> list[int]:
-        return [n for n in range(len(self.plan.trees)) if neighbour in self.plan.tree_neighbours(n, self.name)]
-
-    def _connected(self) -> list[str]:
-        return [hop for hop, session in self._sessions.items() if session.is_connected]
-
-    def _check_tree(self, neighbour: str, events: Events) -> None:
-        if not 0 <= events.tree < len(self.plan.trees) or neighbour not in self.plan.tree_neighbours(
-            events.tree, self.name
-        ):
-            raise PeerError(f"{neighbour} sent events on tree {events.tree}, on which it is no neighbour")
+    def _check_tree(self, neighbour: str, frame: Events | DemandFrame) -> None:
+        if frame.tree not in self._links.trees_of(neighbour):
+            what = "events" if isinstance(frame, Events) else "demand"
+            raise PeerError(f"{neighbour} sent {what} on tree {frame.tree}, on which it is no neighbour")
 
     def _tell(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
-        """Sends demand; what is for a neighbour that is away is left to the comparison when it comes back."""
+        """Sends demand; what is for a neighbour whose session has ended is left to the comparison when it is back."""
         if self._parts[tree].custody:
             demand = self._demands[tree]
             for source, change in demand.changed:
-                for joint in dict.fromkeys([*change.removed, *change.added]) if source != LOCAL else ():
+                for joint in dict.fromkeys([*change.removed, *change.added]) if source in self._links.sessions else ():
                     self.journal.append(
                         (("demand", tree, source, joint), demand.table.held[source].count(joint) or None)
                     )
         self._demands[tree].changed.clear()
         for to, frame in frames:
-            if self._sessions[to].is_connected:
-                self._put(to, CONTROL, frame)
+            hop, _, target = to.partition("\0")
+            if target:
+                self._tell_around(tree, hop, target, frame)
+            elif self._links.put_control(to, frame):
+                self._give_up(to)
 
-    def _put(self, to: str, lane: int, frame: Frame) -> None:
-        self._sessions[to].put(lane, frame_size(frame), frame)
+    def _tell_around(self, tree: int, hop: str, target: str, frame: DemandFrame) -> None:
+        """Sends demand around a neighbour that is down; what is lost is repaired by the next comparison."""
+        path, via = self._view.path_to(target), self._arounds.get((tree, hop, target))
+        if path and via is not None and self._links.is_up(path[0]):
+            self._links.put(path[0], CONTROL, Detoured(self.name, path[1:], via, frame))
+
+    def _view_changed(self) -> None:
+        """Asks the brokers that can be reached around neighbours that are down what they want."""
+        for number, parts in enumerate(self._parts):
+            for hop in self.plan.tree_neighbours(number, self.name) if parts.detours else ():
+                if not self._links.is_up(hop):
+                    for path, via in self._view.detours(number, hop):
+                        self._arounds[number, hop, path[-1]] = via if path[-1] != hop else self.name
+                        self._tell(number, self._demands[number].begin_around(hop, path[-1]))
 
     def _flood(self, states: tuple[NodeState, ...], besides: str) -> None:
-        for hop in self._connected():
+        for hop in self._links.up():
             if hop != besides:
-                self._put(hop, CONTROL, LinkStates(states))
+                self._links.put(hop, CONTROL, LinkStates(states))
 
     def _is_congested(self, tree: int, source: str) -> bool:
-        """Whether events from a source may have to wait here. A source waits for other links only, never for its own:
-        on a tree no circle of brokers can then wait for each other."""
-        high, has_custody = self.settings.window_bytes, self._parts[tree].custody
-        return any(
-            (has_custody and self.custody.is_full(hop))
-            or (self._sessions[hop].is_connected and self._sessions[hop].waiting(tree) > high)
-            for hop in self.plan.tree_neighbours(tree, self.name)
-            if hop != source
-        )
+        has_custody = self._parts[tree].custody
+        return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop))
 
     def _accept(self, events: Events, source: str, now: float) -> None:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
@@ -372,16 +343,15 @@ class OverlayNode:
     def _route(self, tree: int, batch: EventBatch, source: str) -> list[tuple[EventBatch, dict[str, int]]]:
         """Runs of events with the neighbours that are to have them, each with its QoS; not back to the source."""
         demand = self._demands[tree]
-        always = dict.fromkeys(demand.always, 2)
         wanted = demand.table.find(batch.topic)
         if not wanted.conditional:
-            hops = always | wanted.always
-            return [(batch, {hop: hops[hop] for hop in sorted(hops) if hop != source or hop == LOCAL})]
+            hops = demand.hops(wanted.always)
+            return [(batch, {hop: qos for hop, qos in hops.items() if hop != source or hop == LOCAL})]
         each = []
         for place in range(batch.count):
             attributes = batch.attributes[place] if batch.attributes else {}
-            hops = always | wanted.neighbours(Event(batch.topic, attributes))
-            each.append({hop: hops[hop] for hop in sorted(hops) if hop != source or hop == LOCAL})
+            hops = demand.hops(wanted.neighbours(Event(batch.topic, attributes)))
+            each.append({hop: qos for hop, qos in hops.items() if hop != source or hop == LOCAL})
         return [(batch.part(start, stop), dict(hops)) for start, stop, hops in runs_of(each)]
 
     def _deliver(self, batches: list[EventBatch]) -> None:
@@ -405,66 +375,72 @@ class OverlayNode:
         """Sends events at best effort: over the link, or around it where it is down and the scheme has detours."""
         count, accounts = events.batch.count, self.accounts.hops[hop]
         accounts.offered += count
-        session = self._sessions[hop]
+        session = self._links.sessions[hop]
         if not session.is_connected and self._parts[events.tree].detours and self._detour(hop, events):
             accounts.detoured += count
-        elif not session.is_connected and (hop not in self._down_since or not self.settings.resume_s):
+        elif not session.is_connected and (hop not in self._links.down_since or not self.settings.resume_s):
             accounts.dropped["link-down"] += count
         elif session.waiting(events.tree) > self.settings.queue_bytes_max:
             accounts.dropped["queue-full"] += count
         else:
             accounts.on_link += count
-            self._put(hop, events.tree, events)
+            self._links.put(hop, events.tree, events)
 
     def _detour(self, hop: str, events: Events) -> bool:
-        """Sends events around a neighbour; returns whether there is a way. A detour leaves the tree: it never waits for
-        credit."""
+        """Sends events around a neighbour; returns whether there is a way."""
         ways = self._view.detours(events.tree, hop)
         for path, via in ways:
-            session = self._sessions[path[0]]
-            if session.is_connected and session.credit(_DETOURS) > 0:
-                self._put(path[0], _DETOURS, Detoured(path[1:], via, events))
-            else:
-                self.accounts.hops[path[0]].offered += events.batch.count
-                self.accounts.hops[path[0]].dropped["no-credit-for-detour"] += events.batch.count
+            if not self._links.put_detour(path[0], Detoured(self.name, path[1:], via, events)):
+                self._drop(path[0], events, "no-credit-for-detour")
         return bool(ways)
 
     def _detour_held(self, held: HeldBatch, hop: str) -> None:
         """Sends events in custody around a neighbour that is down, once; they go on waiting for it."""
-        if not self._parts[held.tree].detours or self._sessions[hop].is_connected or hop in held.detoured:
+        if not self._parts[held.tree].detours or self._links.sessions[hop].is_connected or hop in held.detoured:
             return
         if self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name)):
             held.detoured.add(hop)
 
     def _take_detour(self, neighbour: str, detour: Detoured, now: float) -> None:
-        events = detour.events
-        if not detour.path:
-            self._check_tree(detour.via, events)
-            if not events.attempt:
-                raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
-            self.accounts.received += events.batch.count
-            self._accept(events, detour.via, now)
+        frame = detour.frame
+        if detour.path:
+            self._pass_detour(neighbour, detour)
             return
+        self._check_tree(detour.via, frame)
+        if isinstance(frame, Events):
+            if not frame.attempt:
+                raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
+            self.accounts.received += frame.batch.count
+            self._accept(frame, detour.via, now)
+        elif self._demands[frame.tree].is_around(name := around(detour.via, detour.sender)):
+            self._tell(frame.tree, self._demands[frame.tree].receive(name, frame))
+
+    def _pass_detour(self, neighbour: str, detour: Detoured) -> None:
         hop, *rest = detour.path
-        session = self._sessions.get(hop)
-        if session is None:
+        if hop not in self._links.sessions:
             raise PeerError(f"{neighbour} sent a detour over {hop}, which is no neighbour of {self.name}")
-        if session.is_connected and session.credit(_DETOURS) > 0:
-            self._put(hop, _DETOURS, Detoured(tuple(rest), detour.via, events))
-        else:
-            self.accounts.hops[hop].offered += events.batch.count
-            self.accounts.hops[hop].dropped["path-down"] += events.batch.count
+        onward = Detoured(detour.sender, tuple(rest), detour.via, detour.frame)
+        if not isinstance(detour.frame, Events):
+            if self._links.is_up(hop):
+                self._links.put(hop, CONTROL, onward)
+        elif not self._links.put_detour(hop, onward):
+            self._drop(hop, detour.frame, "path-down")
+
+    def _drop(self, hop: str, events: Events, reason: str) -> None:
+        """Counts events that a detour over a neighbour could not take."""
+        self.accounts.hops[hop].offered += events.batch.count
+        self.accounts.hops[hop].dropped[reason] += events.batch.count
 
     def _pump(self, hop: str) -> None:
         """Puts events in custody on the link to a neighbour, as far as the link takes them."""
-        session = self._sessions[hop]
+        session = self._links.sessions[hop]
         if not session.is_connected:
             return
         window = self.settings.window_bytes
         for held in self.custody.unsent(hop):
             events = Events(held.tree, held.batch.at_most(held.hops[hop]))
             self.accounts.hops[hop].on_link += held.batch.count
-            self._put(hop, held.tree, events)
+            self._links.put(hop, held.tree, events)
             if session.waiting(held.tree) > window:
                 return
 
@@ -496,12 +472,12 @@ class OverlayNode:
                 accounts.on_link -= frame.batch.count
                 in_custody.append(frame.batch)
             else:
-                self._put(neighbour, lane, frame)
+                self._links.put(neighbour, lane, frame)
         again = [batch for batch in in_custody if self.custody.holds(neighbour, batch.first)]
         accounts.dropped["expired"] += sum(batch.count for batch in in_custody) - sum(batch.count for batch in again)
         self.custody.unsend(neighbour, [batch.first for batch in again])
 
     def _give_up(self, neighbour: str) -> None:
         """Ends the session of a link that has been down for too long."""
-        self._down_since.pop(neighbour, None)
-        self._lose(neighbour, self._sessions[neighbour].expire())
+        self._links.down_since.pop(neighbour, None)
+        self._lose(neighbour, self._links.sessions[neighbour].expire())

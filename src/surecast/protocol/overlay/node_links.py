@@ -1,0 +1,111 @@
+"""The links of a node: a session for each neighbour, what waits on them, and the credit that goes back to senders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Final, TypeAlias
+
+from surecast.protocol.link import CONTROL, LinkAck, LinkSession, NumberedFrame
+from surecast.protocol.overlay.overlay_frames import Detoured, Frame, frame_size
+from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan
+
+__all__ = ["NodeLinks", "NodeSettings", "Written"]
+
+Written: TypeAlias = NumberedFrame[Frame] | LinkAck
+"""What goes over a connection."""
+
+_DETOURS: Final = TREES_MAX
+"""The lane of detoured events, behind those of the trees."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Limits and times of a node.
+
+    `resume_s`: how long what is on a link is kept while the link is down; 0 gives it up at once.
+    `refresh_s`: time between two comparisons of demand on a link that stays up.
+    `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
+    `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
+    `custody_events_max`: events that may wait in custody for one neighbour; beyond it no more are taken that it wants.
+    """
+
+    resume_s: float = 30.0
+    refresh_s: float = 60.0
+    grace_s: float = 5.0
+    window_bytes: int = 4 << 20
+    queue_bytes_max: int = 16 << 20
+    custody_events_max: int = 100_000
+
+
+class NodeLinks:
+    """All links of one broker, up or down."""
+
+    def __init__(self, name: str, plan: OverlayPlan, incarnation: int, settings: NodeSettings):
+        self.sessions: dict[str, LinkSession[Frame]] = {
+            hop: LinkSession(incarnation, settings.window_bytes) for hop in plan.neighbours(name)
+        }
+        self.down_since: dict[str, float] = {}
+        """The links that are down and may still be resumed."""
+        self._settings = settings
+        self._neighbours = [plan.tree_neighbours(tree, name) for tree in range(len(plan.trees))]
+        self._unreleased: dict[tuple[int, str], int] = {}
+
+    def is_up(self, hop: str) -> bool:
+        """Returns whether there is a connection to a neighbour."""
+        return self.sessions[hop].is_connected
+
+    def up(self) -> list[str]:
+        """Returns the neighbours to which there is a connection."""
+        return [hop for hop, session in self.sessions.items() if session.is_connected]
+
+    def trees_of(self, neighbour: str) -> list[int]:
+        """Returns the trees that use the link to a neighbour."""
+        return [tree for tree, neighbours in enumerate(self._neighbours) if neighbour in neighbours]
+
+    def put(self, to: str, lane: int, frame: Frame) -> None:
+        """Puts a frame on a link, on the lane of a tree or the one for control."""
+        self.sessions[to].put(lane, frame_size(frame), frame)
+
+    def put_control(self, to: str, frame: Frame) -> bool:
+        """Puts a frame for control on a link that is up or may be resumed; returns whether its queue is too long."""
+        session = self.sessions[to]
+        if session.is_connected or to in self.down_since:
+            self.put(to, CONTROL, frame)
+        return to in self.down_since and session.waiting(CONTROL) > self._settings.queue_bytes_max
+
+    def put_detour(self, to: str, frame: Detoured) -> bool:
+        """Puts detoured events on a link; returns whether it takes them. A detour leaves the tree: it never waits."""
+        session = self.sessions[to]
+        takes = session.is_connected and session.credit(_DETOURS) > 0
+        if takes:
+            self.put(to, _DETOURS, frame)
+        return takes
+
+    def came(self, tree: int, source: str, size: int) -> None:
+        """Notes that events came over a link; their credit goes back when there is room for what follows."""
+        self._unreleased[tree, source] = self._unreleased.get((tree, source), 0) + size
+
+    def is_congested(self, tree: int, source: str, is_full: Callable[[str], bool]) -> bool:
+        """Returns whether events from a source may have to wait here. A source waits for other links only, never for
+        its own: on a tree no circle of brokers can then wait for each other."""
+        high = self._settings.window_bytes
+        return any(
+            is_full(hop) or (self.sessions[hop].is_connected and self.sessions[hop].waiting(tree) > high)
+            for hop in self._neighbours[tree]
+            if hop != source
+        )
+
+    def output(self, neighbour: str, congested: Callable[[int, str], bool]) -> list[Written]:
+        """Returns what to write to a neighbour now, with the credit of what has gone on."""
+        session = self.sessions[neighbour]
+        for tree, source in list(self._unreleased):
+            if source == neighbour and not congested(tree, source):
+                session.release(tree, self._unreleased.pop((tree, source)))
+        ack = session.ack()
+        return [*session.ready(), *([ack] if ack is not None else [])]
+
+    def next_timer(self) -> float:
+        """Returns when the first link that is down can be resumed no longer."""
+        return min((since_s + self._settings.resume_s for since_s in self.down_since.values()), default=inf)
