@@ -6,6 +6,7 @@ those up; then, and whenever a majority is up again, nobody leads until an elect
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import expm
+from scipy.optimize import brentq
 
 from surecast.errors import AssumptionError
 from surecast.prediction.reliability.phase_fit import fit_phase_type
@@ -29,6 +31,7 @@ State = tuple[Counts, Counts, int, int]
 
 STAGES_MAX = 3
 """Stages of an Erlang fit of a replica's times, as for other components of the reliability model."""
+_LEAST = 1e-300
 STATES_MAX = 1500
 """States of a chain at most."""
 
@@ -102,13 +105,15 @@ class GroupChain:
 
     def down_quantile_s(self, share: float) -> float:
         """Returns the length that this share of the outages does not exceed."""
+
+        def excess(time_s: float) -> float:
+            """Returns a value with the sign of the tail's difference from its aim, nearly linear in time."""
+            return math.log(max(self.down_tail(time_s), _LEAST) / (1.0 - share))
+
         low, high = 0.0, self.down_mean_s
-        while self.down_tail(high) > 1.0 - share:
+        while excess(high) > 0.0:
             low, high = high, 2.0 * high
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if self.down_tail(middle) > 1.0 - share else (low, middle)
-        return high
+        return float(brentq(excess, low, high, xtol=1e-12 * high, rtol=1e-9))
 
     def failures(self) -> Failures:
         """Up and down times for whatever takes those of a broker: right in distribution, taken as independent."""
