@@ -24,18 +24,15 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 def build_class_report(measured: ClassRun) -> QoSReport:
     """Returns the figures of a run with filter classes, under the routing algorithm of the scenario."""
     plan = measured.plan
-    builder = ReportBuilder(
-        plan.system.name,
+    builder = ReportBuilder.of_system(
+        plan.system,
         "measured",
         seed=plan.seed,
-        notes=plan.system.notes,
-        parameters={
-            "time_scale": plan.scale,
-            "duration_s": plan.duration_s,
-            "warm_up_s": plan.warm_up_s,
-            "replicas": plan.group.replicas,
-            "interrupted": measured.is_interrupted,
-        },
+        time_scale=plan.scale,
+        duration_s=plan.duration_s,
+        warm_up_s=plan.warm_up_s,
+        replicas=plan.group.replicas,
+        interrupted=measured.is_interrupted,
     )
     if measured.failed:
         raise OverloadError(f"a client of the run failed: {measured.failed[0]}")

@@ -43,19 +43,16 @@ def build_report(measured: Measured) -> QoSReport:
     begin_s, end_s = window_of(measured)
     if end_s <= begin_s or not (measured.published_at > 0).any():
         raise OverloadError("the run ended before anything was measured; give it a longer --duration")
-    builder = ReportBuilder(
-        plan.system.name,
+    builder = ReportBuilder.of_system(
+        plan.system,
         "measured",
         seed=plan.seed,
-        notes=plan.system.notes,
-        parameters={
-            "time_scale": plan.scale,
-            "duration_s": end_s - begin_s,
-            "warm_up_s": begin_s,
-            "patience_s": plan.patience_s,
-            "replicas": plan.group.replicas,
-            "interrupted": measured.is_interrupted,
-        },
+        time_scale=plan.scale,
+        duration_s=end_s - begin_s,
+        warm_up_s=begin_s,
+        patience_s=plan.patience_s,
+        replicas=plan.group.replicas,
+        interrupted=measured.is_interrupted,
     )
     figures = _Figures(builder, measured)
     for index in range(len(plan.system.subscribers)):

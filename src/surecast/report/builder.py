@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,9 @@ from surecast.report.info import ReportInfo, check_text, surecast_version
 from surecast.report.metric_registry import Metric, find_metric
 from surecast.report.report import QoSReport
 from surecast.report.report_errors import ReportError
+
+if TYPE_CHECKING:
+    from surecast.scenario.system import System
 
 __all__ = ["ReportBuilder"]
 
@@ -59,6 +62,21 @@ class ReportBuilder:
         self._chunks: list[_Chunk] = []
         self._last_names: tuple[tuple[str, ...], Codes] | None = None
         self._is_partial = False
+
+    @classmethod
+    def of_system(cls, system: System, source: str, *, seed: int | None = None, **parameters: Any) -> ReportBuilder:
+        """Returns a builder whose report names the system, its notes, and the parameters of the answer.
+
+        The seed is that of the system unless another is given.
+
+        >>> from surecast.scenario import build, parse_text
+        >>> system = build(parse_text("{surecast: 1, name: one, overlay: {brokers: [{name: a}]}}"))
+        >>> builder = ReportBuilder.of_system(system, "predicted", scheme="bypass")
+        >>> builder.build().info.parameters
+        {'scheme': 'bypass'}
+        """
+        seed = system.seed if seed is None else seed
+        return cls(system.name, source, seed=seed, notes=system.notes, parameters=parameters)
 
     def note(self, text: str) -> None:
         """Adds an assumption that was made; the same one is kept once."""

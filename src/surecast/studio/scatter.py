@@ -128,6 +128,7 @@ def _chart(comparison: _Comparison) -> Chart:
             series.high,
             colour=colours[series.label],
             size_px=10.0 if points <= 60 else 8.0 if points <= 400 else 5.0,
+            edge_px=1.0 if points <= 400 else 0.5,
             opacity=0.9,
             hover=[_hover(comparison, series, k) for k in range(len(series.x))],
         )

@@ -77,13 +77,7 @@ def predict_capacity(
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
     refuse_unknown("algorithm", chosen, known_algorithms())
     prepared = _prepare(system, shared_directions, by_client)
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={"algorithms": list(chosen), "shared_directions": shared_directions},
-    )
+    builder = ReportBuilder.of_system(system, "predicted", algorithms=list(chosen), shared_directions=shared_directions)
     for algorithm in chosen:
         _add_algorithm(builder, prepared, algorithm)
     _add_assumptions(builder, system, chosen, shared_directions)

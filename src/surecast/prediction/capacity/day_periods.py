@@ -93,12 +93,8 @@ def predict_periods(
         predict_capacity(_during(system, period), algorithms, shared_directions=shared_directions, by_client=by_client)
         for period in periods
     ]
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={**reports[0].info.parameters, "periods": {period.name: period.share for period in periods}},
+    builder = ReportBuilder.of_system(
+        system, "predicted", **reports[0].info.parameters, periods={period.name: period.share for period in periods}
     )
     for algorithm in reports[0].variants:
         _add_whole(builder, algorithm, periods, reports)

@@ -66,13 +66,7 @@ def predict_coding(
     audiences = audiences_of(system)
     if not audiences:
         raise AssumptionError(f"{system.name}: no publisher shares a topic with a subscriber, so there is no delivery")
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={"coding": spec.model_dump(mode="json")},
-    )
+    builder = ReportBuilder.of_system(system, "predicted", coding=spec.model_dump(mode="json"))
     forecaster = Forecaster(system, channel, samples)
     refusals: list[AssumptionError] = []
     chosen = alternatives(spec, list(schemes) if schemes else None)

@@ -88,13 +88,7 @@ def predict_composed(
     refuse_overloaded_events(system)
     model = ComposedModel(system, scheme, policy)
     parts = parts_of(system)
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={"composed": list(parts), "scheme": scheme, "policy": policy},
-    )
+    builder = ReportBuilder.of_system(system, "predicted", composed=list(parts), scheme=scheme, policy=policy)
     refusals = _add_variant(builder, model, COMPOSED_VARIANT, quantiles)
     _add_brokers(builder, model)
     if factors:

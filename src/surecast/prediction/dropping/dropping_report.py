@@ -62,13 +62,7 @@ def predict_dropping(
     for q in quantiles:
         if not 0 < q < 1:
             raise ConfigurationError(f"quantile {q!r} is not between 0 and 1; write one such as 0.99")
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={"policies": list(names), "protect_connected": protect_connected},
-    )
+    builder = ReportBuilder.of_system(system, "predicted", policies=list(names), protect_connected=protect_connected)
     refuse_overloaded_events(system)
     outlets, inputs = outlets_of(system, builder.note, builder.warn)
     if not outlets:

@@ -76,12 +76,8 @@ def predict_reliability(
     chosen = _checked(SCHEMES if schemes is None else tuple(schemes), quantiles, delays)
     refuse_overloaded_events(system if load is None else load)
     model = delivery_model(system, ideal=ideal, timed=True, load=load)
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={"schemes": list(chosen), "connection": connection, "ideal": ideal, "delays": delays},
+    builder = ReportBuilder.of_system(
+        system, "predicted", schemes=list(chosen), connection=connection, ideal=ideal, delays=delays
     )
     spread = model.spread
     tails, means, connections, bare = np.zeros(0), np.zeros(0), None, None

@@ -38,13 +38,7 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
     """
     refuse_saturated_events(system)
     replication = system.delivery.replication
-    builder = ReportBuilder(
-        system.name,
-        "predicted",
-        seed=system.seed,
-        notes=system.notes,
-        parameters={"replication": replication.model_dump(mode="json")},
-    )
+    builder = ReportBuilder.of_system(system, "predicted", replication=replication.model_dump(mode="json"))
     loads = broker_rates_per_s(system)
     for i, broker in enumerate(system.overlay.brokers):
         group = group_of(system, i)
