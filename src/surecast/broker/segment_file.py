@@ -217,11 +217,13 @@ def read_all(file: int, size: int, at: int) -> bytes:
 def write_all(file: int, parts: list[bytes], at: int) -> None:
     """Writes all parts from a place on."""
     rest: list[bytes | memoryview] = list(parts)
-    rest.reverse()
     while rest:
-        written = os.pwritev(file, rest[: -_PARTS_MAX - 1 : -1], at)
+        written = os.pwritev(file, rest[:_PARTS_MAX], at)
         at += written
-        while rest and written >= len(rest[-1]):
-            written -= len(rest.pop())
+        whole = 0
+        while whole < len(rest) and written >= (size := len(rest[whole])):
+            written -= size
+            whole += 1
+        del rest[:whole]
         if written:
-            rest[-1] = memoryview(rest[-1])[written:]
+            rest[0] = memoryview(rest[0])[written:]

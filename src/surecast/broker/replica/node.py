@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 from surecast.broker.replica.addresses import Address, Book, Place
@@ -122,7 +123,8 @@ class ReplicaNode:
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._waker: asyncio.TimerHandle | None = None
-        self._wake_s = 0.0
+        self._waker_s = 0.0
+        self._wake_s = inf  # when a turn is wanted, as far as is known since the last one
         self._clock_s = 0.0
         self._planned = False
         self._stopped = True
@@ -382,18 +384,26 @@ class ReplicaNode:
         """Makes sure that this turn of the event loop ends with what the replica has to say."""
         if not self._planned:
             self._planned = True
-            self._loop.call_soon(self._run_turn)
+            self._loop.call_soon(self._run_planned)
+
+    def _run_planned(self) -> None:
+        if self._planned:  # and no other turn came first
+            self._run_turn()
 
     def _run_turn(self) -> None:
-        self._planned = False
         self._turns += 1
+        self._wake_s = inf
+        self._planned = not self._stopped  # what is submitted before this turn needs no other one
         if self._stopped:
             return
         try:
             for prepare in self.before_turn:
                 prepare()
+            self._planned = False
             self._until_quiet()
             self.on_turn()
+            if (wake_s := self.replica.wake_s) is not None:
+                self._plan_wake(wake_s, time.monotonic())
         except SurecastError as error:
             self.give_up(error)
         except Exception as error:  # the state may be half changed: silence is all that is safe
@@ -425,17 +435,16 @@ class ReplicaNode:
             if turn.is_empty and replica.applied == before:
                 break
         peers.flush()
-        if (wake_s := replica.wake_s) is not None:
-            self._plan_wake(wake_s, time.monotonic())
 
     def _plan_wake(self, wake_s: float, now: float) -> None:
         """Makes sure that a turn comes at a time, or sooner."""
+        self._wake_s = min(wake_s, self._wake_s)
         if self._waker is not None:
-            if self._wake_s <= wake_s:
+            if self._waker_s <= wake_s:
                 return
             self._waker.cancel()
         # Timers are as coarse as a millisecond: one that is rounded down would spin until it is time.
-        self._waker, self._wake_s = self._loop.call_later(max(0.0, wake_s - now) + _TIMER_S, self._wake), wake_s
+        self._waker, self._waker_s = self._loop.call_later(max(0.0, wake_s - now) + _TIMER_S, self._wake), wake_s
 
     def _answer(self, replies: list[tuple[int, list[Answer]]]) -> None:
         for number, answers in replies:
@@ -445,9 +454,13 @@ class ReplicaNode:
 
     def _wake(self) -> None:
         self._waker = None
-        if not self._stopped:
-            self.replica.node.now = time.monotonic()
+        if self._stopped:
+            return
+        self.replica.node.now = now = time.monotonic()
+        if self._wake_s <= now:
             self._run_turn()
+        elif self._wake_s < inf:  # the turns since then have done what this one was for
+            self._plan_wake(self._wake_s, now)
 
     def _tick(self) -> None:
         if self._stopped:
@@ -472,7 +485,7 @@ class ReplicaNode:
             for line in notices:
                 self.log.error(event, replica=self.id, reason=line)
             notices.clear()
-        self.plan_turn()
+        self._run_turn()
 
     def _check_clock(self, now: float) -> None:
         """Reads the clock of the machine anew, which may have been set, and compares it with the others."""
