@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surecast.documents.reading import parse_source, read_source, set_fields
+from surecast.documents.reading import parse_source, read_source, set_fields, with_fields
 from surecast.documents.source import field_name, parse_field
 from surecast.errors import ScenarioError
 from surecast.scenario import load_system
@@ -123,3 +123,18 @@ def test_overrides() -> None:
     for name in ("a.b[9]", "a.b.c", "a.b[9].c"):
         with pytest.raises(ScenarioError, match="no such field"):
             set_fields(source, {name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "edited"),
+    [
+        (
+            "a:\n  - id: 1 # one\n    b: [x]\n  - id: 2\n",
+            "a:\n  - joins: true\n    id: 7 # one\n    b: [x]\n  - id: 2\n",
+        ),
+        ("a: [{b: 1, id: 3}, {id: 2}] # both\n", "a: [{joins: true, b: 1, id: 7}, {id: 2}] # both\n"),
+        ("# é\na:\n- b: x\n\n  # no\n  joins: false\n  id: 1\n", "# é\na:\n- b: x\n\n  # no\n  joins: true\n  id: 7\n"),
+    ],
+)
+def test_fields_are_changed_in_the_text_and_all_else_stays(text: str, edited: str) -> None:
+    assert with_fields(text, ("a", 0), {"id": "7", "joins": "true"}) == edited

@@ -11,13 +11,12 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from surecast.broker.cluster import LocalGroup, is_running
 from surecast.broker.group_config import load_broker_group
 from surecast.broker.private import write_private
 from surecast.broker.replica.administer import Tell, ask_replace, ask_status, await_member
-from surecast.documents.reading import parse_source, yaml_text
+from surecast.documents.reading import parse_source, with_fields
 from surecast.errors import ConfigurationError
 
 __all__ = ["Repaired", "repair_replica"]
@@ -50,11 +49,13 @@ def repair_replica(path: Path, old: int, *, starts: bool = True, timeout_s: floa
         )
     members = _members(path, old)
     new = max(*members, *(one.id for one in group.replicas)) + 1
+    text = _with_replaced(path, old, new)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = _set_aside(folder, f"damaged-{stamp}")
     if aside is not None:
         tell(f"the state of replica {old} is set aside: {aside}")
-    _put_in_place(path, old, new, stamp)
+    write_private(path.with_name(f"{path.name}.before-{stamp}"), path.read_text(encoding="utf-8"))
+    write_private(path, text)
     tell(f"{path} has replica {new} in the place of {old}")
     process = _start(path, new, tell) if starts else None
     if not starts:
@@ -106,17 +107,19 @@ def _set_aside(folder: Path, suffix: str) -> Path | None:
     return aside
 
 
-def _put_in_place(path: Path, old: int, new: int, stamp: str) -> None:
-    """Writes the group's file with the new replica, at the addresses of the old one; the file as it was is kept."""
+def _with_replaced(path: Path, old: int, new: int) -> str:
+    """Returns the text of the group's file with the new replica in the place of the old one, comments and all."""
     text = path.read_text(encoding="utf-8")
-    data: dict[str, Any] = parse_source(text, str(path), path.parent).data
-    entry = next(one for one in data["replicas"] if one["id"] == old)
-    rest = {name: value for name, value in entry.items() if name not in ("id", "joins", "data")}
-    data["replicas"] = [one for one in data["replicas"] if one["id"] != old] + [{"id": new, "joins": True, **rest}]
-    if "data" in entry:
-        data["replicas"][-1]["data"] = entry["data"]
-    write_private(path.with_name(f"{path.name}.before-{stamp}"), text)
-    write_private(path, yaml_text(data))
+    wanted = parse_source(text, str(path), path.parent).data
+    at = next(at for at, one in enumerate(wanted["replicas"]) if one["id"] == old)
+    wanted["replicas"][at].update(id=new, joins=True)
+    edited = with_fields(text, ("replicas", at), {"id": str(new), "joins": "true"})
+    if parse_source(edited, str(path), path.parent).data != wanted:
+        raise ConfigurationError(
+            f"{path}: replica {old} cannot be changed in place. Write id: {new} and joins: true there yourself, start "
+            f"replica {new} with an empty folder, and run surecast cluster replace {old} {new} {path}"
+        )
+    return edited
 
 
 def _start(path: Path, new: int, tell: Tell) -> subprocess.Popen[bytes]:

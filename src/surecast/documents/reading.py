@@ -17,7 +17,7 @@ import yaml
 from surecast.documents.source import SCENARIO, DocumentKind, FieldPath, Source, field_name, has_part, parse_field
 from surecast.errors import Problem, ScenarioError
 
-__all__ = ["parse_source", "read_source", "set_fields", "yaml_text"]
+__all__ = ["parse_source", "read_source", "set_fields", "with_fields", "yaml_text"]
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_PARTS = 1_000_000
@@ -66,6 +66,32 @@ def yaml_text(data: Any, **style: Any) -> str:
     """
     text: str = yaml.safe_dump(data, sort_keys=False, **style)
     return text
+
+
+def with_fields(text: str, place: FieldPath, fields: Mapping[str, str]) -> str:
+    """Returns the text of a file with other fields in the mapping at a place, each as YAML; all else is as it was.
+
+    >>> with_fields("replicas:\\n- id: 3  # in the cellar\\n", ("replicas", 0), {"id": "4", "joins": "true"})
+    'replicas:\\n- joins: true\\n  id: 4  # in the cellar\\n'
+    """
+    node = yaml.compose(text, yaml.SafeLoader)
+    for step in place:
+        node = node.value[step] if isinstance(step, int) else _fields_of(node)[step]
+    first, present = node.value[0][0].start_mark, _fields_of(node)
+    edits = []
+    for name, value in fields.items():
+        if name in present:
+            edits.append((present[name].start_mark.index, present[name].end_mark.index, value))
+        else:
+            following = ", " if node.flow_style else "\n" + " " * first.column
+            edits.append((first.index, first.index, f"{name}: {value}{following}"))
+    for begin, end, words in sorted(edits, reverse=True):
+        text = text[:begin] + words + text[end:]
+    return text
+
+
+def _fields_of(mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
+    return {key.value: value for key, value in mapping.value}
 
 
 def set_fields(source: Source, settings: Mapping[str, object]) -> None:

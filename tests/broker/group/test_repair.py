@@ -56,7 +56,13 @@ def test_a_damaged_replica_is_refused_by_name_and_repaired_from_the_others(group
     with pytest.raises(StoreError, match="cluster repair"):
         salvage(folder)  # it would forget its votes
     told: list[str] = []
+    text = group.path.read_text()
+    text = text.replace("- id: 3\n", "- id: 3  # in the cellar\n").replace(
+        "replicas:\n", "# one for each room\nreplicas:\n"
+    )
+    group.path.write_text(text)
     done = repair_replica(group.path, 3, tell=told.append)
+    assert group.path.read_text() == text.replace("- id: 3 ", "- joins: true\n  id: 4 ")
     assert (done.old, done.new) == (3, 4)
     assert any("agreed: replica 4 takes the place of 3" in line for line in told)
     assert done.aside is not None
