@@ -68,8 +68,8 @@ GROUP_TAIL = """
 - **`zap`**: a new group, [restored](../guides/run-a-replicated-broker.md#restore-it) from a backup. The application is
   part of the replicated state, so all replicas must begin to run it at the same place of the log.
 
-Signals and exit codes are those of [a broker](broker-configuration.md#signals-and-exit-codes). A replica that the
-others do not let in exits with 3.
+Signals and exit codes are those of [a broker](broker-configuration.md#signals-and-exit-codes). A replica that must
+not be started again as it is exits with 3: its state is lost or damaged, or the others do not let it in.
 """
 # What a group that is no broker has too, and a broker does not use: its clients come by MQTT.
 LEFT_OUT = {"client_secret_file", "request_size"}

@@ -119,10 +119,19 @@ def _run_replica(group: Path | None, number: int | None, others: list[str]) -> N
         raise ConfigurationError("--group and --id go together: the file of a group, and which replica this is")
     if others:
         raise ConfigurationError(f"--group: the group's file says everything; {', '.join(others)} cannot be given too")
+    from surecast.broker.broker_service import EXIT_STORE_FAILED
     from surecast.broker.group_run import run_group_broker
+    from surecast.broker.replica.founding import LostStateError
+    from surecast.broker.store_base import DamagedError
     from surecast.cli.applications import applications_of
+    from surecast.cli.output import print_error
 
-    _leave(run_group_broker(group, number, applications_of))
+    try:
+        code = run_group_broker(group, number, applications_of)
+    except (LostStateError, DamagedError) as error:
+        print_error(error)
+        code = EXIT_STORE_FAILED
+    _leave(code)
 
 
 def _leave(code: int) -> NoReturn:

@@ -188,9 +188,13 @@ def found(
     """Found a group, once, before its replicas run; `cluster up` does it for a new folder.
 
     First without --id: it writes a founding into the group's file, which then goes to all machines. Then with --id, on
-    the machine of each founder: it makes its empty store. A replica whose data are lost is not founded but replaced.
+    the machine of each founder: it makes its empty store. A replica whose data are lost is not founded but replaced;
+    where another replica answers that remembers it, that is refused.
     """
+    import asyncio
+
     from surecast.broker.group_config import load_broker_group
+    from surecast.broker.replica.administer import check_never_ran
     from surecast.broker.replica.founding import found_replica, new_founding, write_founding
 
     path = _file(group)
@@ -198,6 +202,7 @@ def found(
         write_founding(path, new_founding(), load_broker_group)
     spec = load_broker_group(path)
     for number in replicas or ():
+        asyncio.run(check_never_ran(spec, number))
         typer.echo(f"founded: replica {number} in {found_replica(spec, number)}")
     if not replicas:
         founders = [replica.id for replica in spec.replicas if not replica.joins]

@@ -49,7 +49,7 @@ def test_a_damaged_replica_is_refused_by_name_and_repaired_from_the_others(group
     whole = last.read_bytes()
     last.write_bytes(whole[: len(whole) // 2])
     group.start(3)
-    assert group.processes.pop(3).wait(30) != 0
+    assert group.processes.pop(3).wait(30) == 3
     said = group.last_words(3)
     assert f"{last}: damaged at byte" in said
     assert f"surecast cluster repair 3 {group.path}" in said

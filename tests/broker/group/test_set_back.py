@@ -109,13 +109,30 @@ def test_wiped_disks_do_not_found_the_group_anew(group: LocalGroup) -> None:
         shutil.rmtree(group.spec.folder(number))
     group.start()
     for number in (2, 3):
-        assert group.processes.pop(number).wait(30) == 1
+        assert group.processes.pop(number).wait(30) == 3  # as for every replica that must not be started again
         said = (group.path.parent / f"{number}.log").read_text()
         assert f"replica {number} of the group local: there are no data in {group.spec.folder(number)}" in said
         assert f"surecast cluster repair {number} {group.path}" in said
         assert "restore a backup" in said
     assert write_group(group.path.parent, 3) == group.path  # `cluster up` again founds nothing either
     assert not list(group.spec.folder(2).glob("segment-*"))
+
+
+def test_a_replica_that_others_remember_is_not_founded_again(group: LocalGroup) -> None:
+    group.kill(3)
+    folder = group.spec.folder(3)
+    shutil.rmtree(folder)
+    for command in (
+        ("surecast", "cluster", "found", group.path, "--id", 3),
+        ("surecast.broker.replica", "--group", group.path, "--found", "--id", 3),
+    ):
+        asked = [sys.executable, "-m", *map(str, command)]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+        said = " ".join(done.stderr.split())
+        assert done.returncode != 0
+        assert "replica 3 has run in the group local before" in said
+        assert f"surecast cluster repair 3 {group.path}" in said or "--replace 3 --by NEW" in said
+        assert not folder.exists()
 
 
 def test_a_founding_that_was_interrupted_is_done_anew(tmp_path: Path) -> None:

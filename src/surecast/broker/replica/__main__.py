@@ -8,11 +8,12 @@ import json
 import sys
 from pathlib import Path
 
-from surecast.broker.replica.administer import ask_replace, ask_status
-from surecast.broker.replica.founding import found_replica, new_founding, write_founding
+from surecast.broker.replica.administer import ask_replace, ask_status, check_never_ran
+from surecast.broker.replica.founding import LostStateError, found_replica, new_founding, write_founding
 from surecast.broker.replica.group_file import load_group
-from surecast.broker.replica.replica_service import find_handler, run_replica
+from surecast.broker.replica.replica_service import EXIT_FAILED, find_handler, run_replica
 from surecast.broker.service_log import BrokerLog
+from surecast.broker.store_base import DamagedError
 from surecast.errors import SurecastError
 
 
@@ -44,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         if given.found:
             if given.id is None:
                 write_founding(given.group, new_founding())
+            else:
+                asyncio.run(check_never_ran(group, given.id))
             where = given.group if given.id is None else found_replica(group, given.id)
             sys.stdout.write(f"founded: {where}\n")
             return 0
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         return run_replica(group, given.id, find_handler(given.handler), BrokerLog("info", given.log_format))
     except SurecastError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        return EXIT_FAILED if isinstance(error, (LostStateError, DamagedError)) else 2
 
 
 if __name__ == "__main__":

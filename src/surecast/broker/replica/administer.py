@@ -16,7 +16,7 @@ from surecast.broker.replica.group_file import GroupSpec
 from surecast.broker.replica.handshake import Hello
 from surecast.errors import ConfigurationError, PeerError, connection_problem
 
-__all__ = ["Tell", "ask_replace", "ask_status", "ask_verify", "await_member"]
+__all__ = ["Tell", "ask_replace", "ask_status", "ask_verify", "await_member", "check_never_ran"]
 
 Tell = Callable[[str], None]
 """Gets a line whenever something else is waited for."""
@@ -69,6 +69,16 @@ async def ask_status(group: GroupSpec, state: bool = False) -> list[dict[str, An
             return {"replica": number, "error": connection_problem(error, str(address), "replica")}
 
     return list(await asyncio.gather(*(one(number, address) for number, address in _addresses(group).items())))
+
+
+async def check_never_ran(group: GroupSpec, number: int) -> None:
+    """ConfigurationError where a replica that answers remembers this one: it is replaced, and not founded again."""
+    for one in await ask_status(group):
+        if number in one.get("known", ()):
+            raise ConfigurationError(
+                f"replica {number} has run in the group {group.name} before: replica {one['replica']} remembers what "
+                f"it promised, and would refuse an empty store. If its data are lost: {group.remedy(number)}"
+            )
 
 
 async def ask_replace(

@@ -19,10 +19,22 @@ from surecast.broker.segment_store import SegmentStore
 from surecast.broker.store_base import Store
 from surecast.errors import ConfigurationError
 
-__all__ = ["FOUNDING_KEY", "check_store", "found_replica", "found_store", "new_founding", "write_founding"]
+__all__ = [
+    "FOUNDING_KEY",
+    "LostStateError",
+    "check_store",
+    "found_replica",
+    "found_store",
+    "new_founding",
+    "write_founding",
+]
 
 FOUNDING_KEY: Final = b"F"
 """The record with the founding of a store."""
+
+
+class LostStateError(ConfigurationError):
+    """A founder of a group has no state: to start it again does not help."""
 
 
 def new_founding() -> str:
@@ -75,10 +87,14 @@ def write_founding(path: Path, founding: str, load: Callable[[Path], GroupSpec] 
 
 
 def check_store(group: GroupSpec, number: int, store: SegmentStore) -> None:
-    """ConfigurationError where a founder would start with an empty store; it says what to do."""
+    """Raises where a founder would start with an empty store, and says what to do.
+
+    LostStateError where the group was founded, ConfigurationError where it was not yet.
+    """
     if group.replica(number).joins or store.statistics().live_keys:
         return
-    raise ConfigurationError(
+    kind = ConfigurationError if group.founding is None else LostStateError
+    raise kind(
         f"replica {number} of the group {group.name}: there are no data in {store.folder}. If they are lost: "
         f"{group.remedy(number)}. If most replicas have lost theirs, make a new group and restore a backup there. If "
         f"the group has never run, found it: {group.founding_command(number)}"

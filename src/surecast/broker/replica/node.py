@@ -371,6 +371,7 @@ class ReplicaNode:
             verified=node.machine.verified[0],
             verified_hash=node.machine.verified[1].hex(),
             alarm=replica.agreement.alarm,
+            known=tuple(sorted(replica.admission.starts)),
         )
 
     def announce(self, peer: Address, client: Address | None) -> None:

@@ -41,7 +41,8 @@ class NodeStatus:
     `queue_bytes` are requests that wait here, of own clients and, where it leads, of all. One that is `blank` has no
     state yet; of a snapshot of `snapshot_size` bytes that comes in `snapshot_bytes` are here.
     `clock_ahead_s` is how far the own clock is ahead of what the clocks of a majority have reached; None while unknown.
-    `late_s` is time in which the replica did not run though it should have, since its start.
+    `late_s` is time in which the replica did not run though it should have, since its start. `known` are the other
+    replicas that have run in this group before, as far as this one remembers.
     """
 
     group: str
@@ -68,6 +69,7 @@ class NodeStatus:
     verified: int = 0
     verified_hash: str = ""
     alarm: str = ""
+    known: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
