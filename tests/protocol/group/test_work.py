@@ -7,7 +7,18 @@ from typing import Any
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Origin
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import FrontEnd, GroupMachine
-from surecast.protocol.mqtt import V5, Connect, Publish, Subscribe, SubscriptionRequest, encode
+from surecast.protocol.group.work import WORK_MIN, work_of
+from surecast.protocol.mqtt import (
+    V5,
+    Connect,
+    Properties,
+    Publish,
+    ReasonCode,
+    Subscribe,
+    SubscriptionRequest,
+    encode,
+)
+from surecast.protocol.mqtt.wire import MAX_FILTERS
 from surecast.protocol.paxos import Context
 
 SUBSCRIBE = encode(Subscribe(1, (SubscriptionRequest("a/+"),)), V5)
@@ -83,3 +94,49 @@ def test_large_messages_and_runs_of_small_ones_fill_commands_as_before() -> None
     assert len(carry_out(front_end)) == 1
     front_end.receive(member, encode(Publish("t", b"x" * 100), V5) * 4_000, 0.0)
     assert len(carry_out(front_end)) == 1
+
+
+def test_commands_are_short_until_it_is_known_what_a_new_content_filter_costs() -> None:
+    """Megabytes of messages that were cheap before held every replica for as long as they took under it."""
+    front_end = make_front_end()
+    publisher, subscriber = enter(front_end, "publisher"), enter(front_end, "subscriber")
+
+    def largest_command() -> int:
+        for _ in range(100):
+            front_end.receive(publisher, encode(Publish("t", b"x" * 900), V5) * 2, 0.0)
+        sizes = []
+        while front_end.is_ready:
+            sizes += carry_out(front_end)
+        return max(sizes)
+
+    def subscribe(price: int) -> None:
+        asked = Properties(user=(("filter", f"price > {price}"),))
+        front_end.receive(subscriber, encode(Subscribe(1, (SubscriptionRequest(f"t/{price}"),), asked), V5), 0.0)
+        carry_out(front_end)
+
+    assert largest_command() > 180_000
+    subscribe(30)
+    assert largest_command() < WORK_MIN
+    for _ in range(10):
+        front_end._work_last = front_end.work_max
+        front_end.took(0.001)
+    assert largest_command() > 180_000
+    subscribe(31)
+    assert largest_command() < WORK_MIN
+
+
+def test_one_subscribe_is_worth_one_command_at_most() -> None:
+    """10,000 filters in one packet held each replica for 167 ms; more than a thousand are refused with 0x97."""
+    front_end = make_front_end()
+    member = enter(front_end, "hostile")
+    filters = tuple(SubscriptionRequest(f"a/{n}") for n in range(MAX_FILTERS + 1))
+    most = Subscribe(1, filters[:-1])
+    assert work_of(encode(most, V5), [most]) <= 1.1 * front_end.bytes_max
+    front_end.receive(member, encode(most, V5), 0.0)
+    carry_out(front_end)
+    assert len(member.session.subscriptions) == MAX_FILTERS
+    member.out.clear()
+    front_end.receive(member, encode(Subscribe(2, filters), V5), 0.0)
+    carry_out(front_end)
+    goodbye = b"".join(member.out)
+    assert (goodbye[0], goodbye[2]) == (0xE0, ReasonCode.QUOTA_EXCEEDED)

@@ -63,7 +63,7 @@ Attributes = dict[str, float | str]
 class Contents:
     """Decides whether content filters take messages; `add` and `remove` tell it which filters there are.
 
-    `decisions` is a check sum over all that was decided.
+    `decisions` is a check sum over all that was decided, `constraints` the number of constraints in all filters.
     """
 
     def __init__(self) -> None:
@@ -71,14 +71,17 @@ class Contents:
         self._message: Message | None = None
         self._event = Event("")
         self.decisions = 0
+        self.constraints = 0
 
     def add(self, filter: Filter) -> None:
         """From now on the attributes that a filter names are read."""
         self._names.update(name for name, _ in filter.constraints)
+        self.constraints += len(filter.constraints)
         self._message = None
 
     def remove(self, filter: Filter) -> None:
         """A filter is there once less."""
+        self.constraints -= len(filter.constraints)
         for name, _ in filter.constraints:
             self._names[name] -= 1
             if not self._names[name]:

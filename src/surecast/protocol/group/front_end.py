@@ -17,7 +17,7 @@ from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
 from surecast.protocol.group.unordered_forwarding import UnorderedForwarding
-from surecast.protocol.group.work import MESSAGE_WORK, fitting, next_work_max, work_of
+from surecast.protocol.group.work import MESSAGE_WORK, WORK_MIN, fitting, next_work_max, work_of
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -93,6 +93,7 @@ class FrontEnd(Port):
         self._bytes = self._work = 0
         self._under_way: dict[int, tuple[float, Decoded, int]] = {}
         self._work_last = 0
+        self._constraints = 0
         self._early: dict[int, Early] = {}
         self._leaving: dict[int, tuple[Home, int]] = {}
         self._waiting: dict[int, int] = {}
@@ -323,6 +324,10 @@ class FrontEnd(Port):
 
     def take(self, now: float) -> list[tuple[int, list[bytes]]]:
         """The next commands, by number and in pieces, to be applied; as many as may be in flight."""
+        constraints = self.machine.broker.routes.contents.constraints
+        if constraints > self._constraints:  # what a message costs is another thing now, and is measured anew
+            self.work_max = WORK_MIN
+        self._constraints = constraints
         taken = []
         while self._items and len(self._under_way) < self._window():
             items, work = self._items, self._work

@@ -12,11 +12,12 @@ from surecast.protocol.group.commands import Happening, Packets
 from surecast.protocol.mqtt import Subscribe, Unsubscribe
 from surecast.protocol.mqtt.runs import Pattern
 
-__all__ = ["MESSAGE_WORK", "fitting", "next_work_max", "work_of"]
+__all__ = ["MESSAGE_WORK", "WORK_MIN", "fitting", "next_work_max", "work_of"]
 
 MESSAGE_WORK: Final = 128
 _PACKET_WORK: Final = 1 << 10
-_WORK_MIN: Final = 16 << 10
+WORK_MIN: Final = 16 << 10
+"""The work of a command while nothing is known of what it costs."""
 _WORK_S: Final = 0.01
 
 
@@ -55,7 +56,7 @@ def next_work_max(work_max: int, highest: int, work: int, time_s: float) -> int:
     (209714, 106495)
     """
     if time_s > _WORK_S:
-        return min(highest, max(_WORK_MIN, int(work * _WORK_S / time_s)))
+        return min(highest, max(WORK_MIN, int(work * _WORK_S / time_s)))
     if 2 * work >= work_max:
         return min(highest, 2 * work_max)
     return min(highest, work_max + work_max // 64)  # short ones say little, but not nothing

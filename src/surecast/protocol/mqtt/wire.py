@@ -39,7 +39,7 @@ MAX_USER_PROPERTIES: Final = 1_000
 MAX_CONNECT_PROPERTIES: Final = 100
 """The number of them that a CONNECT or its will may have: whoever sends one is not known yet."""
 
-MAX_FILTERS: Final = 10_000
+MAX_FILTERS: Final = 1_000
 """The number of topic filters that one SUBSCRIBE or UNSUBSCRIBE may have unless another limit is given."""
 
 _SUBSCRIBE: Final = 8
