@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 __all__ = [
     "COLUMNS",
+    "FATES",
     "LINE_WRITERS",
     "PROBE_TOPICS",
     "RECORD_TYPES",
@@ -270,6 +271,10 @@ RECORD_TYPES: Final[dict[str, type[Record]]] = {
     "dropped": Dropped,
     "expired": Expired,
 }
+
+
+FATES: Final = ("delivered", "dropped", "expired")
+"""The record types that say what became of a message for one of its receivers; each receiver has one of them."""
 
 
 def required_columns(kind: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from surecast.event_log_records import FATES
 from surecast.pipeline.records import EVENT_COLUMNS
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 ACCURACY: Final = 10_000  # a quantile's rank is right to 1/10,000; it is exact for fewer values than that
-_FATES: Final = ("delivered", "dropped", "expired")
 _TOLD: Final = tuple(name for name in EVENT_COLUMNS if name not in ("offset", "broker", "group", "replica", "replicas"))
 _ORDER: Final = ("at_s", "copy", "offset")
 """The order of events: by offset in the log of one broker, by time in the logs of a group."""
@@ -92,16 +92,16 @@ def broker_accounts(spark: SparkSession) -> DataFrame:
     is not in the tables, `lost_records` what the log says it could not write. The accounts balance where all are 0.
     """
     events = _events(spark)
-    of_message = events.where(F.col("type").isin("published", *_FATES)).groupBy("broker", "log", "message")
-    counts = [_count(F.col("type") == kind).alias(kind) for kind in _FATES]
+    of_message = events.where(F.col("type").isin("published", *FATES)).groupBy("broker", "log", "message")
+    counts = [_count(F.col("type") == kind).alias(kind) for kind in FATES]
     receivers = F.sum(F.when(F.col("type") == "published", F.col("receivers"))).alias("receivers")
-    fates = sum((F.col(k) for k in _FATES), F.lit(0)).alias("fates")
+    fates = sum((F.col(k) for k in FATES), F.lit(0)).alias("fates")
     messages = of_message.agg(receivers, *counts).select("*", fates)
     is_published = F.col("receivers").isNotNull()
     accounts = messages.groupBy("broker").agg(
         _count(is_published).alias("messages"),
         F.coalesce(F.sum("receivers"), F.lit(0)).alias("receivers"),
-        *[F.coalesce(F.sum(F.when(is_published, F.col(kind))), F.lit(0)).alias(kind) for kind in _FATES],
+        *[F.coalesce(F.sum(F.when(is_published, F.col(kind))), F.lit(0)).alias(kind) for kind in FATES],
         F.coalesce(
             F.sum(F.when(is_published, F.greatest(F.col("receivers") - F.col("fates"), F.lit(0)))), F.lit(0)
         ).alias("waiting"),
@@ -111,7 +111,7 @@ def broker_accounts(spark: SparkSession) -> DataFrame:
     lost = _lost_records(spark)
     lost_records = F.coalesce("lost_records", F.lit(0))
     faults = F.col("overdrawn") + F.col("unpublished") + lost_records
-    columns = ("broker", "messages", "receivers", *_FATES, "waiting", "overdrawn", "unpublished")
+    columns = ("broker", "messages", "receivers", *FATES, "waiting", "overdrawn", "unpublished")
     return accounts.join(lost, "broker", "left").select(
         *columns, lost_records.alias("lost_records"), (faults == 0).alias("balanced")
     )
@@ -133,7 +133,7 @@ def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
     changes = kinds.select("broker", window, (F.col("held") - before).alias("change"))
     changes = changes.groupBy("broker", "start_s").agg(F.sum("change").alias("change"))
     counted = events.groupBy("broker", window).agg(
-        *[_count(F.col("type") == kind).alias(kind) for kind in ("published", *_FATES)],
+        *[_count(F.col("type") == kind).alias(kind) for kind in ("published", *FATES)],
         *[
             F.coalesce(F.sum(F.when(F.col("type") == kind, F.col("bytes"))), F.lit(0)).alias(name)
             for kind, name in (("published", "bytes_in"), ("delivered", "bytes_out"))
@@ -143,7 +143,7 @@ def broker_load(spark: SparkSession, window_s: float = 60.0) -> DataFrame:
     over = Window.partitionBy("broker").orderBy("start_s").rowsBetween(Window.unboundedPreceding, 0)
     held = F.sum(F.coalesce("change", F.lit(0))).over(over)
     rates = [(F.col(kind) / window_s).alias(f"{kind}_per_s") for kind in ("published", "delivered")]
-    columns = ("published", *_FATES, "bytes_in", "bytes_out", "queue_length_max")
+    columns = ("published", *FATES, "bytes_in", "bytes_out", "queue_length_max")
     joined = counted.join(changes, ["broker", "start_s"], "left")
     return joined.select("broker", "start_s", *columns, *rates, held.alias("subscriptions"))
 
@@ -258,7 +258,7 @@ def _fates(spark: SparkSession) -> DataFrame:
     published = events.where("type = 'published'").select(
         "log", "message", F.col("time").alias("published_s"), F.col("deadline_s").alias("asked_s")
     )
-    fates = events.where(F.col("type").isin(*_FATES)).join(published, ["log", "message"], "left")
+    fates = events.where(F.col("type").isin(*FATES)).join(published, ["log", "message"], "left")
     sent_s = F.coalesce("publication_time", "published_s")
     delay_s = F.when(F.col("type") == "delivered", F.col("time") - sent_s)
     deadline_s = F.coalesce("deadline_s", "asked_s")

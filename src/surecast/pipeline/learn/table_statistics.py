@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.errors import ConfigurationError
-from surecast.event_log_records import PROBE_TOPICS
+from surecast.event_log_records import FATES, PROBE_TOPICS
 from surecast.pipeline.learn.log_statistics import (
     BINS_PER_E,
     AvailabilityRow,
@@ -39,7 +39,6 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 _OF_GROUPS: Final[Mapping[str, str]] = {"group": "string", "replicas": "int"}
 """Columns of broker_events that tables of older logs do not have."""
-_FATES: Final = ("delivered", "dropped", "expired")
 _OF_PROCESSES: Final = ("started", "stopped", "alive", "lost")
 _BY_BROKER: Final = "server shutting down"
 _BY_REPLICA: Final = ("the replica of the connection is down", "sent to another replica")
@@ -312,7 +311,7 @@ def _subscriptions(events: DataFrame) -> dict[str, Any]:
 def _service(events: DataFrame) -> dict[Client, Times]:
     """Returns times between two deliveries to a client with more messages waiting after the first; the end of a
     connection cuts them off."""
-    marks = events.where(F.col("type").isin("connected", "disconnected", *_FATES))
+    marks = events.where(F.col("type").isin("connected", "disconnected", *FATES))
     of_client = Window.partitionBy("log", "incarnation", "client").orderBy(*_ORDER)
     waited = (F.lag("type").over(of_client) == "delivered") & (F.lag("queue_length").over(of_client) > 0)
     gaps = (
