@@ -192,7 +192,7 @@ def make_plan(
     Traceback (most recent call last):
     ...
     surecast.errors.AssumptionError: overlay.brokers: a run starts one broker, replicated or not, and two has 2; \
-overlays of several running brokers are not there yet: predict or simulate it
+overlays of several brokers cannot be run yet: predict or simulate it
     """
     experiment = system.experiment
     whole = experiment.duration if duration_s is None else duration_s

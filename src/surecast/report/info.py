@@ -85,8 +85,9 @@ class ReportInfo:
         """Reads the head of a report file; refuses other files and formats of the future, ignores further keys.
 
         >>> ReportInfo.from_head({"format": "surecast-report", "format_version": 99})
-        Traceback (most recent call last): ... surecast.report.report_errors.ReportError: it has format version 99, and
-        this Surecast reads up to 1: upgrade Surecast
+        Traceback (most recent call last):
+        ...
+        surecast.report.report_errors.ReportError: it has format version 99, and this Surecast reads up to 1: upgrade ...
         """
         if not isinstance(head, Mapping) or head.get("format") != FORMAT:
             kind = head.get("format") if isinstance(head, Mapping) else None
