@@ -199,7 +199,7 @@ class _World:
         self._sums.sent[cause.kind][link] += 1
         carried, lead_s = _Carried(cause, link, message, now), self.plan.lead_s[link]
         if not self.plan.stages[link]:
-            self._at(now + lead_s, self._arrive, carried, self.plan.head[link])
+            self._clock_at(now + lead_s, NETWORK, self._arrive, now + lead_s, carried, self.plan.head[link])
         elif lead_s > 0:
             self._at(now + lead_s, self._pass, carried, 0)
         else:
@@ -212,9 +212,9 @@ class _World:
         queue, after_s = stages[at]
         there_s = self._leaves(now, queue, carried.cause) + after_s
         if at + 1 < len(stages):
-            self._at(there_s, self._pass, carried, at + 1)
+            self._clock_at(there_s, NETWORK, self._pass, there_s, carried, at + 1)
         else:
-            self._at(there_s, self._arrive, carried, self.plan.head[link])
+            self._clock_at(there_s, NETWORK, self._arrive, there_s, carried, self.plan.head[link])
 
     def _arrive(self, now: float, carried: _Carried, broker: int) -> None:
         """A message comes to a broker."""
@@ -224,7 +224,8 @@ class _World:
             sums.arrived[carried.link] += 1
             sums.link_s[carried.link] += now - carried.sent_s
         if self._serves[broker]:
-            self._at(self._leaves(now, broker, cause), self._handle, carried, broker)
+            leaves_s = self._leaves(now, broker, cause)
+            self._clock_at(leaves_s, NETWORK, self._handle, leaves_s, carried, broker)
         else:
             self._handle(now, carried, broker)
 

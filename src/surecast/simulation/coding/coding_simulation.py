@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +19,11 @@ from surecast.scenario.system import Overlay, System
 from surecast.simulation.coding.coding_runs import Alternative, Caster, How, alternatives, settings_for
 from surecast.simulation.coding.outcomes import Outcomes, joined
 from surecast.simulation.coding.packet_network import Audience, Channel, audiences_of
-from surecast.simulation.experiment.confidence import ratio_estimate
+from surecast.simulation.experiment import Progress, ratio_estimate, until_known
 
 __all__ = ["BATCHES", "estimate", "messages_minimum", "simulate_alternative", "simulate_coding"]
 
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 BATCHES = 20
 """Intervals are taken over so many batches of events: events of a batch share what the protocol has learnt."""
@@ -149,16 +148,25 @@ def simulate_alternative(
         channel=channel,
         how=how,
     )
-    found = [caster.run(events)]
-    while half_width is not None:
-        whole = joined(found)
-        on_time = whole.on_time
-        widths = [estimate(values)[1] for values in (on_time.all(axis=1), on_time.mean(axis=1))]
-        if max(widths) <= half_width or len(on_time) >= events_max:
-            break
-        # As many more as the half-width says, and not so many that a rough guess costs much.
-        more = len(on_time) * ((max(widths) / half_width) ** 2 - 1.0)
-        found.append(caster.run(int(min(max(more, 200), 2 * len(on_time), events_max - len(on_time)))))
+    found: list[Outcomes] = []
+    widest = math.inf
+
+    def is_known() -> bool:
+        nonlocal widest
+        if half_width is None:
+            return True
+        on_time = joined(found).on_time
+        widest = max(estimate(values)[1] for values in (on_time.all(axis=1), on_time.mean(axis=1)))
+        return widest <= half_width
+
+    def more(done: int) -> int:
+        # As many as the half-width says, and not so many that a rough guess costs much.
+        wanted = done * ((widest / half_width) ** 2 - 1.0) if half_width is not None else 0.0
+        return int(min(max(wanted, 200), 2 * done))
+
+    until_known(
+        lambda count: found.append(caster.run(count)), is_known, first=events, most=max(events, events_max), more=more
+    )
     return joined(found)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from surecast.simulation.coding.kernel_parts import crosses, travels
 from surecast.simulation.coding.kernel_state import COUNTS, REQUEST_NUMBERS, Net
 from surecast.simulation.coding.outcomes import Outcomes, place_of
 from surecast.simulation.coding.scheme import TOPIC, Casting
+from surecast.simulation.experiment.clock import FIRST, NETWORK, TIMERS, Clock
+from surecast.simulation.experiment.host import Host
 
 __all__ = ["ObjectWorld"]
 
@@ -43,71 +45,55 @@ class ObjectWorld:
         self.casting = casting
         self.net = net
         self.deadline_s = deadline_s
-        self.now = 0.0
+        self.clock = Clock()
         self.expired: list[Expire] = []
         self._links = links
         self._brokers = len(casting.nodes) - len(casting.homes)
         self._busy_s = np.zeros(len(net.loss))
         self._events: dict[int, _Event] = {}
-        self._queue: list[tuple[float, int, int, int, Message]] = []
-        self._timers: list[tuple[float, int]] = []
-        self._serial = 0
+        self._published: dict[int, _Event] = {}
+        self._hosts = {
+            number: Host(node, self.clock, partial(self._perform, number), TIMERS + number)
+            for number, node in casting.nodes.items()
+        }
 
     def run(self, times_s: Sequence[float], first: int = 0) -> Outcomes:
         """Publishes events at these times, numbered from `first` on, and lets each come to its end."""
-        found = []
-        for number, time_s in enumerate(times_s, first):
-            self._until(time_s)
-            self.now = time_s
-            found.append(self._publish(number))
-        self._until(math.inf)
+        numbers = range(first, first + len(times_s))
+        for number, time_s in zip(numbers, times_s, strict=True):
+            self.clock.at(time_s, FIRST, self._publish, number)
+        self.clock.run(math.inf)
+        events = [self._published.pop(number) for number in numbers]
         return Outcomes(
-            np.array([event.done_s for event in found]),
-            np.array([event.recovered for event in found]),
-            np.array([event.counts for event in found]),
+            np.array([event.done_s for event in events]),
+            np.array([event.recovered for event in events]),
+            np.array([event.counts for event in events]),
         )
 
-    def _publish(self, number: int) -> _Event:
-        casting = self.casting
-        deadline_s = self.now + self.deadline_s
+    def _publish(self, number: int) -> None:
+        casting, now = self.casting, self.clock.now
+        deadline_s = now + self.deadline_s
         size = casting.settings.coding.packets * casting.settings.coding.packet_bytes
-        publication, _ = casting.service.publish(casting.source, TOPIC, size, deadline_s, self.now)
-        event = _Event(number, self.now, len(self.net.loss), len(casting.homes))
-        self._events[publication.event_id] = event
+        publication, _ = casting.service.publish(casting.source, TOPIC, size, deadline_s, now)
+        event = _Event(number, now, len(self.net.loss), len(casting.homes))
+        self._published[number] = self._events[publication.event_id] = event
         data = bytes(size)
-        effects = casting.publisher.publish(publication.event_id, publication.group, data, deadline_s, self.now)
-        self._carry_out(casting.source, effects)
-        return event
+        effects = casting.publisher.publish(publication.event_id, publication.group, data, deadline_s, now)
+        self._hosts[casting.source].perform(effects)
 
-    def _until(self, time_s: float) -> None:
-        nodes = self.casting.nodes
-        while self._queue or self._timers:
-            message_s = self._queue[0][0] if self._queue else math.inf
-            timer_s = self._timers[0][0] if self._timers else math.inf
-            if min(message_s, timer_s) >= time_s:
-                return
-            if message_s <= timer_s:
-                self.now, _, sender, to, message = heapq.heappop(self._queue)
-                self._carry_out(to, nodes[to].handle(message, sender, self.now))
-            else:
-                due_s, node = heapq.heappop(self._timers)
-                if nodes[node].next_timer() <= due_s:
-                    self.now = due_s
-                    self._carry_out(node, nodes[node].handle_timer(due_s))
+    def _arrive(self, sender: int, to: int, message: Message) -> None:
+        self._hosts[to].perform(self.casting.nodes[to].handle(message, sender, self.clock.now))
 
-    def _carry_out(self, node: int, effects: Iterable[Effect]) -> None:
+    def _perform(self, node: int, _: Host[Effect], effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, SendTo):
                 self._send(node, effect)
             elif isinstance(effect, EventComplete):
                 event = self._events[effect.event_id]
-                event.done_s[node - self._brokers] = self.now - event.published_s
+                event.done_s[node - self._brokers] = self.clock.now - event.published_s
                 event.recovered[node - self._brokers] = effect.recovered
             elif isinstance(effect, Expire):
                 self.expired.append(effect)
-        next_s = self.casting.nodes[node].next_timer()
-        if next_s < math.inf:
-            heapq.heappush(self._timers, (next_s, node))
 
     def _send(self, sender: int, effect: SendTo) -> None:
         message, to, net = effect.message, effect.to, self.net
@@ -119,7 +105,7 @@ class ObjectWorld:
         event.counts[place] += 1
         if isinstance(message, PacketRequest):
             event.counts[REQUEST_NUMBERS] += sum(len(wanted.numbers) for wanted in message.wanted)
-        start_s = self.now + effect.after_s
+        start_s = self.clock.now + effect.after_s
         if is_hop:
             if isinstance(message, Data) and net.packet_s[link] > 0.0:
                 start_s = max(start_s, self._busy_s[link]) + net.packet_s[link]
@@ -130,8 +116,7 @@ class ObjectWorld:
             arrives = travels(net, event.passed, event.is_bad, event.number, sender, to)
             due_s = start_s + net.delays_s[net.home[sender], net.home[to]]
         if arrives:
-            self._serial += 1
-            heapq.heappush(self._queue, (float(due_s), self._serial, sender, to, message))
+            self.clock.at(float(due_s), NETWORK, self._arrive, sender, to, message)
 
 
 def _event_of(message: Message) -> int:

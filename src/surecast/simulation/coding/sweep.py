@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +12,10 @@ from surecast.scenario.system import System
 from surecast.simulation.coding.coding_runs import alternatives, settings_for
 from surecast.simulation.coding.coding_simulation import estimate, messages_minimum, simulate_alternative
 from surecast.simulation.coding.packet_network import Channel, audiences_of
+from surecast.simulation.experiment import Progress
 
 __all__ = ["LossPoint", "LossSweep", "sweep_loss"]
 
-Progress = Callable[[int, int], None]
 Estimate = tuple[float, float]
 """A value and its 95 % half-width."""
 
