@@ -15,7 +15,7 @@ from surecast.scenario import build, parse_text
 from surecast.scenario.system import Overlay, System
 from surecast.simulation.coding import Alternative, Caster, Channel, settings_for, simulate_coding, sweep_loss
 from surecast.simulation.coding.coding_simulation import estimate
-from surecast.simulation.coding.kernel_parts import crosses
+from surecast.simulation.coding.compiled_parts import crosses
 from surecast.simulation.coding.packet_network import network_of
 
 

@@ -15,8 +15,8 @@ from surecast.protocol.gossip import GossipSettings
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay
-from surecast.simulation.coding.kernel import run_events
-from surecast.simulation.coding.kernel_state import COUNTS, State, new_state
+from surecast.simulation.coding.compiled_run import run_events
+from surecast.simulation.coding.compiled_state import COUNTS, State, new_state
 from surecast.simulation.coding.outcomes import Outcomes
 from surecast.simulation.coding.packet_network import Channel, network_of
 from surecast.simulation.coding.protocol_run import ObjectWorld
@@ -75,8 +75,8 @@ def settings_for(spec: Coding, alternative: Alternative) -> DisseminationSetting
 def needs_compiling() -> bool:
     """Whether the compiled path has yet to be compiled on this machine, which takes most of a minute."""
     folder = run_events.stats.cache_path
-    index = [] if folder is None else list(Path(folder).glob("kernel.run_events-*.nbi"))
-    newest_s = max(path.stat().st_mtime for path in Path(__file__).parent.glob("kernel*.py"))
+    index = [] if folder is None else list(Path(folder).glob("compiled_run.run_events-*.nbi"))
+    newest_s = max(path.stat().st_mtime for path in Path(__file__).parent.glob("compiled_*.py"))
     return not any(path.stat().st_mtime >= newest_s for path in index)
 
 

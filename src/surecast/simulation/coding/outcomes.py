@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from surecast.protocol.coding import CodingSettings, Packet, VectorKind
 from surecast.protocol.dissemination import Data, HopAck, Message, message_bytes
 from surecast.protocol.gossip import Announced, Announcement, PacketRequest, Push, Reply, Wanted
-from surecast.simulation.coding.kernel_state import (
+from surecast.simulation.coding.compiled_state import (
     ACK,
     ACK_LOCAL,
     COUNTS,

@@ -10,7 +10,7 @@ import numpy as np
 from surecast.errors import ConfigurationError
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
-from surecast.simulation.coding.kernel_state import Net
+from surecast.simulation.coding.compiled_state import Net
 
 __all__ = ["Audience", "Channel", "audiences_of", "network_of"]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from surecast.protocol.dissemination import Data, Effect, EventComplete, Expire, HopAck, Message, SendTo
 from surecast.protocol.gossip import Announcement, PacketRequest
-from surecast.simulation.coding.kernel_parts import crosses, travels
-from surecast.simulation.coding.kernel_state import COUNTS, REQUEST_NUMBERS, Net
+from surecast.simulation.coding.compiled_parts import crosses, travels
+from surecast.simulation.coding.compiled_state import COUNTS, REQUEST_NUMBERS, Net
 from surecast.simulation.coding.outcomes import Outcomes, place_of
 from surecast.simulation.coding.scheme import TOPIC, Casting
 from surecast.simulation.experiment.clock import FIRST, NETWORK, TIMERS, Clock

@@ -24,7 +24,7 @@ from surecast.protocol.dissemination import (
 from surecast.protocol.paths import PathPlanner
 from surecast.scenario.paths import CapacityGraph, Forwarding
 from surecast.scenario.system import Overlay
-from surecast.simulation.coding.kernel_state import NONE, Net, Rules, Scheme
+from surecast.simulation.coding.compiled_state import NONE, Net, Rules, Scheme
 
 __all__ = ["Casting", "compiled_scheme"]
 

@@ -1,5 +1,8 @@
-"""The named tuples of `kernel_state` by reference: passed as such through many functions, hundreds of array parts would
-be copied with each call, and compiling that takes minutes."""
+"""The named tuples of `compiled_state` by reference.
+
+Passed as such through many functions, hundreds of array parts would be copied with each call, and compiling that takes
+minutes.
+"""
 # Numba's decorators are untyped.
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call"
 
@@ -10,7 +13,7 @@ from typing import Any
 from numba.core import types
 from numba.experimental import structref
 
-from surecast.simulation.coding.kernel_state import Net, Scheme, State
+from surecast.simulation.coding.compiled_state import Net, Scheme, State
 
 __all__ = ["NetRef", "SchemeRef", "StateRef"]
 

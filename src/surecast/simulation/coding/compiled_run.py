@@ -12,7 +12,7 @@ import numpy as np
 
 from surecast.kernels import njit
 from surecast.protocol.coding.field_kernels import draw
-from surecast.simulation.coding.kernel_nodes import (
+from surecast.simulation.coding.compiled_nodes import (
     AGAIN,
     CHASE,
     FLUSH,
@@ -29,9 +29,9 @@ from surecast.simulation.coding.kernel_nodes import (
     transmit,
     try_again,
 )
-from surecast.simulation.coding.kernel_parts import TIMER, mixed, pop, word
-from surecast.simulation.coding.kernel_refs import NetRef, SchemeRef, StateRef
-from surecast.simulation.coding.kernel_state import ACK, DATA, DIGEST, NONE, PLAIN, REQUEST, SEEDED
+from surecast.simulation.coding.compiled_parts import TIMER, mixed, pop, word
+from surecast.simulation.coding.compiled_refs import NetRef, SchemeRef, StateRef
+from surecast.simulation.coding.compiled_state import ACK, DATA, DIGEST, NONE, PLAIN, REQUEST, SEEDED
 
 __all__ = ["run_events"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from surecast.kernels import njit
 from surecast.protocol.dissemination.retransmission import DOUBLINGS_MAX, GRACE_S
-from surecast.simulation.coding.kernel_parts import (
+from surecast.simulation.coding.compiled_parts import (
     add_packet,
     below,
     crosses,
@@ -21,7 +21,7 @@ from surecast.simulation.coding.kernel_parts import (
     unit,
     word,
 )
-from surecast.simulation.coding.kernel_state import (
+from surecast.simulation.coding.compiled_state import (
     ACK,
     ACK_LOCAL,
     DIGEST,

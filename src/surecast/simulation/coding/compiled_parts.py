@@ -12,7 +12,7 @@ import numpy as np
 
 from surecast.kernels import njit
 from surecast.protocol.coding.field_kernels import insert, learn, recode_many
-from surecast.simulation.coding.kernel_state import DATA, DATA_LOCAL, NOTHING, PLAIN
+from surecast.simulation.coding.compiled_state import DATA, DATA_LOCAL, NOTHING, PLAIN
 
 __all__ = ["add_packet", "below", "crosses", "fresh_vector", "mixed", "pop", "push_message", "push_timer", "word"]
 
