@@ -18,12 +18,11 @@ import argparse
 import time
 from collections.abc import Callable
 
-from scipy.stats import t as student
-
 from surecast.planning.placement import evaluate, placed_scenario, placement_problem, plan_placement
 from surecast.prediction.capacity.capacity_model import ALGORITHMS
 from surecast.scenario import System, build, load_system
 from surecast.simulation.capacity import simulate_routing
+from surecast.simulation.experiment import student_t
 
 LOADS = (10_000, 20_000, 30_000, 40_000, 50_000, 60_000)
 HALF_WIDTH = 0.01
@@ -54,7 +53,7 @@ def simulation_s(system: System, algorithm: str, duration_s: float, runs: int) -
     figure = report.figure("notification_delay_worst_s")
     if figure.high is None:
         raise SystemExit("the simulation gave no interval; use more runs")
-    deviation = (figure.high - figure.value) / float(student.ppf(0.975, runs - 1))  # of the mean of all runs
+    deviation = (figure.high - figure.value) / student_t(runs - 1)  # of the mean of all runs
     virtual_s = duration_s * runs * (1.96 * deviation / (HALF_WIDTH * figure.value)) ** 2
     return set_up + rate * (virtual_s + WARM_UP_S), virtual_s, figure.value
 

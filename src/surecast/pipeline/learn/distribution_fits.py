@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.optimize import NonlinearConstraint, brentq, minimize
 from scipy.special import gammaln, log_ndtr
 from scipy.stats import chi2, norm
-from scipy.stats import t as student
 
 from surecast.errors import AssumptionError
 from surecast.pipeline.learn.samples import Times
+from surecast.simulation.experiment.confidence import student_t
 
 __all__ = [
     "FittedDistribution",
@@ -76,7 +76,7 @@ class FittedDistribution:
         have been missed. Without an upper limit where no mean is too long.
         """
         freedom = max(times.ends - len(self.parameters), 1.0)
-        drop = float(student.ppf(0.5 + level / 2.0, freedom)) ** 2 / 2.0
+        drop = student_t(freedom, level) ** 2 / 2.0
         step = self._uncertainty(times) * math.sqrt(2.0 * drop)
         low, high = (self._farthest(times, drop, sign * step, sign) for sign in (-1.0, 1.0))
         return None if low is None or high is None else (math.exp(low), math.exp(high))
