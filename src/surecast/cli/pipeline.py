@@ -27,7 +27,7 @@ Output = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparkOptions:
+class SparkServerOptions:
     """Where Spark works, and where its tables are."""
 
     master: Annotated[
@@ -66,7 +66,7 @@ def run(
         ),
     ],
     output: Output,
-    server: SparkOptions,
+    server: SparkServerOptions,
     window: Annotated[str, typer.Option(metavar="TIME", help="Length of the windows of load over time.")] = "1min",
     schedule: Annotated[
         Path | None,
@@ -150,7 +150,7 @@ def run(
 def show(
     table: Annotated[str, typer.Argument(help="Name of a table; surecast pipeline tables lists them.")],
     output: Output,
-    server: SparkOptions,
+    server: SparkServerOptions,
     limit: Annotated[int, typer.Option(min=1, help="Most rows to show.")] = 20,
     json: AsJson = False,
 ) -> None:
