@@ -202,7 +202,7 @@ def damage(rng: random.Random, data: bytearray) -> None:
 def outcome(case: Case, chunks: tuple[bytes, ...], plain: bool = False) -> tuple[object, ...]:
     decoder = PacketDecoder(LIMIT, case.version, side=case.side, max_connect_size=LIMIT // 2)
     if plain:
-        decoder._remember = lambda *_: None  # type: ignore[method-assign] # without topics there is no short cut
+        decoder._learn = lambda *_: None  # type: ignore[method-assign] # without topics there is no short cut
     packets: list[Packet] = []
     for chunk in chunks:
         try:
@@ -272,7 +272,7 @@ def decode(version: int, chunks: list[bytes]) -> None:
     """Reads a stream as a broker does, without the limits that keep a packet small."""
     decoder = PacketDecoder(version=version, max_user_properties=1 << 30, max_filters=1 << 30)
     for chunk in chunks:
-        decoder.feed_runs(chunk)
+        decoder.feed_batches(chunk)
 
 
 def lines_of(call: Callable[[], None]) -> int:

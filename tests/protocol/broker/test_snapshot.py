@@ -26,7 +26,7 @@ from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.requests import TokenOutcomes
 from surecast.protocol.broker.session import SessionWill
 from surecast.protocol.broker.snapshot import decode_state, encode_state, pieces_of, records_of
-from surecast.protocol.mqtt import V5, V311, Connect, PacketDecoder, Publish, PublishRun, encode
+from surecast.protocol.mqtt import V5, V311, Connect, PacketDecoder, Publish, PublishBatch, encode
 
 HEAD = 18
 
@@ -77,7 +77,14 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "bytes_queued",
         ),
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "accounts"),
-        *("subscriptions", "received", "inflight", "waiting", "resend"),
+        *(
+            "subscriptions",
+            "received",
+            "tracked",
+            "plain",
+            "waiting",
+            "resend",
+        ),  # both: in flight
         *(
             "quota",
             "key",
@@ -273,18 +280,20 @@ def test_settings_that_allow_less_refuse_what_they_do_not_allow(world: Any) -> N
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_the_same_bytes_make_the_same_runs_whatever_came_before(qos: int, version: int) -> None:
-    """A broker treats a run as one, so a decoder that is new must find the runs that an old one finds."""
+def test_the_same_bytes_make_the_same_batches_whatever_came_before(qos: int, version: int) -> None:
+    """A broker treats a batch as one, so a decoder that is new must find the batches that an old one finds."""
     packets = [Publish(t, b"x", qos, packet_id=i + 1 if qos else 0) for i, t in enumerate("aaabbcaac")]
     data = b"".join(encode(packet, version) for packet in packets)
     new = PacketDecoder(version=version)
-    found = [new.feed_runs(data) for _ in range(2)]
+    found = [new.feed_batches(data) for _ in range(2)]
     assert found[0] == found[1]
-    assert [p.count if isinstance(p, PublishRun) else 1 for p in found[0]] == [3, 2, 1, 2, 1]
-    assert [p.raw for p in found[0] if isinstance(p, Publish)] == [p.raw for p in found[1] if isinstance(p, Publish)]
+    (batch,) = found[0]
+    assert isinstance(batch, PublishBatch)
+    assert list(batch.stretches()) == [("a", 0, 3), ("b", 3, 5), ("c", 5, 6), ("a", 6, 8), ("c", 8, 9)]
+    assert batch.packets() == packets
 
 
-def test_a_copy_takes_a_run_as_the_original_does(world: Any, version: int) -> None:
+def test_a_copy_takes_a_batch_as_the_original_does(world: Any, version: int) -> None:
     """Messages that a client sends to itself in one write: they come before the acknowledgements, or between them."""
     client = world.client("ann", version).online()
     client.subscribe("t", 1)

@@ -424,7 +424,7 @@ class Home(Host):
             limit, version = connection.limits.packet_bytes_max, V5 if connection.version_5 else V311
             reader = self.readers.setdefault(number, PacketDecoder(limit, version))
             try:
-                packets = reader.feed_runs(data)
+                packets = reader.feed_batches(data)
             except PacketError:
                 pass
             else:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, FrontEnd, GroupMachine, Port
-from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack
-from surecast.protocol.group.run_items import read_runs
+from surecast.protocol.group.commands import HEAD, ITEM, Happening, Item, items_of, pack, read_batch
 from surecast.protocol.mqtt import (
     NO_PROPERTIES,
     V5,
@@ -35,13 +34,16 @@ __all__ = ["Client", "Site", "World", "with_packets"]
 
 
 def with_packets(command: bytes) -> bytes:
-    """The same command with the packets that its runs stand for."""
+    """The same command with the packets of its batches, as they came."""
     items: list[Happening] = []
     at = HEAD.size
     for kind, number, data in items_of(command):
-        if kind == Item.RUNS:
-            runs, _ = read_runs(command, at)
-            items += [(Item.PACKETS, *one, None) for one in zip(runs.numbers, runs.pieces, strict=True)]
+        if kind == Item.BATCH:
+            sent, _ = read_batch(command, at)
+            begin = 0
+            for sender, count in zip(sent.numbers, sent.counts, strict=True):
+                items.append((Item.PACKETS, sender, sent.batch.bytes_of(begin, begin + count), None))
+                begin += count
         else:
             items.append((kind, number, data, None))
         at += ITEM.size + len(data)

@@ -37,11 +37,11 @@ PUBLISH = st.builds(
 class Plain(PacketDecoder):
     """A decoder that remembers nothing."""
 
-    def _remember(self, data: bytes, position: int, packet: Publish) -> int:
-        after = super()._remember(data, position, packet)
-        self._topics.clear()
-        self._properties.clear()
-        return after
+    def _learn(self, field: bytes) -> None:
+        return None
+
+    def _remember(self, packet: Publish) -> None:
+        pass
 
 
 def parts(packets: list[Any]) -> list[Any]:

@@ -278,7 +278,7 @@ def test_the_short_cut_reads_what_the_plain_way_reads(version: int) -> None:
             data[at % len(data)] = value
         written = bytes(data[: len(data) - cut_off])
         fast, plain = PacketDecoder(250, version), PacketDecoder(250, version)
-        plain._remember = lambda *_: None  # type: ignore[method-assign]
+        plain._learn = lambda *_: None  # type: ignore[method-assign]
         assert exact(fast, written) == exact(plain, written)
 
     def exact(decoder: PacketDecoder, written: bytes) -> tuple[object, ...]:
@@ -311,7 +311,7 @@ def test_the_short_cut_is_right_around_a_packet_whose_topic_it_knows(version: in
         for plain in (False, True):
             decoder = PacketDecoder(limit, version)
             if plain:
-                decoder._remember = lambda *_: None  # type: ignore[method-assign]
+                decoder._learn = lambda *_: None  # type: ignore[method-assign]
             decoder.feed(known)
             found, *end = outcome(decoder, [data + b"/b\0\1\0" + packet])
             outcomes.append((found, [p.raw for p in found if isinstance(p, Publish)], end))

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from surecast.protocol.broker.limits import Limits, Pace
-from surecast.protocol.mqtt import AckRun, Connect, Packet, PacketDecoder, PublishRun
+from surecast.protocol.mqtt import AckBatch, Connect, Packet, PacketDecoder, PublishBatch
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.session import Session
@@ -104,7 +104,7 @@ class Connection:
         self.is_elsewhere = False
         self.burst_at = 0.0
         self.burst_bytes = 0
-        self.held: list[Packet | PublishRun | AckRun] = []
+        self.held: list[Packet | PublishBatch | AckBatch] = []
         self.held_bytes = 0
         self.left = ""
         self.opened_at = now

@@ -13,7 +13,7 @@ from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.limits import Limits, Pace
 from surecast.protocol.codec import BOOL, F64, TEXT, U16, U32, U64, Layout, choice, many, optional, pairs, sized
-from surecast.protocol.mqtt import V5, V311, AckRun, Connect, Packet, Publish, PublishRun, encode, encode_publish
+from surecast.protocol.mqtt import V5, V311, AckBatch, Connect, Packet, Publish, PublishBatch, encode, encode_publish
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.core import BrokerCore
@@ -85,11 +85,11 @@ def write_connection(connection: Connection, limits: int) -> bytes:
     return _CONNECTION.encode(_Row(connection.origin, connection, limits, said, held))
 
 
-def _raw(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
+def _raw(packet: Packet | PublishBatch | AckBatch, version: int) -> bytes:
     """Returns a packet as it came."""
-    if isinstance(packet, PublishRun):
+    if isinstance(packet, PublishBatch):
         return packet.data
-    if isinstance(packet, AckRun):
+    if isinstance(packet, AckBatch):
         return b"".join(encode(single, version) for single in packet.packets())
     if isinstance(packet, Publish):
         return encode_publish(
@@ -121,5 +121,5 @@ def read_connection(value: bytes, broker: BrokerCore, limits: dict[int, Limits])
     if connection.phase is Phase.OPEN:
         connection.decoder.limit(connection.limits.packet_bytes_max)
     for packet in row.held:
-        connection.held += connection.decoder.feed_runs(packet)
+        connection.held += connection.decoder.feed_batches(packet)
     return connection

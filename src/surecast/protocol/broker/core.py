@@ -29,7 +29,7 @@ from surecast.protocol.broker.timers import Timers
 from surecast.protocol.broker.wills import Wills
 from surecast.protocol.mqtt import (
     V5,
-    AckRun,
+    AckBatch,
     Auth,
     Connect,
     Disconnect,
@@ -40,14 +40,13 @@ from surecast.protocol.mqtt import (
     Puback,
     Pubcomp,
     Publish,
-    PublishRun,
+    PublishBatch,
     Pubrec,
     Pubrel,
     ReasonCode,
     Subscribe,
     Unsubscribe,
 )
-from surecast.protocol.mqtt.runs import Pattern
 
 __all__ = ["BrokerCore", "everyone"]
 
@@ -151,9 +150,9 @@ class BrokerCore:
         )
         self._handlers: Mapping[type, Callable[..., None]] = {
             Publish: self.incoming.publish,
-            PublishRun: self._publish_run,
+            PublishBatch: self.incoming.publish_batch,
             Puback: self._puback,
-            AckRun: self._puback_run,
+            AckBatch: self._puback_batch,
             Pubrec: self._pubrec,
             Pubrel: self._pubrel,
             Pubcomp: self._pubcomp,
@@ -212,15 +211,18 @@ class BrokerCore:
                 )
                 return
         try:
-            packets = connection.decoder.feed_runs(data)
+            packets = connection.decoder.feed_batches(data)
         except PacketError as error:
             if self._handle_all(connection, error.packets, now):
                 self._disconnecting.malformed(connection, error, now)
             return
-        self._handle_paced(connection, packets, now)
+        if connection.pace is None:
+            self._handle_all(connection, packets, now)
+        else:
+            self._handle_paced(connection, packets, now)
 
     def handle(
-        self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], size: int, now: float
+        self, connection: Connection, packets: Iterable[Packet | PublishBatch | AckBatch], size: int, now: float
     ) -> None:
         """Takes what a client sent, `size` bytes that were decoded elsewhere."""
         if not connection.is_closed():
@@ -228,41 +230,26 @@ class BrokerCore:
             self.counters.bytes_in += size
             self._handle_paced(connection, packets, now)
 
-    def handle_run(self, connection: Connection, run: PublishRun, size: int, now: float) -> None:
-        """As `handle`, for a run alone."""
-        session = connection.session
-        if session is None or connection.pace is not None or connection.phase is _CLOSED:
-            self.handle(connection, (run,), size, now)
-            return
-        connection.heard_at = now
-        counters = self.counters
-        counters.bytes_in += size
-        counters.packets_in += run.count
-        try:
-            self.incoming.publish_run(connection, session, run, now)
-        except ViolationError as violation:
-            self._violated(connection, violation, now)
-
-    def handle_runs(
-        self, pattern: Pattern, connections: Sequence[Connection | None], pieces: Sequence[bytes], now: float
+    def handle_batches(
+        self, batch: PublishBatch, connections: Sequence[Connection | None], counts: Sequence[int], now: float
     ) -> None:
-        """As `handle_run` for the runs of one pattern, in order; where there is no connection any more, it is left out.
+        """Takes messages of several clients to one topic, in order: each has sent so many of them.
 
-        What can be done for all of them is done once.
+        Where there is no connection any more, its messages are left out. What can be done for all is done once.
         """
-        at, end, publish_alike = 0, len(pieces), self.incoming.publish_alike
+        at, end, begin, publish_together = 0, len(connections), 0, self.incoming.publish_together
         while at < end:
-            after = publish_alike(pattern, connections, pieces, at, now)
+            after, stop = publish_together(batch, connections, counts, at, begin, now)
             if after == at:
-                connection, piece = connections[at], pieces[at]
-                if connection is None:
-                    pass
-                elif len(piece) > connection.limits.packet_bytes_max:
-                    self.receive(connection, piece, now)  # the limit of this very client may be crossed
-                else:
-                    self.handle_run(connection, pattern.run(piece), len(piece), now)
+                connection, stop = connections[at], begin + counts[at]
+                if connection is not None:
+                    part = batch.part(begin, stop)
+                    if len(part.data) > connection.limits.packet_bytes_max:
+                        self.receive(connection, part.data, now)  # the limit of this very client may be crossed
+                    else:
+                        self.handle(connection, (part,), len(part.data), now)
                 after += 1
-            at = after
+            at, begin = after, stop
 
     def announce(self, topic: str, payload: bytes, retain: bool, now: float) -> None:
         """Publishes a message of the broker's own, at QoS 1."""
@@ -392,7 +379,7 @@ class BrokerCore:
     # What packets do.
 
     def _handle_paced(
-        self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], now: float
+        self, connection: Connection, packets: Iterable[Packet | PublishBatch | AckBatch], now: float
     ) -> None:
         before = self.counters.published
         self._handle_all(connection, packets, now)
@@ -401,7 +388,9 @@ class BrokerCore:
             # While it is held back, nothing of it can be heard.
             connection.heard_at = connection.pace.hold_until
 
-    def _handle_all(self, connection: Connection, packets: Iterable[Packet | PublishRun | AckRun], now: float) -> bool:
+    def _handle_all(
+        self, connection: Connection, packets: Iterable[Packet | PublishBatch | AckBatch], now: float
+    ) -> bool:
         """Handles packets in order; False if the connection did not survive one of them.
 
         Only a connection whose credentials are being checked has no session and gets packets: they are held.
@@ -448,13 +437,9 @@ class BrokerCore:
         if not self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now):
             raise _wrong_kind("PUBACK")
 
-    def _publish_run(self, connection: Connection, session: Session, packet: PublishRun, now: float) -> None:
-        self.counters.packets_in += packet.count - 1
-        self.incoming.publish_run(connection, session, packet, now)
-
-    def _puback_run(self, connection: Connection, session: Session, packet: AckRun, now: float) -> None:
+    def _puback_batch(self, connection: Connection, session: Session, packet: AckBatch, now: float) -> None:
         self.counters.packets_in += len(packet.packet_ids) - 1
-        if not self.outgoing.acknowledge_run(session, packet.packet_ids, now):
+        if not self.outgoing.acknowledge_all(session, packet.packet_ids, now):
             raise _wrong_kind("PUBACK")
 
     def _pubrec(self, connection: Connection, session: Session, packet: Pubrec, now: float) -> None:

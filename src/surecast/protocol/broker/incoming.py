@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from surecast.errors import PeerError
-from surecast.protocol.broker.connection import Connection
-from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.connection import Connection, Phase
+from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.requests import PROPERTY, RequestError, Requests, request_of
 from surecast.protocol.broker.retained import Retained
-from surecast.protocol.broker.routes import Route, Routes
+from surecast.protocol.broker.routes import FanOut, Group, Route, Routes, Target
 from surecast.protocol.broker.session import Session
-from surecast.protocol.broker.short_ways import ShortWays, refuses
 from surecast.protocol.broker.state_journal import Journal
-from surecast.protocol.mqtt import NO_PROPERTIES, Publish, ReasonCode, passed_on_properties
+from surecast.protocol.mqtt import NO_PROPERTIES, Publish, PublishBatch, ReasonCode, passed_on_properties
 
 __all__ = ["Authorise", "Incoming", "ViolationError"]
 
@@ -24,6 +24,9 @@ Authorise = Callable[[str, str, str, str], bool]
 """Tells whether a user, with a client identifier, may `publish` to a topic, `subscribe` to a filter, or `receive` on a
 topic; the last is asked only where deliveries are checked."""
 
+_OPEN = Phase.OPEN  # local alias: avoids an attribute lookup for each client
+_PLAIN_QOS_1 = 0x32
+_PLAIN = (0x30, _PLAIN_QOS_1)
 _ALLOWED_MAX = 10_000
 _ALLOWED_TOPIC_MAX = 256
 _MEANINGS_MAX = 1_000
@@ -38,7 +41,7 @@ class ViolationError(PeerError):
         self.reason = reason
 
 
-class Incoming(ShortWays):
+class Incoming:
     """Takes messages over from clients and gives them to the sessions that want them."""
 
     def __init__(
@@ -53,32 +56,25 @@ class Incoming(ShortWays):
         observer: Observer | None,
         authorise: Authorise,
     ):
-        super().__init__(routes, outgoing, dirty, counters, observer)
+        self._routes = routes
+        self._outgoing = outgoing
+        self._dirty = dirty
+        self._counters = counters
+        self._observer = observer
+        self._wants = routes.contents.wants
         self._journal = journal
         self._retained = retained
         self._requests = requests
         self._authorise = authorise
         self._meanings: dict[bytes, tuple[bytes, float, float]] = {}
         self.next_number = 1
+        self.rejects = False
+        """Whether some session may have the overflow rule `reject`."""
 
     def publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
         """Takes a PUBLISH; everything that can go wrong is an acknowledgement or a violation."""
         self._counters.published += 1
         qos = packet.qos
-        if (
-            qos < 2
-            and not packet.retain
-            and packet.properties is NO_PROPERTIES
-            and self._observer is None
-            and connection.allowed.get(packet.topic)
-        ):
-            route = self._routes.find(packet.topic)
-            if qos == 0 and not route.taps:
-                self._pass_on(connection, session, route, packet, now)
-                return
-            if qos and route.plain and packet.raw and not packet.dup:
-                self._hand_on(connection, session, route, packet, now)
-                return
         topic = self._topic(connection, packet)
         if qos == 2 and self._was_received(connection, session, packet.packet_id):
             self._answer(connection, 0x50, packet.packet_id, ReasonCode.SUCCESS)
@@ -95,6 +91,230 @@ class Incoming(ShortWays):
                 if session.persistent:
                     self._journal.received(session, packet.packet_id)
             self._answer(connection, 0x50, packet.packet_id, reason)
+
+    def publish_batch(self, connection: Connection, session: Session, batch: PublishBatch, now: float) -> None:
+        """Takes messages without properties of one client; those that the same subscribers get are one piece."""
+        first_byte, count = batch.first_byte, batch.count
+        self._counters.packets_in += count - 1
+        qos = 1 if first_byte == _PLAIN_QOS_1 else 0
+        if first_byte not in _PLAIN or self._observer is not None or (qos and self.rejects):
+            self._publish_singles(connection, session, batch, now)
+            return
+        if len(batch.topics) > 1:
+            self._publish_pieces(connection, session, batch, qos, now)
+            return
+        topic = batch.topics[0]
+        fan = self._routes.fans[qos].get(topic) if connection.allowed.get(topic) else None
+        if fan is None:
+            fan = self._fan(connection, session, topic, qos)
+        if fan is None or not fan.is_whole:
+            self._publish_singles(connection, session, batch, now)
+            return
+        self.spread(batch, 0, count, fan, (connection,), (count,), now)
+        if qos:
+            self._answer_batch(connection, batch, 0, count, _reason(batch, fan))
+
+    def _publish_pieces(
+        self, connection: Connection, session: Session, batch: PublishBatch, qos: int, now: float
+    ) -> None:
+        """Takes messages to several topics, with as few acknowledgements in one piece as there are reasons."""
+        answered, reason = 0, 0
+        for begin, stop, fan in self._pieces(connection, session, batch, qos):
+            if fan is None or not fan.is_whole:
+                if qos and begin > answered:
+                    self._answer_batch(connection, batch, answered, begin, reason)
+                self._publish_singles(connection, session, batch.part(begin, stop), now)
+                answered = stop
+                continue
+            other = _reason(batch, fan) if qos else 0
+            if other != reason and begin > answered:
+                self._answer_batch(connection, batch, answered, begin, reason)
+                answered = begin
+            reason = other
+            self.spread(batch, begin, stop, fan, (connection,), (stop - begin,), now)
+        if qos and batch.count > answered:
+            self._answer_batch(connection, batch, answered, batch.count, reason)
+
+    def _pieces(
+        self, connection: Connection, session: Session, batch: PublishBatch, qos: int
+    ) -> list[tuple[int, int, FanOut | None]]:
+        """Where in a batch the subscribers change, and who they are; None where the client may not publish."""
+        fans, allowed = self._routes.fans[qos], connection.allowed
+        pieces: list[tuple[int, int, FanOut | None]] = []
+        begin, piece = 0, None
+        for topic, first in zip(batch.topics, batch.firsts, strict=True):
+            fan = fans.get(topic) if allowed.get(topic) else None
+            if fan is None:
+                fan = self._fan(connection, session, topic, qos)
+            if fan is not piece:
+                if first:
+                    pieces.append((begin, first, piece))
+                piece, begin = fan, first
+        pieces.append((begin, batch.count, piece))
+        return pieces
+
+    def _answer_batch(self, connection: Connection, batch: PublishBatch, begin: int, stop: int, reason: int) -> None:
+        """Acknowledges messages of QoS 1."""
+        if not connection.is_elsewhere:
+            connection.out.append(batch.answers(begin, stop, reason))
+            self._dirty.add(connection)
+
+    def publish_together(
+        self,
+        batch: PublishBatch,
+        connections: Sequence[Connection | None],
+        counts: Sequence[int],
+        at: int,
+        begin: int,
+        now: float,
+    ) -> tuple[int, int]:
+        """Takes messages of several clients to one topic together, from the client `at` and the message `begin` on.
+
+        Returns where it stopped. A client that gets the messages itself is not among them: its acknowledgements and the
+        messages to it keep their order.
+        """
+        first_byte, version_5, topic = batch.first_byte, batch.version_5, batch.topics[0]
+        qos = 1 if first_byte == _PLAIN_QOS_1 else 0
+        if first_byte not in _PLAIN or self._observer is not None or (qos and self.rejects):
+            return at, begin
+        fan = self._routes.fan(topic, qos)
+        if not fan.is_whole:
+            return at, begin
+        first, end, stop, is_answered = at, len(connections), begin, False
+        ends = batch.ends
+        while at < end:
+            connection = connections[at]
+            if (
+                connection is None
+                or (session := connection.session) is None
+                or (session.routes and fan.has(session))
+                or connection.pace is not None
+                or connection.phase is not _OPEN
+                or connection.version_5 is not version_5
+                or not connection.allowed.get(topic)
+            ):
+                break
+            after = stop + counts[at]
+            if ends[after - 1] - (ends[stop - 1] if stop else 0) > connection.limits.packet_bytes_max:
+                break
+            connection.heard_at = now
+            if not connection.is_elsewhere:
+                is_answered = True
+            stop = after
+            at += 1
+        if at > first:
+            counters = self._counters
+            counters.packets_in += stop - begin
+            counters.bytes_in += ends[stop - 1] - (ends[begin - 1] if begin else 0)
+            self.spread(batch, begin, stop, fan, connections[first:at], counts[first:at], now)
+            if qos and is_answered:
+                answers = batch.answers(begin, stop, _reason(batch, fan))
+                self._answer_together(answers, len(answers) // (stop - begin), connections[first:at], counts[first:at])
+        return at, stop
+
+    def _answer_together(
+        self, answers: bytes, size: int, connections: Sequence[Connection | None], counts: Sequence[int]
+    ) -> None:
+        """Gives each client its acknowledgements, which have this size."""
+        begin = 0
+        for connection, count in zip(connections, counts, strict=True):
+            stop = begin + size * count
+            if connection is not None and not connection.is_elsewhere:
+                connection.out.append(answers[begin:stop])
+                self._dirty.add(connection)
+            begin = stop
+
+    def _fan(self, connection: Connection, session: Session, topic: str, qos: int) -> FanOut | None:
+        """Who gets plain messages to a topic; None if the client may not publish to it."""
+        if not self._permits(connection, session, topic):
+            return None
+        return self._routes.fan(topic, qos)
+
+    def _publish_singles(self, connection: Connection, session: Session, batch: PublishBatch, now: float) -> None:
+        for packet in batch.packets():
+            self.publish(connection, session, packet, now)
+
+    def spread(  # noqa: C901 - few calls, since every batch goes through it
+        self,
+        batch: PublishBatch,
+        begin: int,
+        stop: int,
+        fan: FanOut,
+        senders: Sequence[Connection | None],
+        counts: Sequence[int],
+        now: float,
+    ) -> None:
+        """Gives messages that the same subscribers get to these; `counts` says how many each client sent."""
+        count, number = stop - begin, self.next_number
+        self.next_number = number + count
+        self._counters.published += count
+        messages: list[Message] = []
+        data = b""
+        for group in fan.groups:
+            if (
+                group.version_5 is not batch.version_5
+                or group.identifiers
+                or (len(batch.data) > group.bytes_max and batch.fit(group.bytes_max, begin, stop) < count)
+            ):
+                messages = messages or _messages(batch.part(begin, stop), number, senders, counts, now)
+                self._convert(group, messages, now)
+                continue
+            if group.appends:
+                if not data:
+                    is_low = batch.first_byte == _PLAIN_QOS_1
+                    data = batch.lowered(begin, stop) if is_low else batch.bytes_of(begin, stop)
+                for append in group.appends:
+                    append(data)
+                self._dirty.update(group.connections)
+            group.count += count
+        if fan.direct:
+            made: dict[tuple[int, int, int], bytes] = {}
+            send, sizes = self._outgoing.send_batch, batch.sizes(begin, stop)
+            for target in fan.direct:
+                sent = send(target.session, batch, begin, sizes, made)
+                if sent < count:
+                    messages = messages or _messages(batch.part(begin, stop), number, senders, counts, now)
+                    self._deliver_late(target, batch, begin, sizes, sent, messages, now)
+        if fan.rest:
+            deliver, wants = self._outgoing.deliver, self._wants
+            for message in messages or _messages(batch.part(begin, stop), number, senders, counts, now):
+                for target in fan.rest:
+                    chosen = target.chosen(message, wants)
+                    if chosen is not None:
+                        deliver(chosen, message, now)
+
+    def _deliver_late(
+        self,
+        target: Target,
+        batch: PublishBatch,
+        begin: int,
+        sizes: list[int],
+        sent: int,
+        messages: list[Message],
+        now: float,
+    ) -> None:
+        """Delivers messages of QoS 1 that a client had no room for, from the one after the first that were `sent`."""
+        while sent < len(sizes):
+            self._outgoing.deliver(target, messages[sent], now)
+            sent += 1
+            if sent < len(sizes):
+                sent += self._outgoing.send_batch(target.session, batch, begin + sent, sizes[sent:], {})
+
+    def _convert(self, group: Group, messages: list[Message], now: float) -> None:
+        """Gives messages to a group whose packets look different."""
+        parts = [message.parts(group.version_5, 0, False, group.identifiers, now) for message in messages]
+        packets = [head + tail for head, tail in parts]
+        if max(map(len, packets)) <= group.bytes_max:
+            data = b"".join(packets)
+            for append in group.appends:
+                append(data)
+            self._dirty.update(group.connections)
+            group.count += len(packets)
+            return
+        # Some client of the group takes no packet as large: the group is for the others only.
+        for message in messages:
+            for target in group.targets:
+                self._outgoing.deliver(target, message, now)
 
     def _publish(self, connection: Connection, session: Session, packet: Publish, topic: str, now: float) -> ReasonCode:
         if not self._may_publish(connection, session, topic):
@@ -221,7 +441,21 @@ class Incoming(ShortWays):
             raise ViolationError(ReasonCode.PROTOCOL_ERROR, f"topic alias {alias} was never given a topic")
         return known
 
+    def _answer(self, connection: Connection, first: int, identifier: int, reason: ReasonCode) -> None:
+        """Sends an acknowledgement. MQTT 3.1.1 has no word for a refusal: the message is acknowledged and gone."""
+        if reason and connection.version_5:
+            connection.out.append(bytes((first, 3, identifier >> 8, identifier & 0xFF, reason)))
+        else:
+            connection.out.append(bytes((first, 2, identifier >> 8, identifier & 0xFF)))
+        self._dirty.add(connection)
+
     def _may_publish(self, connection: Connection, session: Session, topic: str) -> bool:
+        allowed = self._permits(connection, session, topic)
+        if not allowed:
+            self._counters.unauthorised += 1
+        return allowed
+
+    def _permits(self, connection: Connection, session: Session, topic: str) -> bool:
         allowed = connection.allowed.get(topic)
         if allowed is None:
             allowed = not topic.startswith("$") and self._authorise(connection.user, session.client, "publish", topic)
@@ -229,6 +463,37 @@ class Incoming(ShortWays):
                 if len(connection.allowed) >= _ALLOWED_MAX:
                     connection.allowed.clear()
                 connection.allowed[topic] = allowed
-        if not allowed:
-            self._counters.unauthorised += 1
         return allowed
+
+
+def _reason(batch: PublishBatch, fan: FanOut) -> int:
+    """The reason in the acknowledgements of messages that were taken."""
+    return ReasonCode.NO_MATCHING_SUBSCRIBERS if batch.version_5 and not fan.targets else 0
+
+
+def _messages(
+    batch: PublishBatch, number: int, senders: Sequence[Connection | None], counts: Sequence[int], now: float
+) -> list[Message]:
+    """The messages of a batch, of which the first has this number; each client sent so many of them."""
+    made: list[Message] = []
+    packets = iter(batch.packets())
+    topic, field = "", b""
+    for sender, count in zip(senders, counts, strict=True):
+        assert sender is not None
+        assert sender.session is not None
+        publisher = sender.session.key
+        for packet in islice(packets, count):
+            if packet.topic != topic:
+                topic = packet.topic
+                field = text_field(topic)
+            message = Message(
+                number, topic, field, packet.payload, packet.qos, published_at=now, publisher=publisher
+            )  # fmt: skip
+            made.append(message)
+            number += 1
+    return made
+
+
+def refuses(targets: Iterable[Target]) -> bool:
+    """Whether a message that none of its sessions had room for is refused: one of them says `reject`."""
+    return any(target.session.limits.overflow == "reject" for target in targets)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 
 from surecast.protocol.broker.connection import Connection
@@ -15,12 +14,11 @@ from surecast.protocol.broker.quotas import SESSION_SHARE
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
-from surecast.protocol.mqtt import PublishRun, ReasonCode
+from surecast.protocol.mqtt import PublishBatch, ReasonCode
 
 __all__ = ["Outgoing"]
 
 _DUP = 0x08
-_IDENTIFIERS = struct.pack(">65536H", *range(65_536))
 _CALM_AT = 0.5
 _NO_LIMIT = 1 << 32  # no packet is as large
 
@@ -63,65 +61,97 @@ class Outgoing:
         else:
             self._enqueue(session, message, qos, True, target.identifiers, now)
 
-    def send_run(self, session: Session, run: PublishRun, topic_field: bytes, version_5: bool) -> bool:
-        """Sends a run of QoS 1 messages as they came, with packet identifiers of their own.
+    def send_batch(  # noqa: C901 - no calls, since every subscriber of every batch goes through it
+        self,
+        session: Session,
+        batch: PublishBatch,
+        begin: int,
+        sizes: list[int],
+        made: dict[tuple[int, int, int], bytes],
+    ) -> int:
+        """Sends messages of QoS 1 as they came, with packet identifiers of their own.
 
-        That is possible if the session ends with its connection, so that nothing of them need be kept, and the client
-        has room for all of them. False if it is not: then they must be delivered one by one.
+        Returns how many it was: of the messages from `begin` on, which have these sizes, as many as the client has room
+        for, one after the other. The session ends with its connection, so that nothing of them need be kept but the
+        sizes. What is `made` for one session is the same for others that have got as many messages so far.
         """
-        connection, inflight, count, quota = session.connection, session.inflight, run.count, session.quota
-        first = session.next_identifier + 1
-        # Nothing of them is ever sent again, so one entry stands for all of them.
-        sent = Delivery(Message(0, run.topic, topic_field, run.data[run.payload_at : run.length]), 1, False, (), 0)
-        size = count * sent.message.size
-        if (
-            connection is None
-            or session.lifetime_s
-            or session.waiting
-            or connection.version_5 != version_5
-            or connection.aliases_max
-            or run.length > connection.packet_bytes_max
-            or len(inflight) + count > session.short_max
-            or session.bytes_queued + size > session.bytes_max
-            or quota.bytes_queued + size > quota.bytes_max
-            or first + count > 65_535
-            or not inflight.keys().isdisjoint(range(first, first + count))
-        ):
-            return False
-        last = first + count
-        inflight.update(dict.fromkeys(range(first, last), sent))
-        session.next_identifier = last - 1
+        connection, quota, plain = session.connection, session.quota, session.plain
+        if connection is None or session.waiting or connection.version_5 is not batch.version_5:
+            return 0
+        count = len(sizes)
+        room = session.short_max - (plain.after - plain.first) - len(session.tracked)
+        if count > room:
+            if room <= 0:
+                return 0
+            count = room
+        if len(batch.data) > connection.packet_bytes_max:
+            count = batch.fit(connection.packet_bytes_max, begin, begin + count)
+        identifier = session.next_identifier + 1
+        if identifier + count > 65_536 or session.tracked or (plain.after != identifier and plain):
+            identifier, count = session.free_identifiers(count)
+        if count < len(sizes):
+            if not count:
+                return 0
+            sizes = sizes[:count]
+        size = sizes[0] if count == 1 else sum(sizes)
+        if session.bytes_queued + size > session.bytes_max or quota.bytes_queued + size > quota.bytes_max:
+            room = min(session.bytes_max - session.bytes_queued, quota.bytes_max - quota.bytes_queued)
+            sizes = sizes[:]
+            while sizes and size > room:
+                size -= sizes.pop()
+            count = len(sizes)
+            if not count:
+                return 0
+        plain.extend(identifier, sizes)
+        session.next_identifier = identifier + count - 1
         session.bytes_queued += size
         quota.bytes_queued += size
         session.accounts.matched += count
         if not connection.is_elsewhere:
-            data = bytearray(run.data)
-            high, low = _IDENTIFIERS[2 * first : 2 * last : 2], _IDENTIFIERS[2 * first + 1 : 2 * last : 2]
-            data[run.id_at :: run.length] = high
-            data[run.id_at + 1 :: run.length] = low
-            connection.out.append(bytes(data))
+            key = (identifier, begin, count)
+            data = made.get(key)
+            if data is None:
+                data = made[key] = batch.renumbered(identifier, begin, begin + count)
+            connection.out.append(data)
             self._dirty.add(connection)
-        return True
+        return count
 
     # Acknowledgements. One of another message than is in flight is out of date, and has no effect; one of another kind
     # than its message waits for breaks the protocol: these methods return False, and the connection ends.
 
-    def acknowledge_run(self, session: Session, identifiers: tuple[int, ...], now: float) -> bool:
+    def acknowledge_all(self, session: Session, identifiers: Sequence[int], now: float) -> bool:
         """The client has many QoS 1 messages."""
+        if not session.tracked and not session.resend:
+            size = session.plain.acknowledge(identifiers)
+            if size:
+                session.bytes_queued -= size
+                session.quota.bytes_queued -= size
+                session.accounts.delivered += len(identifiers)
+                if session.waiting or session.warned:
+                    self.fill(session, now)
+                return True
         if self._observer is not None or session.resend:
             return all(self.acknowledge(session, each, ReasonCode.SUCCESS, now) for each in identifiers)
-        inflight, done, size, lasting, is_right = session.inflight, 0, 0, session.lifetime_s > 0, True
-        for identifier in identifiers:
-            delivery = inflight.get(identifier)
-            if delivery is not None:
-                if delivery.qos != 1:
-                    is_right = False
+        done, size, is_right = 0, 0, True
+        tracked, plain, lasting = session.tracked, session.plain, session.lifetime_s > 0
+        for number, identifier in enumerate(identifiers):
+            if not tracked and plain:
+                plain_size = plain.acknowledge(identifiers[number:])
+                if plain_size:
+                    done += len(identifiers) - number
+                    size += plain_size
                     break
-                del inflight[identifier]
-                done += 1
-                size += delivery.message.size
-                if lasting:
-                    self._journal.forget_queued(session, delivery)
+            delivery = tracked.get(identifier)
+            if delivery is None and (not plain or (delivery := session.inflight.get(identifier)) is None):
+                continue
+            if delivery.qos != 1:
+                is_right = False
+                break
+            del tracked[identifier]
+            done += 1
+            size += delivery.message.size
+            if lasting:
+                self._journal.forget_queued(session, delivery)
         session.bytes_queued -= size
         session.quota.bytes_queued -= size
         session.accounts.delivered += done
@@ -194,7 +224,7 @@ class Outgoing:
                 del session.inflight[delivery.identifier]
                 self._leave(session, delivery, "too-large", now)
         waiting = session.waiting
-        while waiting and not session.resend and len(session.inflight) < session.window:
+        while waiting and not session.resend and session.inflight_count < session.window:
             delivery = waiting.popleft()
             if delivery.message.expires_at <= now:
                 self._leave(session, delivery, "expired", now)
@@ -258,7 +288,7 @@ class Outgoing:
         if session.connection is None and session.limits.join_probability < 1.0 and not _joins(session, message):
             self._drop(session, message, "not-joined", now)
             return True
-        queued = len(session.inflight) + len(session.waiting) + 1
+        queued = session.queued + 1
         if queued >= session.limits.warn_at:
             self._check_length(session, queued)
         if self._is_full(session, message.size) and not self._make_room(session, message, now):
@@ -272,7 +302,7 @@ class Outgoing:
         connection = session.connection
         if session.lifetime_s:
             self._journal.keep(message)
-        if connection is not None and not session.waiting and len(session.inflight) < session.window:
+        if connection is not None and not session.waiting and session.inflight_count < session.window:
             self._start(session, connection, delivery, now)
             return True
         self.wait(session, delivery)
@@ -448,7 +478,7 @@ class Outgoing:
 
 
 def _is_queue_full(session: Session, size: int) -> bool:
-    queued = len(session.inflight) + len(session.waiting)
+    queued = session.queued
     return queued >= session.limits.queue_messages_max or (
         queued > 0 and session.bytes_queued + size > session.bytes_max
     )

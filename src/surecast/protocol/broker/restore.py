@@ -11,8 +11,9 @@ from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.connection_record import read_connection
 from surecast.protocol.broker.limits import Limits
-from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import Counters
+from surecast.protocol.broker.plain_flight import hollow_delivery
 from surecast.protocol.broker.requests import WINDOW, TokenOutcomes
 from surecast.protocol.broker.session import Session, Subscription, split_key
 from surecast.protocol.broker.state_records import (
@@ -290,13 +291,8 @@ class Restorer:
 
     def _adopt_queue(self, session: Session, row: RunningSession) -> None:
         """Takes over what is known of a queue besides its entries, and then all counts."""
-        entries: dict[int, Delivery] = {}  # entries of equal size are one object
         for identifier, size in zip(row.identifiers, row.sizes, strict=True):
-            entry = entries.get(size)
-            if entry is None:
-                entry = entries[size] = Delivery(Message(0, "", b"", b""), 1, False, (), 0)
-                entry.message.size = size
-            session.inflight[identifier] = entry
+            session.inflight[identifier] = hollow_delivery(size)
             session.bytes_queued += size
             session.quota.bytes_queued += size
         session.resend.extend(session.inflight[identifier] for identifier in row.resend)

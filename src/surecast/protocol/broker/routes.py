@@ -1,8 +1,8 @@
 """Where a topic's messages go: subscriptions looked up once per topic and kept ready for use.
 
-A `Route` lists, for one topic, the sessions that want it. For the plain case of QoS 0 it also keeps groups of
-connections that get the same bytes, so that a message costs one append for each of them. Everything here is a cache of
-the topic tree: a subscription, a connection or a disconnection throws away what it touches.
+A `Route` lists, for one topic, the sessions that want it; a `FanOut` says what to do with plain messages for them.
+Topics with the same subscribers share one, so that messages to several of them are passed on in one piece. Everything
+here is a cache of the topic tree: a subscription, a connection or a disconnection throws away what it touches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from surecast.protocol.filters import Filter
 from surecast.protocol.mqtt import TopicTree, match, parse_shared
 from surecast.protocol.mqtt.topics import has_wildcard
 
-__all__ = ["Group", "Permits", "Route", "Routes", "Share", "Tap", "Target"]
+__all__ = ["FanOut", "Group", "Permits", "Route", "Routes", "Share", "Tap", "Target"]
 
 Tap = Callable[[Message], None]
 """Is told of every message to some topics, after it has gone to the subscribers."""
@@ -130,68 +130,108 @@ class Share:
 
 
 class Group:
-    """Sessions whose connections get the same bytes of a QoS 0 message. `count` messages went to each since then.
+    """Sessions whose connections get the same bytes of messages at QoS 0; `count` messages went to each, and are not in
+    their accounts yet.
 
     The connections are those of this replica; the bytes of the others are made where they are.
     """
 
-    __slots__ = ("appends", "bytes_max", "connections", "count", "identifiers", "sessions", "version_5")
+    __slots__ = ("appends", "bytes_max", "connections", "count", "identifiers", "targets", "version_5")
 
     def __init__(self, version_5: bool, identifiers: tuple[int, ...]):
         self.version_5 = version_5
         self.identifiers = identifiers
         self.connections: list[Connection] = []
-        self.sessions: list[Session] = []
+        self.targets: list[Target] = []
         self.appends: list[Callable[[bytes], None]] = []
         self.bytes_max = 1 << 62
         self.count = 0
 
-    def add(self, session: Session, connection: Connection) -> None:
+    def add(self, target: Target, connection: Connection) -> None:
         """Takes a connection in."""
-        self.sessions.append(session)
+        self.targets.append(target)
         if not connection.is_elsewhere:
             self.connections.append(connection)
             self.appends.append(connection.out.append)
         self.bytes_max = min(self.bytes_max, connection.packet_bytes_max)
-        session.groups.add(self)
+        target.session.groups.add(self)
 
     def settle(self) -> None:
         """Enters what was sent into the accounts of the sessions."""
         if self.count:
-            for session in self.sessions:
-                session.accounts.matched += self.count
-                session.accounts.delivered += self.count
+            for target in self.targets:
+                accounts = target.session.accounts
+                accounts.matched += self.count
+                accounts.delivered += self.count
             self.count = 0
 
 
-class Route:
-    """The targets of one topic.
+_Key = tuple[int, tuple[tuple[Session, bool, tuple[int, ...]], ...]]
 
-    For QoS 0, `groups` get the same bytes, and `rest` are the targets that are in none of them. For QoS 1, the sessions
-    of `direct` end with their connection, so that nothing need be kept of a message to them; those of the groups `low`
-    get it at QoS 0; `kept` are the others, `kept_low` those among them that want QoS 0, and `high` are all
-    targets that do not. All are made by `prepare`. `plain` says that every message goes to all the
-    targets, and to nobody in `taps`.
+
+class FanOut:
+    """Who gets plain messages, published at QoS 0 or at QoS 1 and not retained, on topics with the same subscribers.
+
+    All of a group get the same bytes, at QoS 0. The sessions of `direct` get messages at QoS 1 and end with their
+    connection, so that nothing but sizes need be kept of what they get; all others are in `rest` and get one message
+    after the other. `targets` counts all. `is_whole` is False where messages must be taken one by one, because of
+    shared subscriptions, or of somebody who is told of each. `uses` counts the topics that share this one.
     """
 
-    __slots__ = (
-        "_ready",
-        "_silent",
-        "_whole",
-        "direct",
-        "groups",
-        "high",
-        "kept",
-        "kept_low",
-        "low",
-        "plain",
-        "rest",
-        "shares",
-        "taps",
-        "targets",
-        "topic",
-        "topic_field",
-    )
+    __slots__ = ("direct", "groups", "is_whole", "key", "rest", "targets", "uses")
+
+    def __init__(self, key: _Key | None, is_whole: bool = True):
+        self.key = key
+        self.is_whole = is_whole
+        self.groups: list[Group] = []
+        self.direct: list[Target] = []
+        self.rest: list[Target] = []
+        self.targets = 0
+        self.uses = 0
+
+    def add(self, target: Target, qos: int) -> None:
+        """Takes in who gets messages that were published at this QoS."""
+        session, connection = target.session, target.session.connection
+        self.targets += 1
+        if qos and target.qos:
+            if (
+                connection is not None
+                and not session.lifetime_s
+                and not connection.aliases_max
+                and not (connection.version_5 and target.identifiers)
+            ):
+                self.direct.append(target)
+            else:
+                self.rest.append(target)
+            return
+        if connection is None or connection.congested or connection.aliases_max or not target.plain:
+            self.rest.append(target)
+            return
+        kind = (connection.version_5, target.identifiers if connection.version_5 else ())
+        group = next((group for group in self.groups if (group.version_5, group.identifiers) == kind), None)
+        if group is None:
+            group = Group(*kind)
+            self.groups.append(group)
+        group.add(target, connection)
+
+    def has(self, session: Session) -> bool:
+        """Whether a session is among those that get the messages."""
+        return (
+            not session.groups.isdisjoint(self.groups)
+            or any(target.session is session for target in self.direct)
+            or any(target.session is session for target in self.rest)
+        )
+
+    def settle(self) -> None:
+        """Enters what was sent into the accounts of the sessions."""
+        for group in self.groups:
+            group.settle()
+
+
+class Route:
+    """The targets of one topic. `plain` says that every message goes to all of them, and to nobody else."""
+
+    __slots__ = ("plain", "shares", "taps", "targets", "topic", "topic_field")
 
     def __init__(self, topic: str, targets: list[Target], shares: list[Share], taps: list[Tap]):
         self.topic = topic
@@ -200,16 +240,6 @@ class Route:
         self.shares = shares
         self.taps = taps
         self.plain = not shares and not taps and all(target.plain for target in targets)
-        self.groups: list[Group] = []
-        self.rest: list[Target] = []
-        self.direct: list[tuple[Target, Session, Connection]] = []
-        self.low: list[Group] = []
-        self.kept: list[Target] = []
-        self.kept_low: list[Target] = []
-        self.high: list[Target] = []
-        self._ready = False
-        self._whole: tuple[list[Group] | None, list[Group] | None] = (None, None)
-        self._silent: tuple[list[Group] | None, list[Group] | None] = (None, None)
 
     def receivers(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> list[Target]:
         """The targets of one message; of every shared subscription the member whose turn it is, and the turn passes."""
@@ -217,91 +247,11 @@ class Route:
         found += [share.pick(message, wants) for share in self.shares]
         return [target for target in found if target is not None]
 
-    def prepare(self) -> list[Group]:
-        """The groups; they are made when they are first needed after a change, and so are the other lists."""
-        if not self._ready:
-            self._group()
-        return self.groups
-
-    def only_groups(self, qos: int) -> list[Group] | None:
-        """The groups that plain messages of QoS 0 or 1 go to, where they go to nobody else."""
-        if not self._ready:
-            self._group()
-        return self._whole[qos]
-
-    def quiet(self, qos: int) -> list[Group] | None:
-        """The groups that count plain messages of QoS 0 or 1, where counting is all there is to do on this replica."""
-        if not self._ready:
-            self._group()
-        return self._silent[qos]
-
-    def use_once(self) -> None:
-        """Prepares a route that nobody will remember: all targets are treated one by one."""
-        self.rest = self.kept = self.targets
-        self._split()
-        self._ready = True
-
-    def _split(self) -> None:
-        self.kept_low = [target for target in self.kept if not target.qos]
-        self.high = [target for target in self.targets if target.qos]
-
-    def _group(self) -> None:
-        by_kind: dict[tuple[bool, tuple[int, ...]], Group] = {}
-        low_by_kind: dict[tuple[bool, tuple[int, ...]], Group] = {}
-        for target in self.targets:
-            session = target.session
-            connection = session.connection
-            if (
-                connection is not None
-                and not session.lifetime_s
-                and not connection.aliases_max
-                and target.qos
-                and target.plain
-                and not (connection.version_5 and target.identifiers)
-            ):
-                self.direct.append((target, session, connection))
-            elif target.qos:
-                self.kept.append(target)
-            if connection is None or connection.congested or connection.aliases_max or not target.plain:
-                self.rest.append(target)
-                if not target.qos:
-                    self.kept.append(target)
-                continue
-            identifiers = target.identifiers if connection.version_5 else ()
-            kind = (connection.version_5, identifiers)
-            for groups in (by_kind,) if target.qos else (by_kind, low_by_kind):
-                group = groups.get(kind)
-                if group is None:
-                    group = groups[kind] = Group(*kind)
-                group.add(session, connection)
-        self.groups = list(by_kind.values())
-        self.low = list(low_by_kind.values())
-        self._split()
-        others_0 = self.rest or self.shares or self.taps
-        others_1 = self.direct or self.kept or not self.plain
-        self._whole = (None if others_0 else self.groups, None if others_1 else self.low)
-        speaks_0 = others_0 or any(group.appends for group in self.groups)
-        speaks_1 = others_1 or any(group.appends for group in self.low)
-        self._silent = (None if speaks_0 else self.groups, None if speaks_1 else self.low)
-        self._ready = True
-
-    def scatter(self) -> None:
-        """Forgets the groups, after their counts are in the accounts."""
-        if not self._ready:
-            return
-        for group in (*self.groups, *self.low):
-            group.settle()
-            for session in group.sessions:
-                session.groups.discard(group)
-        self.groups = []
-        self.rest = []
-        self.direct = []
-        self.low = []
-        self.kept = []
-        self.kept_low = []
-        self.high = []
-        self._whole = self._silent = (None, None)
-        self._ready = False
+    def fan_key(self, qos: int) -> _Key | None:
+        """What fan-outs of equal use have in common; None where there is none of equal use."""
+        if not self.plain:
+            return None
+        return qos, tuple((target.session, target.qos > 0, target.identifiers) for target in self.targets)
 
 
 class Routes:
@@ -313,6 +263,9 @@ class Routes:
         )
         self._shares: dict[tuple[str, str], Share] = {}
         self._routes: dict[str, Route] = {}
+        self.fans: tuple[dict[str, FanOut], dict[str, FanOut]] = ({}, {})
+        """The fan-outs made so far, by the QoS of messages and by topic."""
+        self._shared_fans: dict[_Key, FanOut] = {}
         self._taps: list[tuple[str, Tap]] = []
         self._scanned = 0
         self._permits: Permits | None = None
@@ -322,7 +275,7 @@ class Routes:
         self.quotas = Quotas(settings)
 
     def tap(self, filter: str, tap: Tap) -> None:
-        """From now on somebody is told of the messages to some topics; it costs them the short ways."""
+        """From now on somebody is told of the messages to some topics; these are taken one by one."""
         self._taps.append((filter, tap))
         self._forget(filter)
 
@@ -357,6 +310,11 @@ class Routes:
         """The route of a topic."""
         route = self._routes.get(topic)
         return route if route is not None else self._make(topic)
+
+    def fan(self, topic: str, qos: int) -> FanOut:
+        """Who gets plain messages to a topic, published at QoS 0 or 1."""
+        fan = self.fans[qos].get(topic)
+        return fan if fan is not None else self._make_fan(self.find(topic), qos)
 
     def add(self, session: Session, subscription: Subscription) -> bool:
         """Adds a subscription or replaces one with the same filter; tells whether it is new."""
@@ -394,7 +352,7 @@ class Routes:
     def changed(self, session: Session) -> None:
         """A session was connected or disconnected, or its connection became slow or fast: groups are made anew."""
         for route in session.routes:
-            route.scatter()
+            self._scatter(route)
 
     def remove_all(self, session: Session) -> None:
         """Takes all subscriptions of a session back."""
@@ -404,9 +362,9 @@ class Routes:
 
     def settle(self) -> None:
         """Brings the accounts of all sessions up to date."""
-        for route in self._routes.values():
-            for group in (*route.groups, *route.low):
-                group.settle()
+        for fans in self.fans:
+            for fan in fans.values():
+                fan.settle()
 
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes.values())
@@ -471,7 +429,6 @@ class Routes:
         route = Route(topic, [Target(session, chosen) for session, chosen in by_session.items()], shares, taps)
         if len(topic) > _TOPIC_MAX:
             # Long topics would fill the memory; they are rare, and looked up each time.
-            route.use_once()
             return route
         for session in by_session:
             session.routes.add(route)
@@ -479,6 +436,42 @@ class Routes:
             self._drop(list(self._routes.values()))
         self._routes[topic] = route
         return route
+
+    def _make_fan(self, route: Route, qos: int) -> FanOut:
+        is_whole = route.plain if qos else not (route.taps or route.shares)
+        if not is_whole or route.topic not in self._routes:
+            fan = FanOut(None, is_whole)
+            fan.rest += route.targets
+            fan.targets = len(fan.rest)
+            if route.topic in self._routes:
+                self.fans[qos][route.topic] = fan
+            return fan
+        key = route.fan_key(qos)
+        shared = self._shared_fans.get(key) if key is not None else None
+        fan = shared if shared is not None else FanOut(key)
+        if shared is None:
+            for target in route.targets:
+                fan.add(target, qos)
+            if key is not None:
+                self._shared_fans[key] = fan
+        fan.uses += 1
+        self.fans[qos][route.topic] = fan
+        return fan
+
+    def _scatter(self, route: Route) -> None:
+        """Forgets the fan-outs of a route, after their counts are in the accounts."""
+        for fans in self.fans:
+            if route.topic not in fans:
+                continue
+            fan = fans.pop(route.topic)
+            fan.settle()
+            fan.uses -= 1
+            if fan.uses <= 0:
+                for group in fan.groups:
+                    for target in group.targets:
+                        target.session.groups.discard(group)
+                if fan.key is not None:
+                    del self._shared_fans[fan.key]
 
     def _forget(self, filter: str, among: Collection[Route] | None = None) -> None:
         """Drops the routes that a filter touches; where that would be a long search, or one of many, all of them."""
@@ -498,7 +491,7 @@ class Routes:
 
     def _drop(self, routes: list[Route]) -> None:
         for route in routes:
-            route.scatter()
+            self._scatter(route)
             for target in route.targets:
                 target.session.routes.discard(route)
             del self._routes[route.topic]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.broker.plain_flight import PlainFlight
 from surecast.protocol.broker.quotas import Quota
 from surecast.protocol.filters import Filter
 
@@ -86,7 +87,8 @@ class Session:
     soon as its window allows. Nothing that waits expires before `expiry_check_at`. `filter_constraints` counts
     those of its content filters. `quota` is that of its user or address, which counts its queue too. `limits` were
     found when the client connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than
-    `short_max` messages are in flight, no limit of their number is near.
+    `short_max` messages are in flight, no limit of their number is near. Of what is in flight, `tracked` has the
+    messages that may be sent again, and `plain` the sizes of the others; in `inflight` are all.
     """
 
     __slots__ = (
@@ -100,7 +102,6 @@ class Session:
         "expiry_check_at",
         "filter_constraints",
         "groups",
-        "inflight",
         "key",
         "key_field",
         "lifetime_s",
@@ -108,6 +109,7 @@ class Session:
         "listener",
         "next_identifier",
         "next_sequence",
+        "plain",
         "quota",
         "received",
         "resend",
@@ -116,6 +118,7 @@ class Session:
         "shapes",
         "short_max",
         "subscriptions",
+        "tracked",
         "user",
         "waiting",
         "warned",
@@ -139,7 +142,8 @@ class Session:
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.shapes: Counter[str] = Counter()
-        self.inflight: dict[int, Delivery] = {}
+        self.tracked: dict[int, Delivery] = {}
+        self.plain = PlainFlight()
         self.waiting: deque[Delivery] = deque()
         self.resend: deque[Delivery] = deque()
         self.received: set[int] = set()
@@ -171,7 +175,36 @@ class Session:
     @property
     def queued(self) -> int:
         """Messages that wait or are in flight."""
-        return len(self.inflight) + len(self.waiting)
+        plain = self.plain
+        return len(self.tracked) + plain.after - plain.first + len(self.waiting)
+
+    @property
+    def inflight(self) -> dict[int, Delivery]:
+        """The messages in flight, by packet identifier, in the order in which they were sent."""
+        plain = self.plain
+        if plain.first != plain.after:
+            self.tracked.update(plain.take())
+        return self.tracked
+
+    @property
+    def inflight_count(self) -> int:
+        """How many messages are in flight."""
+        plain = self.plain
+        return len(self.tracked) + plain.after - plain.first
+
+    def free_identifiers(self, count: int) -> tuple[int, int]:
+        """Returns the next packet identifier, and how many from it on are free and follow each other, at most `count`.
+
+        It is the next in any case; how many may be 0.
+        """
+        first = self.next_identifier + 1 if self.next_identifier < 65_535 else 1
+        count = min(count, 65_536 - first)
+        if self.plain and self.plain.after != first:
+            self.tracked.update(self.plain.take())
+        inflight = self.tracked
+        if inflight and not inflight.keys().isdisjoint(range(first, first + count)):
+            count = next(at for at in range(count) if first + at in inflight)
+        return first, count
 
     def take_identifier(self) -> int:
         """The next free packet identifier; there is one, since fewer than 65,535 messages are in flight."""

@@ -63,7 +63,7 @@ def _accounts(session: Session) -> bytes:
         accounts.dropped_total,
         session.next_identifier,
         session.next_sequence,
-        len(session.inflight),
+        session.inflight_count,
         len(session.waiting),
         session.bytes_queued,
         len(session.subscriptions),

@@ -16,8 +16,8 @@ from surecast.protocol.group.commands import ENTRY, Decoded, Entry, Happening, I
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
-from surecast.protocol.group.unordered_forwarding import UnorderedForwarding
-from surecast.protocol.group.work import MESSAGE_WORK, WORK_MIN, fitting, next_work_max, work_of
+from surecast.protocol.group.unordered_forwarding import UnorderedForwarding, topic_of
+from surecast.protocol.group.work import WORK_MIN, fitting, next_work_max, work_of
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -26,11 +26,10 @@ from surecast.protocol.mqtt import (
     PacketError,
     Properties,
     Publish,
-    PublishRun,
+    PublishBatch,
     ReasonCode,
     encode,
 )
-from surecast.protocol.mqtt.runs import Pattern, run_of_one
 from surecast.protocol.mqtt.unfinished import PartialPacketHolder, Unfinished
 
 __all__ = ["FrontEnd", "Member"]
@@ -39,7 +38,7 @@ _PINGREQ: Final = b"\xc0\x00"
 _PINGRESP: Final = b"\xd0\x00"
 _CHECK_S: Final = 0.5
 _TOPICS_MAX: Final = 1_000
-_RUNS: Final = int(Item.RUNS)
+_BATCH: Final = int(Item.BATCH)
 _CLOSED: Final = Phase.CLOSED
 _WAITING_BYTES_MAX: Final = 16 << 20
 _WAITING_COMMANDS: Final = 4
@@ -116,8 +115,8 @@ class FrontEnd(Port):
     def count_messages(self) -> int:
         """Items with messages that are in no command yet."""
         return sum(
-            kind == _RUNS
-            or (isinstance(packets, list) and any(isinstance(each, (Publish, PublishRun)) for each in packets))
+            kind == _BATCH
+            or (isinstance(packets, list) and any(isinstance(each, (Publish, PublishBatch)) for each in packets))
             for kind, _, _, packets in self._items
         )
 
@@ -156,19 +155,13 @@ class FrontEnd(Port):
             return
         connection.listened_at = now
         reader, tail = connection.reader, connection.tail
-        if not self._goes_straight and connection.session is not None and (known := reader.more(data)) is not None:
-            # More of the same: what it says is known.
-            self._items.append((_RUNS, connection.local, data, known))
-            self._bytes += (size := len(data))
-            self._work += size + size // known.length * MESSAGE_WORK
-            return
         if data == _PINGREQ and not tail:
             # Nothing but this connection is concerned. Among other packets it goes the long way.
             connection.out.append(_PINGRESP)
             self.machine.broker.dirty.add(connection)
             return
         try:
-            packets = reader.feed_runs(data)
+            packets = reader.feed_batches(data)
         except PacketError:
             # The core comes to the same end, and says goodbye.
             tail.append(data)
@@ -205,11 +198,9 @@ class FrontEnd(Port):
         """
         if member.session is not None:
             if packets is not None and len(packets) == 1:
-                run = packets[0]
-                if isinstance(run, Publish) and (single := run_of_one(run, member.version_5)) is not None:
-                    packets = [run := single]
-                if isinstance(run, PublishRun):
-                    self._add(_RUNS, member.local, run.data, member.reader.expect(run))
+                batch = packets[0]
+                if isinstance(batch, PublishBatch) and len(batch.topics) == 1:
+                    self._add(_BATCH, member.local, batch.data, batch)
                     return
             self._add(Item.PACKETS, member.local, data, packets)
             return
@@ -223,12 +214,17 @@ class FrontEnd(Port):
         session = connection.session
         assert session is not None
         version = V5 if connection.version_5 else V311
+        packets = [
+            part
+            for packet in packets
+            for part in (packet.by_topic() if isinstance(packet, PublishBatch) else (packet,))
+        ]
         taken = [
             packet
             for packet in packets
-            if isinstance(packet, (Publish, PublishRun))
+            if isinstance(packet, (Publish, PublishBatch))
             and self.unordered.takes(packet)
-            and self._may_publish(connection, session.client, packet.topic)
+            and self._may_publish(connection, session.client, topic_of(packet))
         ]
         if not taken:
             return packets, data
@@ -480,7 +476,7 @@ class FrontEnd(Port):
         self.members.clear()
         self.control(Item.TICK)
 
-    def _add(self, kind: int, number: int, data: bytes, known: Packets | Pattern | None) -> None:
+    def _add(self, kind: int, number: int, data: bytes, known: Packets | PublishBatch | None) -> None:
         self._items.append((kind, number, data, known))
         self._bytes += len(data)
         self._work += work_of(data, known)

@@ -28,13 +28,13 @@ from surecast.protocol.group.commands import (
     ITEM,
     Decoded,
     Item,
-    Runs,
+    SentBatch,
+    read_batch,
 )
 from surecast.protocol.group.effects import effects_of
 from surecast.protocol.group.group_snapshot import GROUP_STATE, GroupState, SourceState
 from surecast.protocol.group.moves import Home, Moves, Newcomer
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
-from surecast.protocol.group.run_items import count_runs, read_runs
 from surecast.protocol.mqtt import ReasonCode
 from surecast.protocol.paxos import Context
 
@@ -45,7 +45,7 @@ MakeBroker = Callable[[Authorise], BrokerCore]
 
 _SWEEP_US: Final = 5_000_000
 _HOME: Final = struct.Struct(">HQ")
-_RUNS: Final = int(Item.RUNS)  # a name of its own is found in a third of the time
+_BATCH: Final = int(Item.BATCH)  # local alias: avoids an attribute lookup
 
 
 @dataclass(slots=True)
@@ -288,28 +288,22 @@ class GroupMachine:
         handlers, at = self._handlers, begin + HEAD.size
         while at < end:
             kind, number, size = ITEM.unpack_from(data, at)
-            if kind == _RUNS:
-                at = self._runs(source, data, at, now)
+            if kind == _BATCH:
+                sent, at = read_batch(data, at)
+                self._take(source, sent, now)
                 continue
             at += ITEM.size
             handlers[kind](source, number, data[at : at + size], now)
             at += size
 
-    def _runs(self, source: _Source, data: bytes, at: int, now: float) -> int:
-        """Takes the RUNS item at `at`; where the next item is."""
-        after = count_runs(data, at, source.connections, self.broker.incoming, now)
-        if after == at:
-            runs, after = read_runs(data, at)
-            self._take(source, runs, now)
-        return after
-
-    def _take(self, source: _Source, runs: Runs, now: float) -> None:
-        self.broker.handle_runs(runs.pattern, [*map(source.connections.get, runs.numbers)], runs.pieces, now)
+    def _take(self, source: _Source, sent: SentBatch, now: float) -> None:
+        connections = [*map(source.connections.get, sent.numbers)]
+        self.broker.handle_batches(sent.batch, connections, sent.counts, now)
 
     def _run_decoded(self, source: _Source, decoded: Decoded, now: float) -> None:
         broker, connections = self.broker, source.connections
         for item in decoded:
-            if isinstance(item, Runs):
+            if isinstance(item, SentBatch):
                 self._take(source, item, now)
                 continue
             kind, number, data, packets = item

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from surecast.protocol.broker import Connection, Origin
 from surecast.protocol.group.commands import Packets
-from surecast.protocol.mqtt import AckRun, Disconnect, Packet, PacketDecoder, Pingreq, Publish, PublishRun, encode
+from surecast.protocol.mqtt import AckBatch, Disconnect, Packet, PacketDecoder, Pingreq, Publish, PublishBatch, encode
 
 __all__ = ["Early", "Member", "promises", "raw_packet"]
 
@@ -51,21 +51,21 @@ class Early:
     is_promised: bool = False
 
 
-def raw_packet(packet: Packet | PublishRun | AckRun, version: int) -> bytes:
+def raw_packet(packet: Packet | PublishBatch | AckBatch, version: int) -> bytes:
     """A packet as it is sent."""
-    if isinstance(packet, PublishRun):
+    if isinstance(packet, PublishBatch):
         return packet.data
-    if isinstance(packet, AckRun):
+    if isinstance(packet, AckBatch):
         return b"".join(encode(single, version) for single in packet.packets())
     return encode(packet, version)
 
 
-def promises(packets: Sequence[Packet | PublishRun | AckRun] | None) -> bool:
+def promises(packets: Sequence[Packet | PublishBatch | AckBatch] | None) -> bool:
     """Whether there is more among packets than messages of QoS 0 and a goodbye."""
     if packets is None:
         return True
     for packet in packets:
-        qos = packet.flags[0] if isinstance(packet, PublishRun) else packet.qos if isinstance(packet, Publish) else 0
-        if qos or not isinstance(packet, (Publish, PublishRun, Disconnect, Pingreq)):
+        qos = packet.flags[0] if isinstance(packet, PublishBatch) else packet.qos if isinstance(packet, Publish) else 0
+        if qos or not isinstance(packet, (Publish, PublishBatch, Disconnect, Pingreq)):
             return True
     return False

@@ -15,7 +15,7 @@ from zlib import crc32
 from surecast.errors import PeerError
 from surecast.protocol.broker import BrokerCore, Message
 from surecast.protocol.broker.message import text_field
-from surecast.protocol.broker.routes import Group, Route, Target
+from surecast.protocol.broker.routes import FanOut, Group, Route, Target
 from surecast.protocol.group.machine import GroupMachine
 from surecast.protocol.mqtt import (
     V5,
@@ -23,14 +23,15 @@ from surecast.protocol.mqtt import (
     PacketDecoder,
     PacketError,
     Publish,
-    PublishRun,
+    PublishBatch,
     match,
     passed_on_properties,
 )
 
-__all__ = ["UnorderedForwarding"]
+__all__ = ["UnorderedForwarding", "topic_of"]
 
 _TOPICS_MAX: Final = 10_000
+_PLAIN: Final = 0x30  # QoS 0, neither retained nor sent again
 
 
 class UnorderedForwarding:
@@ -64,8 +65,8 @@ class UnorderedForwarding:
 
     def takes(self, packet: object) -> bool:
         """Whether a packet is a message that is forwarded unordered."""
-        if isinstance(packet, PublishRun):
-            return packet.flags == (0, False, False) and self._needs_no_order(packet.topic)
+        if isinstance(packet, PublishBatch):
+            return packet.first_byte == _PLAIN and self._needs_no_order(topic_of(packet))
         return (
             isinstance(packet, Publish)
             and not packet.qos
@@ -97,38 +98,51 @@ class UnorderedForwarding:
             raise PeerError(f"unordered messages of the unknown version {version}")
         try:
             publisher = data[3 : 3 + size].decode()
-            packets = decoder.feed_runs(data[3 + size :])
+            packets = decoder.feed_batches(data[3 + size :])
         except (PacketError, UnicodeDecodeError) as error:
             raise PeerError(f"unordered messages: {error}") from error
-        self.deliver(publisher, version == V5, [p for p in packets if isinstance(p, (Publish, PublishRun))], now)
+        messages: list[Publish | PublishBatch] = []
+        for packet in packets:
+            if isinstance(packet, PublishBatch):
+                messages += packet.by_topic()
+            elif isinstance(packet, Publish):
+                messages.append(packet)
+        self.deliver(publisher, version == V5, messages, now)
 
-    def deliver(self, publisher: str, version_5: bool, packets: Iterable[Publish | PublishRun], now: float) -> None:
+    def deliver(self, publisher: str, version_5: bool, packets: Iterable[Publish | PublishBatch], now: float) -> None:
         """Sends messages to the subscribers of this replica."""
         broker = self._machine.broker
         for packet in packets:
-            route = broker.routes.find(packet.topic)
-            groups = route.prepare()
-            if isinstance(packet, PublishRun):
+            topic = topic_of(packet)
+            route, fan = broker.routes.find(topic), broker.routes.fan(topic, 0)
+            if isinstance(packet, PublishBatch):
                 self.published += packet.count
-                if not route.rest and not route.shares and all(_fits(g, version_5, packet.length) for g in groups):
-                    for group in groups:
+                if fan.is_whole and not fan.rest and all(_fits_all(g, packet) for g in fan.groups):
+                    for group in fan.groups:
                         self._append(broker, group, packet.data, packet.count)
                     continue
                 for single in packet.packets():
-                    self._deliver(broker, route, single, publisher, version_5, now)
+                    self._deliver(broker, route, fan, single, publisher, version_5, now)
             else:
                 self.published += 1
-                self._deliver(broker, route, packet, publisher, version_5, now)
+                self._deliver(broker, route, fan, packet, publisher, version_5, now)
 
     def _deliver(
-        self, broker: BrokerCore, route: Route, packet: Publish, publisher: str, version_5: bool, now: float
+        self,
+        broker: BrokerCore,
+        route: Route,
+        fan: FanOut,
+        packet: Publish,
+        publisher: str,
+        version_5: bool,
+        now: float,
     ) -> None:
         # Its number is 0: nothing that replicas agree on has seen it.
         message = Message(
             0, route.topic, route.topic_field, packet.payload, properties=passed_on_properties(packet),
             published_at=now, publisher=publisher,
         )  # fmt: skip
-        for group in route.prepare():
+        for group in fan.groups:
             if packet.raw and _fits(group, version_5, len(packet.raw)):
                 data = packet.raw
             else:
@@ -136,9 +150,8 @@ class UnorderedForwarding:
             if len(data) <= group.bytes_max:
                 self._append(broker, group, data, 1)
             else:
-                members = set(group.sessions)
-                self._one_by_one(broker, [t for t in route.targets if t.session in members], message, now)
-        self._one_by_one(broker, route.rest, message, now)
+                self._one_by_one(broker, group.targets, message, now)
+        self._one_by_one(broker, fan.rest, message, now)
         matches = broker.routes.contents.matches
         for share in route.shares:
             # Every replica comes to the same choice, without a turn that they would have to agree on.
@@ -172,6 +185,16 @@ class UnorderedForwarding:
                 connection.out.append(data)
                 broker.dirty.add(connection)
                 self.delivered += 1
+
+
+def topic_of(packet: Publish | PublishBatch) -> str:
+    """The topic of a message, or of a batch of messages to one topic."""
+    return packet.topics[0] if isinstance(packet, PublishBatch) else packet.topic
+
+
+def _fits_all(group: Group, batch: PublishBatch) -> bool:
+    """Whether the bytes of a batch can go to a group as they are."""
+    return _fits(group, batch.version_5, 0) and batch.fit(group.bytes_max, 0, batch.count) == batch.count
 
 
 def _fits(group: Group, version_5: bool, size: int) -> bool:

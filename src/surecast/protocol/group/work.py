@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from surecast.protocol.group.commands import Happening, Packets
-from surecast.protocol.mqtt import Subscribe, Unsubscribe
-from surecast.protocol.mqtt.runs import Pattern
+from surecast.protocol.mqtt import PublishBatch, Subscribe, Unsubscribe
 
 __all__ = ["MESSAGE_WORK", "WORK_MIN", "fitting", "next_work_max", "work_of"]
 
@@ -21,10 +20,10 @@ WORK_MIN: Final = 16 << 10
 _WORK_S: Final = 0.01
 
 
-def work_of(data: bytes, known: Packets | Pattern | None) -> int:
+def work_of(data: bytes, known: Packets | PublishBatch | None) -> int:
     """Returns about what an item costs, as a number of bytes: most packets cost much more than their length says."""
-    if isinstance(known, Pattern):
-        return len(data) + len(data) // known.length * MESSAGE_WORK
+    if isinstance(known, PublishBatch):
+        return len(data) + known.count * MESSAGE_WORK
     if known is None:
         return len(data) + _PACKET_WORK
     work = len(data) + len(known) * _PACKET_WORK
@@ -33,6 +32,8 @@ def work_of(data: bytes, known: Packets | Pattern | None) -> int:
             work += len(packet.subscriptions) * _PACKET_WORK
         elif isinstance(packet, Unsubscribe):
             work += len(packet.filters) * _PACKET_WORK
+        elif isinstance(packet, PublishBatch):
+            work += (packet.count - 1) * MESSAGE_WORK
     return work
 
 

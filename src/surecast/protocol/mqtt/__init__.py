@@ -8,6 +8,8 @@
 True
 """
 
+from surecast.protocol.mqtt.ack_batches import AckBatch
+from surecast.protocol.mqtt.batches import PublishBatch
 from surecast.protocol.mqtt.decode import PacketDecoder, Side
 from surecast.protocol.mqtt.encode import encode, encode_properties, encode_publish, passed_on_properties
 from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
@@ -43,7 +45,6 @@ from surecast.protocol.mqtt.reasons import (
     connack_return_code,
     suback_return_code,
 )
-from surecast.protocol.mqtt.runs import AckRun, PublishRun
 from surecast.protocol.mqtt.topic_tree import TopicMap, TopicTree
 from surecast.protocol.mqtt.topics import (
     SharedError,
@@ -60,7 +61,7 @@ __all__ = [
     "V5",
     "V31",
     "V311",
-    "AckRun",
+    "AckBatch",
     "Auth",
     "Connack",
     "Connect",
@@ -77,7 +78,7 @@ __all__ = [
     "Puback",
     "Pubcomp",
     "Publish",
-    "PublishRun",
+    "PublishBatch",
     "Pubrec",
     "Pubrel",
     "ReasonCode",

@@ -48,7 +48,7 @@ from surecast.protocol.mqtt.topics import (
 )
 from surecast.protocol.mqtt.wire import MAX_CONNECT_PROPERTIES, PacketReader, read_properties
 
-__all__ = ["RAW_LIMIT", "read_body"]
+__all__ = ["RAW_LIMIT", "read_body", "read_topic"]
 
 RAW_LIMIT: Final = 65_536
 """A longer PUBLISH does not keep its own bytes: they would double the memory, and encoding costs little beside them."""
@@ -130,7 +130,7 @@ def _check_connect_flags(reader: PacketReader, flags: int, version: int, at: int
 
 def _will(reader: PacketReader, flags: int, version: int) -> Will:
     properties = read_properties(reader, WILL) if version == V5 else NO_PROPERTIES
-    topic = _topic_name(reader, "the will topic")
+    topic = read_topic(reader, "the will topic")
     return Will(topic, reader.binary("the will payload"), flags >> 3 & 3, bool(flags & 0x20), properties)
 
 
@@ -311,7 +311,8 @@ def _check_authentication(reader: PacketReader, properties: Properties) -> None:
         raise reader.forbidden("there is authentication data without an authentication method")
 
 
-def _topic_name(reader: PacketReader, what: str) -> str:
+def read_topic(reader: PacketReader, what: str = "the topic name") -> str:
+    """Reads a topic name, with its length in front."""
     at = reader.position
     topic = reader.text(what)
     _check_topic(reader, topic, at)

@@ -1,24 +1,26 @@
 """From bytes to packets, however the bytes are cut.
 
 Every packet takes the plain way: its first byte and its length are checked as soon as they are there, and its body is
-read when all of it is (`bodies.py`). There is one short cut, for the packets that a broker sees by the hundred in one
-read: a PUBLISH on a topic that was checked before, without properties or with some that were; and on request those
-without come in runs (`runs.py`).
+read when all of it is (`bodies.py`), but for those that a broker sees by the hundred in one read: messages without
+properties, and plain PUBACK packets, are found in batches (`batches.py`), and messages with properties that were read
+before are read by a short cut.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body
+from surecast.protocol.mqtt.ack_batches import AckBatch, find_acks
+from surecast.protocol.mqtt.batches import FLAGS_OF, PublishBatch, find_publishes
+from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body, read_topic
 from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import V5, V31, V311, Connect, Packet, PacketType, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import Properties
 from surecast.protocol.mqtt.reasons import ReasonCode
-from surecast.protocol.mqtt.runs import AckRun, Pattern, PublishRun, find_acks, find_publishes, pattern_of
 from surecast.protocol.mqtt.topics import MAX_LEVELS
 from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, PartialPacketHolder, Unfinished
 from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES, MAX_VARIABLE, PacketReader, ReaderSettings
@@ -31,19 +33,12 @@ _CACHED_TOPICS: Final = 1024
 _CACHED_TOPIC_BYTES: Final = 256
 _CACHED_PROPERTIES: Final = 64
 _CACHED_PROPERTY_BYTES: Final = 127  # their length has one byte
+_PUBLISH: Final = PacketType.PUBLISH << 4
 _PUBACK: Final = PacketType.PUBACK << 4
 _NAMES: Final = {int(kind): kind.name for kind in PacketType}
 _SENT_BY_SERVER_ONLY: Final = {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
 _SENT_BY_CLIENT_ONLY: Final = {PacketType.CONNECT, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE, PacketType.PINGREQ}
 _FLAGS: Final = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
-
-# First byte of a PUBLISH to (QoS, retain, dup). QoS 3 does not exist, and QoS 0 is never sent twice.
-_PUBLISH_FLAGS: Final = {
-    0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
-    for qos in (0, 1, 2)
-    for retain in (0, 1)
-    for dup in ((0, 1) if qos else (0,))
-}
 
 
 class PacketDecoder:
@@ -94,7 +89,6 @@ class PacketDecoder:
         self._is_counted = False
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
-        self._pattern: Pattern | None = None  # what is expected; whatever changes what may come takes it back
         self._use(version)
 
     @property
@@ -127,7 +121,6 @@ class PacketDecoder:
     def limit(self, max_packet_size: int) -> None:
         """Changes the largest packet; those that were complete before are not looked at again."""
         self._max_size = max_packet_size
-        self._pattern = None
         if self.version is not None:
             self._limit = max_packet_size
 
@@ -142,52 +135,39 @@ class PacketDecoder:
         On bytes that break the protocol a `PacketError` is raised, which carries the packets before them; after that
         the decoder raises the same error whatever it is given.
         """
-        packets: list[Packet] = []
-        self._feed(data, packets, runs=False)
-        return packets
+        try:
+            return _singles(self.feed_batches(data))
+        except PacketError as error:
+            error.packets = tuple(_singles(error.packets))
+            raise
 
-    def feed_runs(self, data: bytes) -> list[Packet | PublishRun | AckRun]:
-        """As `feed`, with runs of like packets in one piece; every PUBACK that reports success is in an `AckRun`."""
-        packets: list[Packet | PublishRun | AckRun] = []
-        self._feed(data, packets, runs=True)
-        return packets
+    def feed_batches(self, data: bytes) -> list[Packet | PublishBatch | AckBatch]:
+        """As `feed`, with messages and acknowledgements in batches.
 
-    def expect(self, run: PublishRun) -> Pattern:
-        """More like a run, or a single message, that came from this decoder may follow: `more` will know it."""
-        self._pattern = pattern_of(run.data[: run.id_at], run.length, run.payload_at)
-        return self._pattern
-
-    def more(self, data: bytes) -> Pattern | None:
-        """What `data` is a run of, where it is like the expected run from its beginning to its end; a single message is
-        a run of one here. If it is None, nothing was read: `data` is something else, or part of it, or too much.
+        Every message without properties of at most 16 kB is in a `PublishBatch`, and every PUBACK that reports success
+        in an `AckBatch`; what came before has no influence on what is made of the same bytes.
         """
-        pattern = self._pattern
-        return None if pattern is None or self._held or not pattern.fits(data) else pattern
-
-    def _feed(self, data: bytes, packets: list[Any], runs: bool) -> None:
+        packets: list[Packet | PublishBatch | AckBatch] = []
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self._held:
             if len(self._held) + len(data) < self._needed:
                 self._hold(data)
-                return
+                return packets
             data = bytes(self._held) + data
             self._held = bytearray()
             if self._is_counted:
                 self.release()
-        position, size = 0, len(data)
+        position, size, topics = 0, len(data), self._topics
         try:
             while position < size:
-                if self.version is not None:
-                    if data[position] != _PUBACK:
-                        position = self._publishes(data, position, size, packets, runs)
-                        if position == size:
-                            break
-                    if runs and data[position] == _PUBACK and (run := find_acks(data, position)) is not None:
-                        packets.append(run)
-                        position += 4 * len(run.packet_ids)
+                if data[position] & 0xF0 == _PUBLISH and self.version is not None:
+                    batch = find_publishes(data, position, self._limit, topics.get, self._learn, self.version == V5)
+                    if batch is not None:
+                        packets.append(batch)
+                        position += len(batch.data)
                         continue
-                after = self._packet(data, position, size, packets, runs)
+                after = self._next(data, position, size, packets)
                 if after == position:
                     self._hold(data[position:] if position else data)
                     break
@@ -195,24 +175,36 @@ class PacketDecoder:
         except PacketError as error:
             self._fail(error, packets)
             raise
+        return packets
+
+    def _next(self, data: bytes, start: int, size: int, packets: list[Any]) -> int:
+        """Reads what is not in a batch of messages; where it ends, or `start` if it is not complete."""
+        first = data[start]
+        if self.version is not None:
+            if first == _PUBACK and (acks := find_acks(data, start)) is not None:
+                packets.append(acks)
+                return start + 4 * len(acks.packet_ids)
+            if first & 0xF0 == _PUBLISH and self._properties:
+                after = self._publish_again(data, start, size, packets)
+                if after > start:
+                    return after
+        return self._packet(data, start, size, packets)
 
     def _fail(self, error: PacketError, packets: list[Any]) -> None:
         if error.version is None:
             error.version = self.version
         error.packets = tuple(packets)
-        self._pattern = None
         self._error = type(error)(error.packet, error.offset, error.problem, error.reason_code)
         self._error.version = error.version
         self._error.limit = error.limit
 
     def _use(self, version: int | None) -> None:
         self.version = version
-        self._pattern = None
         self._first_bytes = _first_bytes(self._side, version)
         self._limit = self._max_connect_size if version is None else self._max_size
         self._settings = replace(self._settings, version=version or V5)
 
-    def _packet(self, data: bytes, start: int, size: int, packets: list[Any], runs: bool) -> int:
+    def _packet(self, data: bytes, start: int, size: int, packets: list[Any]) -> int:
         """Reads one packet by the plain way; where it ends, or `start` if it is not complete."""
         first = data[start]
         if first not in self._first_bytes:
@@ -242,93 +234,78 @@ class PacketDecoder:
             return start
         packet = read_body(PacketReader(data, start, position, end, _NAMES[first >> 4], self._settings), first)
         if isinstance(packet, Publish):
-            id_at = self._remember(data, position, packet)
-            if runs and data.startswith(data[start:id_at], end):
-                return self._run(data, start, end, packets, packet)
+            self._remember(packet)
         elif isinstance(packet, Connect):
             self._use(packet.version)
         packets.append(packet)
         return end
 
-    def _run(self, data: bytes, start: int, end: int, packets: list[Any], first: Publish) -> int:
-        """Reads what may be a run by its first packet; where it ends.
+    def _learn(self, field: bytes) -> str | None:
+        """Returns the topic of a field, which is a topic with its length in front; None if it is not a sound one."""
+        try:
+            topic = read_topic(PacketReader(field, 0, 0, len(field), "PUBLISH", self._settings))
+        except PacketError:
+            return None  # the plain way says what is wrong with it
+        if len(field) <= _CACHED_TOPIC_BYTES:
+            if len(self._topics) >= _CACHED_TOPICS:
+                self._topics.clear()
+            self._topics[field] = topic
+        return topic
 
-        Whether the topic was known is of no account: what came before must not change what is made of the same bytes.
-        """
-        after = self._publishes(data, start, len(data), packets, runs=True)
-        if after == start:
-            packets.append(first)
-            return end
-        return after
-
-    def _remember(self, data: bytes, position: int, packet: Publish) -> int:
-        """Keeps a topic and properties that have been checked, for the short cut; where the topic ends."""
+    def _remember(self, packet: Publish) -> None:
+        """Keeps properties that have been checked, for the short cut."""
         block = packet.raw_properties
         if 0 < len(block) <= _CACHED_PROPERTY_BYTES:
             if len(self._properties) >= _CACHED_PROPERTIES:
                 self._properties.clear()
             self._properties[block] = packet.properties
-        length = data[position] << 8 | data[position + 1]
-        if 0 < length <= _CACHED_TOPIC_BYTES:
-            if len(self._topics) >= _CACHED_TOPICS:
-                self._topics.clear()
-            self._topics[data[position + 2 : position + 2 + length]] = packet.topic
-        return position + 2 + length
 
-    def _publishes(  # noqa: C901 - one loop without calls, since all that a broker receives goes through it
-        self, data: bytes, start: int, size: int, packets: list[Any], runs: bool
-    ) -> int:
-        """The short cut: reads PUBLISH packets as long as nothing is special about them; where it stopped."""
-        flags_of, topic_of, append = _PUBLISH_FLAGS.get, self._topics.get, packets.append
-        longest = min(self._limit, RAW_LIMIT)
-        with_properties = self.version == V5
-        while start + 4 < size:
-            flags = flags_of(data[start])
-            if flags is None:
+    def _publish_again(self, data: bytes, start: int, size: int, packets: list[Any]) -> int:
+        """Reads a PUBLISH with properties that were read before; where it ends, or `start` if it must be looked at."""
+        flags = FLAGS_OF.get(data[start])
+        if flags is None or start + 4 >= size:
+            return start
+        length, position = data[start + 1], start + 2
+        if length > 127:
+            more, position = data[position], position + 1
+            if not 0 < more < 128:
                 return start
-            length, position = data[start + 1], start + 2
-            if length > 127:
-                more, position = data[position], position + 1
-                if not 0 < more < 128:
-                    return start
-                length += (more - 1) << 7
-            end = position + length
-            if end > size or end - start > longest:
-                return start
-            begin = position + 2
-            position = begin + (data[position] << 8 | data[position + 1])
-            topic = topic_of(data[begin:position])
-            if topic is None or position > end:
-                return start
-            packet_id, id_at = 0, position
-            if flags[0]:
-                packet_id = int.from_bytes(data[position : position + 2], "big")
-                position += 2
-                if not packet_id or position > end:
-                    return start
-            if with_properties:
-                if position >= end:
-                    return start
-                length, position = data[position], position + 1
-                if length:
-                    block = data[position : position + length]
-                    properties = self._properties.get(block)
-                    position += length
-                    if properties is None or position > end:
-                        return start
-                    whole = data[start:end]
-                    append(publish_from_wire(topic, data[position:end], flags, packet_id, whole, properties, block))
-                    start = end
-                    continue
-            if runs and end < size and data.startswith(data[start:id_at], end):
-                found = find_publishes(data, start, end - start, id_at - start, position - start, topic, flags)
-                if found is not None:
-                    append(found)
-                    start += len(found.data)
-                    continue
-            append(publish_from_wire(topic, data[position:end], flags, packet_id, data[start:end]))
-            start = end
-        return start
+            length += (more - 1) << 7
+        end = position + length
+        if end > size or end - start > min(self._limit, RAW_LIMIT):
+            return start
+        begin = position
+        position += 2 + (data[position] << 8 | data[position + 1])
+        if position > end or position - begin < 3:
+            return start
+        topic = self._topics.get(data[begin:position]) or self._learn(data[begin:position])
+        packet_id = 0
+        if flags[0]:
+            packet_id = int.from_bytes(data[position : position + 2], "big")
+            position += 2
+        if topic is None or position >= end or (flags[0] and not packet_id):
+            return start
+        length, position = data[position], position + 1
+        block = data[position : position + length]
+        position += length
+        properties = self._properties.get(block)
+        if properties is None or position > end:
+            return start
+        packets.append(
+            publish_from_wire(topic, data[position:end], flags, packet_id, data[start:end], properties, block)
+        )
+        return end
+
+
+def _singles(packets: Iterable[Packet | PublishBatch | AckBatch]) -> list[Packet]:
+    """The packets, one by one."""
+    singles: list[Packet] = []
+    for packet in packets:
+        if isinstance(packet, (PublishBatch, AckBatch)):
+            singles += packet.packets()
+        else:
+            singles.append(packet)
+    return singles
 
 
 @lru_cache
@@ -342,8 +319,8 @@ def _first_bytes(side: Side, version: int | None) -> frozenset[int]:
     others = set(PacketType) - never - {PacketType.PUBLISH}
     if version == V31:
         # Its flags are not used, or mark a PUBREL, SUBSCRIBE or UNSUBSCRIBE that is sent again (section 2.1 there).
-        return frozenset(kind << 4 | flags for kind in others for flags in range(16)) | frozenset(_PUBLISH_FLAGS)
-    return frozenset(kind << 4 | _FLAGS.get(kind, 0) for kind in others) | frozenset(_PUBLISH_FLAGS)
+        return frozenset(kind << 4 | flags for kind in others for flags in range(16)) | frozenset(FLAGS_OF)
+    return frozenset(kind << 4 | _FLAGS.get(kind, 0) for kind in others) | frozenset(FLAGS_OF)
 
 
 def _unexpected(first: int, side: Side, version: int | None) -> PacketError:

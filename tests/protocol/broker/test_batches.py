@@ -1,7 +1,7 @@
-"""The short ways equal the long way: the same traffic through brokers that may use them, and through one that may not.
+"""Taking messages in batches equals taking them one by one: the same traffic through brokers that do either.
 
-A broker with an observer takes the plain path for every packet; a decoder without runs gives out packets one by one.
-All clients must get the same packets in the same order, with the same packet identifiers, and the accounts must agree.
+A broker with an observer takes every message alone; a decoder may give out packets one by one. All clients must get the
+same packets in the same order, with the same packet identifiers, and the accounts must agree.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import pytest
 from surecast.protocol.mqtt import (
     V5,
     V311,
+    AckBatch,
     Packet,
+    PacketDecoder,
     Properties,
     Puback,
     Pubcomp,
     Publish,
+    PublishBatch,
     Pubrec,
     Pubrel,
     ReasonCode,
@@ -39,8 +42,18 @@ class Nothing:
         return lambda *arguments: None
 
 
+class OneByOne(PacketDecoder):
+    """A decoder that makes no batches."""
+
+    def feed_batches(self, data: bytes) -> Any:
+        batches = super().feed_batches(data)
+        return [
+            p for each in batches for p in (each.packets() if isinstance(each, (PublishBatch, AckBatch)) else [each])
+        ]
+
+
 class Twins:
-    """Equal worlds, driven together: with runs, without runs, and with an observer."""
+    """Equal worlds, driven together: with batches, without, and with an observer."""
 
     def __init__(self, make_world: Any, **settings: Any):
         self.worlds = [make_world(**settings), make_world(**settings), make_world({"observer": Nothing()}, **settings)]
@@ -52,15 +65,15 @@ class Twins:
         self.clients[name] = clients
         for at, client in enumerate(clients):
             if at == 1:
-                # Its connection must be one without runs from the first byte on.
+                # Its connection must be one without batches from the first byte on.
                 opened = client.open
 
-                def without_runs(identity: str = "", client: Any = client, opened: Any = opened) -> Any:
+                def without_batches(identity: str = "", client: Any = client, opened: Any = opened) -> Any:
                     opened(identity)
-                    client.connection.decoder.feed_runs = client.connection.decoder.feed
+                    client.connection.decoder.__class__ = OneByOne
                     return client
 
-                client.open = without_runs
+                client.open = without_batches
                 client.connect(clean, **options)
                 client.open = opened
             else:
@@ -141,10 +154,15 @@ def subscription_of(rng: random.Random, version: int) -> tuple[SubscriptionReque
 
 
 def burst(rng: random.Random, version: int, first_id: int) -> list[Publish]:
-    """Messages as a busy client sends them: often many of one shape."""
+    """Messages as a busy client sends them: often many of one shape, or of varying lengths, or to several topics."""
     packets: list[Publish] = []
     topic, qos, size = rng.choice(TOPICS), rng.choice((0, 0, 1, 1, 1, 2)), rng.choice((0, 3, 20, 50, 130))
+    varies, alternates = rng.random() < 0.5, rng.random() < 0.3
     for count in range(rng.choice((1, 2, 3, 10, 40))):
+        if varies:
+            size = rng.choice((0, 3, 20, 50, 130))
+        if alternates:
+            topic = rng.choice(TOPICS)
         if rng.random() < 0.1:
             topic, qos, size = rng.choice(TOPICS), rng.choice((0, 1, 1, 2)), rng.choice((0, 3, 20, 50, 130))
         special = rng.random()
@@ -189,7 +207,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["usual", "short", "drop-old", "reject", "expire-first"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_short_ways_equal_the_long_way(  # noqa: C901 - one line for each kind of step
+def test_random_traffic_in_batches_and_one_by_one(  # noqa: C901 - one line for each kind of step
     make_world: Any, seed: int, settings: dict[str, Any]
 ) -> None:
     rng = random.Random(seed)
@@ -231,8 +249,71 @@ def test_the_short_ways_equal_the_long_way(  # noqa: C901 - one line for each ki
     assert twins.worlds[0].accounts.matched > 100
 
 
+def session_of_everything(make_world: Any, version: int) -> Twins:
+    """A publisher, and subscribers that get its messages in every way."""
+    twins = Twins(make_world, inflight_max=9, queue_messages_max=40)
+    twins.connect("pub", version, True)
+    for name, subscriber_version, clean, wanted, qos in (
+        ("low", V311, True, "a/+", 0), ("other", V5, True, "a/+", 0), ("direct", version, True, "a/b", 1),
+        ("late", V311, True, "#", 1), ("kept", V5, False, "a/#", 2), ("shared", V311, True, "$share/g/a/c", 1),
+    ):  # fmt: skip
+        options = {} if clean else {"session_expiry_s": 100}
+        twins.connect(name, subscriber_version, clean, **options)
+        twins.send(name, Subscribe(1, (SubscriptionRequest(wanted, qos),)))
+    twins.compare()
+    return twins
+
+
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_long_run(make_world: Any, version: int, qos: int) -> None:
+def test_a_stream_may_be_cut_at_every_byte(make_world: Any, version: int, qos: int) -> None:
+    packets = [
+        Publish(topic, b"x" * size, qos, packet_id=number * qos)
+        for number, (topic, size) in enumerate(
+            [("a/b", 3), ("a/b", 5), ("a/c", 5), ("a/b", 1), ("d", 1), ("a/b", 9), ("a/b", 9)], 1
+        )
+    ]
+    data = b"".join(encode(packet, version) for packet in packets)
+    for cut in range(0, len(data), 1 + 2 * qos):
+        twins = session_of_everything(make_world, version)
+        twins.send("pub", data, cut=cut)
+        twins.compare()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("place", range(7))
+def test_a_malformed_packet_ends_the_connection_after_what_came_before(
+    make_world: Any, version: int, qos: int, place: int
+) -> None:
+    packets = [
+        encode(Publish("a/b", b"x" * (3 + number % 2), qos, packet_id=(number + 1) * qos), version)
+        for number in range(6)
+    ]
+    packets.insert(place, encode(Publish("a/b", b"x", 1, packet_id=256), version).replace(b"a/b\1\0", b"a/b\0\0"))
+    twins = session_of_everything(make_world, version)
+    twins.send("pub", *packets)
+    got = twins.compare()
+    assert all(client.closed for client in twins.clients["pub"])
+    assert len([p for p in got["low"] if isinstance(p, Publish)]) == place
+    assert len([p for p in got["pub"] if isinstance(p, Puback)]) == place * qos
+
+
+def test_subscribers_in_step_get_the_same_bytes(make_world: Any, version: int) -> None:
+    """Once made, what one subscriber is sent at QoS 1 is sent to all that have got as many messages."""
+    world = make_world()
+    publisher = world.client("pub", version).connect(True)
+    readers = [world.client(name, version) for name in ("a", "b", "c")]
+    for reader in readers:
+        reader.connect(True)
+        reader.send(Subscribe(1, (SubscriptionRequest("t", 1),)))
+    with world.one_turn():
+        publisher.send(b"".join(encode(Publish("t", b"x" * n, 1, packet_id=n), version) for n in range(1, 9)))
+        sent = [reader.connection.out[-1] for reader in readers]
+    assert sent[0] is sent[1] is sent[2]
+    assert [p.packet_id for p in readers[2].take() if isinstance(p, Publish)] == [*range(1, 9)]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_long_batch(make_world: Any, version: int, qos: int) -> None:
     """A thousand messages in one write, to clients of both versions, one of which is away for the second half."""
     twins = Twins(make_world)
     twins.connect("pub", version, True)

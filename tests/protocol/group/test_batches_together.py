@@ -1,4 +1,4 @@
-"""Runs that a command brings together change the state, and are answered and sent on, as if each came in its own."""
+"""Batches that a command brings together change the state, and are answered and sent on, as if each came in its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from tests.protocol.group.world import with_packets
 
 from surecast.protocol.broker import BrokerCore, BrokerSettings, LimitTable, Origin
+from surecast.protocol.broker.incoming import Incoming
 from surecast.protocol.broker.limits import Limits
-from surecast.protocol.broker.short_ways import ShortWays
 from surecast.protocol.broker.snapshot import encode_state
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import FrontEnd, GroupMachine
@@ -52,7 +52,7 @@ def limits_of(written: bytes) -> tuple[BrokerSettings, LimitTable]:
 
 
 class Side:
-    """A home replica with its clients, and two replicas that are told: of runs, and of packets."""
+    """A home replica with its clients, and two replicas that are told: of batches, and of packets."""
 
     def __init__(self, bytes_max: int):
         self.machines = [
@@ -200,7 +200,7 @@ def test_what_is_alike_goes_out_in_one_piece() -> None:
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-def test_a_change_between_two_runs_of_a_command_is_seen(version: int) -> None:
+def test_a_change_between_two_batches_of_a_command_is_seen(version: int) -> None:
     both = Both()
     both.enter("early", version, "a/#")
     both.enter("late", version)
@@ -232,16 +232,17 @@ def test_a_change_between_two_runs_of_a_command_is_seen(version: int) -> None:
     assert reasons["c2"] == [ok, ok, refused if version == V5 else ok]
 
 
-def test_other_limits_between_two_runs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While some session may refuse messages, and for a client with a rate, runs are not taken together."""
+def test_other_limits_between_two_batches_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While some session may refuse messages, and for a client with a rate, batches are not taken together."""
     taken: list[int] = []
-    publish_alike = ShortWays.publish_alike
+    publish_together = Incoming.publish_together
 
-    def watched(ways: ShortWays, *asked: Any) -> int:
-        taken.append(publish_alike(ways, *asked))
-        return taken[-1]
+    def watched(incoming: Incoming, *asked: Any) -> tuple[int, int]:
+        found = publish_together(incoming, *asked)
+        taken.append(found[0])
+        return found
 
-    monkeypatch.setattr(ShortWays, "publish_alike", watched)
+    monkeypatch.setattr(Incoming, "publish_together", watched)
     side = Side(1 << 20)
     side.enter("c1", V311)
     data = b"".join(encode(packet, V311) for packet in burst("a/b", 3))

@@ -1,18 +1,15 @@
-"""A run of messages that is told as a run changes the state as its packets do."""
+"""A batch of messages that is told as a batch changes the state as its packets do."""
 
 from __future__ import annotations
 
 import pytest
 from tests.protocol.group.world import with_packets
 
-from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
-from surecast.protocol.broker.short_ways import ShortWays
+from surecast.protocol.broker import BrokerCore, BrokerSettings, Origin
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import FrontEnd, GroupMachine
-from surecast.protocol.group import machine as group_machine
-from surecast.protocol.group.commands import HEAD, Happening, Item, items_of, pack
+from surecast.protocol.group.commands import HEAD, Happening, Item, items_of, pack, read_batch
 from surecast.protocol.group.member import Member
-from surecast.protocol.group.run_items import count_runs, read_runs
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -20,13 +17,12 @@ from surecast.protocol.mqtt import (
     PacketDecoder,
     Properties,
     Publish,
-    PublishRun,
+    PublishBatch,
     Pubrel,
     Subscribe,
     SubscriptionRequest,
     encode,
 )
-from surecast.protocol.mqtt.runs import pattern_of
 from surecast.protocol.paxos import Context
 
 SETTINGS = BrokerSettings(packet_bytes_max=4_000)
@@ -87,33 +83,26 @@ def test_the_state_is_that_of_the_packets(version: int, qos: int, retain: bool, 
     for count in (2, 5, 40):
         pair.front_end.receive(writer, messages(version, qos, count, retain=retain, dup=dup and qos > 0), 5.0)
         pair.step()
-    assert Item.RUNS in pair.kinds
+    assert Item.BATCH in pair.kinds
     assert pair.told.snapshot() == pair.plain.snapshot() == pair.home.snapshot()
     assert pair.told.broker.counters.published == 47
 
 
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_replica_without_readers_only_counts(version: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_without_readers_makes_no_bytes(version: int, qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent is sent by the home of the readers; the state is the same everywhere, with single messages too."""
-    counted: list[bool] = []
-
-    def watched(data: bytes, at: int, connections: dict[int, Connection], ways: ShortWays, now: float) -> int:
-        after = count_runs(data, at, connections, ways, now)
-        counted.append(after > at)
-        return after
-
-    monkeypatch.setattr(group_machine, "count_runs", watched)
     pair = Pair()
     reader = pair.enter("reader", version)
     pair.front_end.receive(reader, encode(Subscribe(1, (SubscriptionRequest("a/#", 0),)), version), 5.0)
     writer = pair.enter("writer", version)
+    for connection in pair.told.broker.connections.values():
+        connection.out.clear()
     for count in (1, 1, 2, 40, 1):
         pair.front_end.receive(writer, messages(version, qos, count), 5.0)
         pair.step()
-    # The first message asks whether the client may publish; after that nothing is left to do but to count.
-    assert counted == [False, True, True, True, True]
-    assert pair.kinds.count(Item.RUNS) == 5
+    assert pair.kinds.count(Item.BATCH) == 5
+    assert all(not connection.out for connection in pair.told.broker.connections.values())
     assert pair.told.snapshot() == pair.home.snapshot()
     for machine in (pair.home, pair.told, pair.plain):
         machine.broker.routes.settle()
@@ -139,7 +128,7 @@ def test_what_a_client_takes_decides_at_every_replica(qos: int, limit: dict[str,
     assert accounts.dropped == ({"too-large": 3} if "maximum_packet_size" in limit else {})
 
 
-def test_runs_longer_than_the_largest_packet_are_looked_at_again() -> None:
+def test_batches_longer_than_the_largest_packet_are_looked_at_again() -> None:
     pair = Pair()
     writer = pair.enter("writer", V311)
     pair.front_end.receive(writer, messages(V311, 1, 100, size=500), 5.0)
@@ -153,7 +142,7 @@ def test_other_packets_among_them_are_told_as_packets() -> None:
     writer = pair.enter("writer", V311)
     pair.front_end.receive(writer, messages(V311, 1, 3) + b"\xc0\x00" + messages(V311, 1, 3), 5.0)
     pair.step()
-    assert Item.RUNS not in pair.kinds
+    assert Item.BATCH not in pair.kinds
     assert pair.told.snapshot() == pair.home.snapshot()
 
 
@@ -171,21 +160,26 @@ def test_the_longest_topics_go_through(size: int, qos: int, version: int, monkey
     assert pair.told.snapshot() == pair.home.snapshot()
 
 
-@pytest.mark.parametrize("size", [10, 120, 130, 20_000])
+@pytest.mark.parametrize("sizes", [(10,), (120,), (130,), (16_000,), (10, 130, 11), (20, 20, 140, 20)])
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_run_is_read_as_the_decoder_finds_it(size: int, version: int, qos: int) -> None:
-    data = messages(version, qos, 3, size=size)
-    for run in PacketDecoder(version=version).feed_runs(data):
-        if isinstance(run, PublishRun):
-            pattern = pattern_of(run.data[: run.id_at], run.length, run.payload_at)
-            assert pattern.version_5 is (version == V5)
-            items: list[Happening] = [(Item.RUNS, number, run.data, pattern) for number in (7, 9, 7)]
-            pieces, decoded = pack(1, 1, 1, [*items, (Item.TICK, 0, b"", None)])
-            command = b"".join(pieces)
-            assert [kind for kind, _, _ in items_of(command)] == [Item.RUNS, Item.TICK]
-            runs, after = read_runs(command, HEAD.size)
-            assert decoded == [runs, (Item.TICK, 0, b"", None)]
-            assert runs == (pattern, (7, 9, 7), (run.data,) * 3)
-            assert pattern.run(run.data) == run
-            assert list(items_of(command[: HEAD.size] + command[after:])) == [(Item.TICK, 0, b"")]
+def test_a_batch_is_read_as_the_decoder_finds_it(sizes: tuple[int, ...], version: int, qos: int) -> None:
+    data = b"".join(messages(version, qos, 3, size=size) for size in sizes)
+    batches = PacketDecoder(version=version).feed_batches(data)
+    (batch,) = batches
+    assert isinstance(batch, PublishBatch)
+    items: list[Happening] = [(Item.BATCH, number, batch.data, batch) for number in (7, 9, 7)]
+    pieces, decoded = pack(1, 1, 1, [*items, (Item.TICK, 0, b"", None)])
+    command = b"".join(pieces)
+    assert [kind for kind, _, _ in items_of(command)] == [Item.BATCH, Item.TICK]
+    sent, after = read_batch(command, HEAD.size)
+    assert decoded == [sent, (Item.TICK, 0, b"", None)]
+    assert (sent.numbers, sent.counts) == ((7, 9, 7), (batch.count,) * 3)
+    assert sent.batch.data == data * 3
+    (whole,) = PacketDecoder(version=version).feed_batches(data * 3)
+    assert isinstance(whole, PublishBatch)
+    assert sent.batch == whole
+    assert [*sent.batch.ids_at] == [*whole.ids_at]
+    assert sent.batch.packets() == whole.packets()
+    assert sent.batch.part(batch.count, 2 * batch.count) == batch
+    assert list(items_of(command[: HEAD.size] + command[after:])) == [(Item.TICK, 0, b"")]
