@@ -9,7 +9,7 @@ import typer
 
 from surecast.cli.option_groups import takes_groups
 from surecast.cli.options import AsJson
-from surecast.cli.pipeline import SparkOptions
+from surecast.cli.pipeline import SparkServerOptions
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["learn"]
 
 @takes_groups
 def learn(
-    server: SparkOptions,
+    server: SparkServerOptions,
     tables: Annotated[Path, typer.Option("--tables", "-t", help="Folder of the tables: --output of pipeline run.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The scenario file to write.")] = None,
     name: Annotated[str, typer.Option(help="Name of the scenario.")] = "learned",
