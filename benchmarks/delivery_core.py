@@ -68,7 +68,7 @@ class World:
         try:
             from surecast.protocol.mqtt import SubscriptionRequest
         except ImportError:  # earlier versions
-            from surecast.protocol.mqtt import SubscriptionRequest as SubscriptionRequest  # type: ignore[attr-defined,no-redef]
+            from surecast.protocol.mqtt import Subscription as SubscriptionRequest  # type: ignore[attr-defined,no-redef]
         name, lengths, level = cell.rsplit(", ", 2)
         shape = next(shape for shape in SHAPES if shape.name == name)
         self.qos, varying = int(level[-1]), lengths == "varying"
