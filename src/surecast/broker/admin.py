@@ -46,7 +46,7 @@ _Answer = Callable[[AdminRequest], Response]
 
 
 class _RequestError(Exception):
-    """What is wrong with a request."""
+    """A request is wrong; the message says why."""
 
 
 class Admin:

@@ -34,7 +34,7 @@ _PLACES_OF_ADDRESS = 32
 
 @dataclass(frozen=True, slots=True)
 class AdminRequest:
-    """What was asked. `is_local` says that it came by the local socket, which only the broker's own user can open."""
+    """A request. `is_local` says that it came by the local socket, which only the broker's own user can open."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class AdminRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is answered."""
+    """The answer to a request."""
 
     status: int
     body: bytes = b""

@@ -230,7 +230,7 @@ class BrokerService:
         return metrics_text(self._collector)
 
     def _started(self) -> Started:
-        """What the event log says of this broker at its start."""
+        """Returns the record with which the event log notes the start of this broker."""
         return Started(self.server.time_s(), self.config.name)
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
@@ -285,7 +285,10 @@ class BrokerService:
         self._exit.callback(lambda: path.unlink(missing_ok=True))
 
     def _is_anonymous(self, listener: str) -> bool:
-        """Whether clients without a user name may stay at a listener; names may have got their port by now."""
+        """Returns whether clients without a user name may stay at a listener.
+
+        The open listeners are asked, not the configuration: the name of a listener may contain the port that it got.
+        """
         return any(each.name == listener and self.config.anonymous_at(each.spec) for each in self.listeners)
 
     def _must_authenticate(self) -> bool:

@@ -54,7 +54,7 @@ class LocalGroup:
 
     @property
     def addresses(self) -> list[str]:
-        """Where they take MQTT clients."""
+        """The addresses at which the replicas take MQTT clients."""
         return self.spec.mqtt_addresses()
 
     def start(self, *numbers: int) -> None:
@@ -83,7 +83,7 @@ class LocalGroup:
         return {n: code for n, process in self.processes.items() if (code := process.poll()) is not None}
 
     def status(self) -> list[dict[str, Any]]:
-        """What the replicas say of themselves."""
+        """Returns the status of each replica, or the error of one that does not answer."""
         return asyncio.run(ask_status(self.spec))
 
     def leader(self) -> int:
@@ -175,7 +175,7 @@ def stop_replicas(path: Path, timeout_s: float = 15.0) -> list[int]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process uses the state in a folder: it has locked it then."""
+    """Returns whether a process uses the state in a folder, which it locks as long as it runs."""
     try:
         with (folder / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

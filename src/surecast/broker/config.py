@@ -80,7 +80,11 @@ def admin_socket_path(config: BrokerConfig, port: int | None = None) -> Path:
 
 
 def default_admin_socket(folder: Path | None, port: int) -> Path:
-    """Where the socket is unless the configuration names a place: in the state's folder, or by the first port."""
+    """Returns the path of the admin socket where the configuration names none.
+
+    It is in the folder of the state. Without such a folder, or where that path is too long for a socket, it is in a
+    folder of the user, and named by the first port or by a hash of the path.
+    """
     if folder is not None:
         path = Path(os.path.realpath(folder)) / "admin.sock"
         if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
@@ -94,7 +98,7 @@ def default_admin_socket(folder: Path | None, port: int) -> Path:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine only.
+    """Returns whether a host is this machine only.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("*")
     (True, True, True, False)
@@ -106,10 +110,11 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         pass
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host != "*" else []
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host != "*" else []
     except OSError:
         return False
-    return bool(found) and all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in entries]
+    return bool(addresses) and all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
 def _read(path: Path) -> Source:
@@ -140,15 +145,16 @@ _Finding = tuple[FieldPath, str, str]
 
 
 def findings(config: BrokerConfig) -> Iterator[_Finding]:
-    """What is wrong though each field by itself is right: where, what, and what would be right."""
-    for at, listener in enumerate(config.listeners):
+    """Yields the mistakes of fields that are right one by one: path, what is wrong, what would be right."""
+    for index, listener in enumerate(config.listeners):
         for path, message, hint in _listener_findings(config, listener):
-            yield ("listeners", at, *path), message, hint
-    seen: dict[str, int] = {}
-    for at, listener in enumerate(config.listeners):
-        if listener.label in seen and (listener.name or listener.wanted_port):
-            yield ("listeners", at), f"has the name {listener.label}, as listeners[{seen[listener.label]}]", "rename it"
-        seen.setdefault(listener.label, at)
+            yield ("listeners", index, *path), message, hint
+    first: dict[str, int] = {}
+    for index, listener in enumerate(config.listeners):
+        if listener.label in first and (listener.name or listener.wanted_port):
+            message = f"has the name {listener.label}, as listeners[{first[listener.label]}]"
+            yield ("listeners", index), message, "rename it"
+        first.setdefault(listener.label, index)
     if config.state.chosen != "memory" and config.state.folder is None:
         yield ("state", "durability"), f"{config.state.chosen} needs a folder", "name one as state.folder"
     yield from _security_findings(config)
@@ -156,10 +162,10 @@ def findings(config: BrokerConfig) -> Iterator[_Finding]:
         _ = config.settings
     except ConfigurationError as error:
         yield ("limits",), str(error), ""
-    for at, rule in enumerate(config.clients):
+    for index, rule in enumerate(config.clients):
         if rule.client is None and rule.user is None:
-            yield ("clients", at), "names no client", "write client: or user: with a pattern such as sensor-*"
-        yield from _overrides_findings(rule.limits, ("clients", at, "limits"))
+            yield ("clients", index), "names no client", "write client: or user: with a pattern such as sensor-*"
+        yield from _overrides_findings(rule.limits, ("clients", index, "limits"))
 
 
 def _overrides_findings(limits: OverridesSpec, path: FieldPath) -> Iterator[_Finding]:

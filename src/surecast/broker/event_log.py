@@ -144,7 +144,7 @@ class EventLog:
 
     @property
     def lost(self) -> int:
-        """How many records could not be written and are not yet reported in the log."""
+        """The number of records that could not be written and are not yet reported in the log."""
         return self._lost
 
     def append(self, record: Record) -> None:

@@ -46,7 +46,7 @@ class ConnectionLimit:
     turned_away: Counter[str] = field(default_factory=Counter)
 
     def is_full(self) -> bool:
-        """Whether no more may come in."""
+        """Returns whether the limit is reached."""
         return self.connections >= self.connections_max
 
 

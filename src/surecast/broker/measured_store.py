@@ -30,7 +30,7 @@ class MeasuredStore:
 
     @property
     def durability(self) -> Durability:
-        """What a commit that returned survives."""
+        """The failures that a commit survives once it has returned."""
         return self._store.durability
 
     def commit(self, operations: Iterable[Operation]) -> None:

@@ -160,7 +160,7 @@ class Users:
         return hmac.digest(self._key, f"{name}\0{digest}\0".encode() + password, hashlib.sha256)
 
     def verify(self, name: str, password: bytes) -> bool:
-        """Whether a user has this password."""
+        """Returns whether a user has this password."""
         if self.remembers(name, password):
             return True
         digest = self._digests.get(name)

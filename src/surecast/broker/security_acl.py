@@ -60,7 +60,7 @@ class Rule:
     anonymous: bool = False
 
     def concerns(self, user: str, client: str, action: str) -> bool:
-        """Whether it speaks of this client and this action."""
+        """Returns whether the rule applies to this client and this action."""
         if self.action not in ("all", action) or (self.anonymous and user):
             return False
         if self.user is not None and not (user and fnmatchcase(user, self.user)):
@@ -190,7 +190,7 @@ class AccessRules:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether a filter matches every topic that another matches; a topic is a filter too.
+    """Returns whether a filter matches every topic that another matches; a topic is a filter too.
 
     >>> covers("a/#", "a/+/c"), covers("a/+", "a/#"), covers("#", "$SYS/uptime"), covers("+/#", "#"), covers("a/#", "a")
     (True, False, False, False, True)
@@ -198,16 +198,16 @@ def covers(wide: str, narrow: str) -> bool:
     if wide[:1] in ("+", "#") and narrow[:1] == "$":
         return False
     wanted, levels = wide.split("/"), narrow.split("/")
-    for at, level in enumerate(wanted):
+    for index, level in enumerate(wanted):
         if level == "#":
             return True
-        if at >= len(levels) or levels[at] == "#" or level not in ("+", levels[at]):
+        if index >= len(levels) or levels[index] == "#" or level not in ("+", levels[index]):
             return False
     return len(wanted) == len(levels)
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether some topic matches both filters.
+    """Returns whether some topic matches both filters.
 
     >>> overlaps("a/+", "+/b"), overlaps("a/b", "a/c"), overlaps("a/b/#", "#"), overlaps("a/b", "a/b/#")
     (True, False, True, True)
@@ -215,9 +215,9 @@ def overlaps(one: str, other: str) -> bool:
     if "$" in (one[:1], other[:1]) and {one[:1], other[:1]} & {"+", "#"}:
         return False
     left, right = one.split("/"), other.split("/")
-    for at in range(max(len(left), len(right))):
-        a = left[at] if at < len(left) else None
-        b = right[at] if at < len(right) else None
+    for index in range(max(len(left), len(right))):
+        a = left[index] if index < len(left) else None
+        b = right[index] if index < len(right) else None
         if "#" in (a, b):
             return True
         if a is None or b is None or ("+" not in (a, b) and a != b):

@@ -163,7 +163,7 @@ class Server(Shell):
 
     @property
     def authenticates(self) -> bool:
-        """Whether the credentials of clients are checked."""
+        """True if the credentials of clients are checked."""
         return self.broker.authenticates
 
     @authenticates.setter

@@ -45,7 +45,7 @@ class BrokerLog:
         self._least = _ORDER[level]
 
     def wants(self, level: Level) -> bool:
-        """Whether lines of a level are written."""
+        """Returns whether lines of a level are written."""
         return _ORDER[level] >= self._least
 
     def debug(self, event: str, **fields: object) -> None:
@@ -53,15 +53,15 @@ class BrokerLog:
         self._line("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """What happens all the time."""
+        """Writes a line about an everyday event."""
         self._line("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """What somebody may have to look at."""
+        """Writes a line that the operator may have to look at."""
         self._line("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """What somebody has to look at."""
+        """Writes a line that the operator has to look at."""
         self._line("error", event, fields)
 
     def text(self, text: str) -> None:

@@ -34,15 +34,15 @@ _Claim = tuple[str, str | None, bytes | None, str]
 
 
 def _nothing(*arguments: object) -> None:
-    """What is done where nobody wants to know."""
+    """Does nothing: the default of a callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the shell is told, beside what an observer of the core would be. None of it may raise."""
+    """Callbacks of the shell, for what an observer of the core does not see. None may raise."""
 
     connections: ConnectionHooks | None = None
-    """What the core tells of connections."""
+    """Callbacks of the core about connections."""
     failed: Callable[[Exception], None] = _nothing
     """The store failed; nothing is sent any more."""
     turn: Callable[[], None] = _nothing
@@ -51,12 +51,12 @@ class Hooks:
 
 @dataclass(eq=False, slots=True)
 class _Rest:
-    """What was read of a client and waits for its turn."""
+    """Bytes that were read from a client and wait for a later turn."""
 
     data: bytearray
 
     def drop_held(self) -> None:
-        """Forgets it."""
+        """Forgets the bytes."""
         self.data.clear()
 
 
@@ -86,9 +86,9 @@ class Channel(Protocol):
 
 
 class Shell(ABC):
-    """What a broker needs to be on a network: channels, turns, and somebody who checks credentials.
+    """The network side of a broker: channels, turns, authentication, back-pressure.
 
-    `broker` is the core, to look at; what changes it goes through the methods here.
+    `broker` is the core, for reading only: it is changed by the methods of this class.
     """
 
     broker: BrokerCore
@@ -189,7 +189,7 @@ class Shell(ABC):
 
     @property
     def stopped(self) -> bool:
-        """Whether it has begun to say goodbye."""
+        """True once the shutdown has begun."""
         return self._stopped
 
     @property
@@ -386,7 +386,10 @@ class Shell(ABC):
             self._read_on(channel)
 
     def _fail(self, error: Exception) -> None:
-        """What cannot be made durable must not be acknowledged: nothing is sent any more, and the broker ends."""
+        """Closes all connections and reports that the store failed.
+
+        Nothing is sent any more: what is not durable must not be acknowledged.
+        """
         self._failed = True
         for channel in list(self._channels.values()):
             channel.connection.out.clear()

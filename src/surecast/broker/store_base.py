@@ -50,7 +50,7 @@ class DamagedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """How large a store is: what is live, and what it takes."""
+    """The size of a store: its live keys and values, and the files that hold them."""
 
     live_keys: int
     live_bytes: int
@@ -67,7 +67,7 @@ class Store(Protocol):
 
     @property
     def durability(self) -> Durability:
-        """What a commit that returned survives."""
+        """The failures that a commit survives once it has returned."""
 
     def commit(self, operations: Iterable[Operation]) -> None:
         """Applies all operations or none, the later ones over the earlier ones, and returns when they are durable.

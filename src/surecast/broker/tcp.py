@@ -15,7 +15,7 @@ _LINGER_S = 5.0
 
 
 def _nothing(*arguments: object) -> None:
-    """What is done where nobody wants to know."""
+    """Does nothing: the default of a callback."""
 
 
 class TcpChannel(asyncio.Protocol):

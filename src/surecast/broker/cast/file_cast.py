@@ -114,7 +114,7 @@ class CastOptions:
 
 @dataclass
 class Received:
-    """What one subscriber has got: the parts of the file, when each came after it was published, and by whom."""
+    """The parts of the file that one subscriber has, their delays since publication, and the number recovered."""
 
     parts: dict[int, bytes] = field(default_factory=dict)
     delays_s: dict[int, float] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Received:
 
 @dataclass(frozen=True)
 class CastResult:
-    """What a run came to. `sent` and `sent_bytes` are by kind of message, all nodes together."""
+    """The result of a run. `sent` and `sent_bytes` are by kind of message, all nodes together."""
 
     options: CastOptions
     size: int
