@@ -68,7 +68,7 @@ def crc32c(data: bytes) -> int:
 
 
 def checksum(data: bytes, key: bytes | None) -> bytes:
-    """What stands at the end of a packet.
+    """Returns the checksum at the end of a packet: CRC-32C, or keyed BLAKE2b where there is a key.
 
     >>> len(checksum(b"packet", None)), len(checksum(b"packet", b"a key of 16 byte"))
     (4, 16)
@@ -79,7 +79,7 @@ def checksum(data: bytes, key: bytes | None) -> bytes:
 
 
 def checksum_fits(data: bytes, given: bytes, key: bytes | None) -> bool:
-    """Whether it is the one of these bytes; takes the same time wherever two differ.
+    """Returns whether a checksum belongs to these bytes, in a time that does not depend on where it differs.
 
     >>> checksum_fits(b"packet", checksum(b"packet", None), None)
     True

@@ -54,7 +54,7 @@ _SEED = struct.Struct(">Q")
 
 
 class VectorKind(IntEnum):
-    """What a packet's vector is."""
+    """The form of the encoding vector in a packet."""
 
     PLAIN = 0
     SEEDED = 1
@@ -100,7 +100,7 @@ class Packet(NamedTuple):
     position: int = 0
     """Which plain packet of the generation it is; of a plain packet only."""
     seed: int = 0
-    """What the vector was drawn from; of a packet coded by the source only."""
+    """The seed from which the vector was drawn; only packets coded by the source have one."""
     full_vector: Bytes | None = None
     """The vector of a recoded packet."""
 
@@ -163,7 +163,7 @@ def unpack_vector(data: bytes, packets: int, field_bits: int) -> Bytes:
 
 
 def vector_bytes(packets: int, field_bits: int) -> int:
-    """How long a packed vector is."""
+    """Returns the length of a packed vector in bytes."""
     return (packets * field_bits + 7) // 8
 
 

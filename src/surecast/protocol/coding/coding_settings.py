@@ -18,7 +18,7 @@ GENERATIONS_MAX = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class CodingSettings:
-    """How events are coded; the same at all who handle them.
+    """The parameters of coding, equal at all nodes that handle an event.
 
     >>> settings = CodingSettings(packets=32, redundancy=0.25)
     >>> settings.coded_packets(32)
@@ -53,7 +53,7 @@ class CodingSettings:
             raise ConfigurationError(f"the coding key has {len(self.key)} bytes; it must have 16 to 64")
 
     def coded_packets(self, plain: int) -> int:
-        """How many coded packets go with so many plain ones.
+        """Returns the number of coded packets that are sent in addition to `plain` ones.
 
         >>> CodingSettings(redundancy=0.1).coded_packets(30)
         3
@@ -69,7 +69,7 @@ class CodingSettings:
 
 @dataclass(frozen=True, slots=True)
 class GenerationLayout:
-    """How an event of a size is cut: packets of equal length, generations that differ by one packet at most.
+    """The packets and generations of an event: packets have equal length, generations differ by at most one packet.
 
     >>> layout = GenerationLayout.of(100_000, CodingSettings(packets=32, packet_bytes=1000))
     >>> layout.packets, layout.generations, layout.payload_bytes, layout.packets_in(0), layout.first_of(3)

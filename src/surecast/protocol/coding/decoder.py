@@ -24,12 +24,12 @@ class EventDecoder(Holder):
 
     @property
     def missing(self) -> int | None:
-        """Independent packets still needed; None while not a packet has come, so that nobody knows."""
+        """The number of independent packets still needed; None before the first packet, as the size is unknown."""
         return None if self.layout is None else self.layout.packets - self.innovative
 
     @property
     def complete(self) -> bool:
-        """Whether the event is here, or can be computed from what is."""
+        """True if the event has come or can be computed from the packets that have."""
         return self.missing == 0
 
     def prefix(self, start: int = 0) -> bytes:

@@ -45,13 +45,13 @@ class Field:
     """The inverse of each element; that of 0, which has none, is 0."""
 
     def __post_init__(self) -> None:
-        found = np.zeros(self.order, dtype=np.uint8)
-        found[1:] = self.powers[(-self.logarithms[1:]) % (self.order - 1)]
-        object.__setattr__(self, "inverses", found)
+        inverses = np.zeros(self.order, dtype=np.uint8)
+        inverses[1:] = self.powers[(-self.logarithms[1:]) % (self.order - 1)]
+        object.__setattr__(self, "inverses", inverses)
 
     @property
     def order(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return 1 << self.bits
 
     def multiply(self, left: int, right: int) -> int:
@@ -65,7 +65,7 @@ class Field:
         return int(self.powers[(self.logarithms[left] + self.logarithms[right]) % (self.order - 1)])
 
     def inverse(self, element: int) -> int:
-        """What gives 1 when multiplied by the element.
+        """Returns the multiplicative inverse of an element.
 
         >>> field_of(4).inverse(2)
         9

@@ -19,7 +19,7 @@ _FIRST_ROWS = 8
 
 
 def _words(count: int) -> int:
-    """How many words so many bytes take."""
+    """Returns the number of words that `count` bytes take."""
     return (count + 7) // 8
 
 
@@ -51,11 +51,11 @@ class Generation:
 
     @property
     def complete(self) -> bool:
-        """Whether all plain packets are known or can be computed."""
+        """True if all plain packets are known or can be computed."""
         return self.rank == self.packets
 
     def add_plain(self, index: int, payload: bytes) -> bool:
-        """Takes a plain packet; whether it told something new."""
+        """Takes a plain packet. Returns whether it was innovative."""
         if self.rank == self.packets or self._known[index]:
             return False
         start = index * self._payload_room
@@ -73,7 +73,7 @@ class Generation:
         return innovative
 
     def add_coded(self, vector: Bytes, payload: bytes) -> bool:
-        """Takes a coded packet; whether it raised the rank. It is kept only then."""
+        """Takes a coded packet. Returns whether it raised the rank; only then is it kept."""
         if self.rank == self.packets:
             return False
         row = self._used
@@ -99,7 +99,7 @@ class Generation:
         return True
 
     def known(self, index: int) -> bool:
-        """Whether a plain packet is here, or can be computed from what is."""
+        """Returns whether a plain packet has come or can be computed from the packets that have."""
         self._settle()
         return bool(self._known[index])
 

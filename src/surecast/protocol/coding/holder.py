@@ -34,7 +34,7 @@ class Holder:
         return self.innovative
 
     def receive(self, data: bytes) -> bool:
-        """Takes a packet as it came from the wire; whether it was innovative. A bad one is counted and ignored."""
+        """Takes a packet as bytes. Returns whether it was innovative; a bad one is counted and ignored."""
         try:
             packet = parse(data, self.settings)
         except CodedPacketError as error:
@@ -43,7 +43,7 @@ class Holder:
         return self.add(packet)
 
     def add(self, packet: Packet) -> bool:
-        """Takes a packet; whether it was innovative. One that does not belong to the event is counted as rejected."""
+        """Takes a packet. Returns whether it was innovative; one of another event is counted as rejected."""
         reason = self._refusal(packet)
         if reason is not None:
             self.rejected[reason] += 1
@@ -105,6 +105,6 @@ class Holder:
         return None
 
     def _possible(self, vector: Bytes, packets: int) -> bool:
-        """Whether a vector has as many coefficients as there are plain packets, all in the field."""
+        """Returns whether a vector has as many coefficients as there are plain packets, all in the field."""
         bits = self.settings.field_bits
         return len(vector) == packets and (bits == 8 or int(vector.max()) < 1 << bits)
