@@ -16,7 +16,7 @@ __all__ = ["BODY", "Body"]
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a publisher publishes and a subscriber is notified of.
+    """The content of an event: a publisher publishes it, and subscribers are notified of it.
 
     >>> body = Body("stock/foo", b"sold", (("price", 36.5),), published_s=1.5)
     >>> Body.decode(body.encode()) == body

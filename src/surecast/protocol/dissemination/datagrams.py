@@ -163,8 +163,9 @@ def view_bytes(peers: int) -> int:
 def message_bytes(
     message: m.Message, coding: CodingSettings, key: bytes | None = None, payload_bytes: int | None = None
 ) -> int:
-    """How long the datagram of a message is, without making it. `payload_bytes` counts each payload as so long, for
-    simulations that carry shorter ones.
+    """Returns the size of the datagram of a message without encoding it.
+
+    Where `payload_bytes` is given, each payload counts as that long: simulations carry shorter ones.
 
     >>> message_bytes(m.HopAck(7, 0, 3), CodingSettings())
     27

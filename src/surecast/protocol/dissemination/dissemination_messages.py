@@ -65,9 +65,9 @@ class HopAck:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """How a relay treats the packets of a group, from the notification service; the whole may come in parts.
+    """The forwarding of a group's packets at one relay, from the notification service; a long one comes in parts.
 
-    Of a higher `version` it replaces what was there. `packets` and `expected` are for a generation as a whole, sent
+    One with a higher `version` replaces the one before. `packets` and `expected` are for a generation as a whole, sent
     and received by this relay; `counts` and `blocks` of the branches refer to `packets`.
     """
 

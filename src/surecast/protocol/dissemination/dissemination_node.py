@@ -66,7 +66,7 @@ class DisseminationNode(ABC):
 
     @abstractmethod
     def next_timer(self) -> float:
-        """When `handle_timer` has to be called next; infinite if never."""
+        """Returns the time at which to call `handle_timer` next; infinite if never."""
 
     def handle_timer(self, now: float) -> list[Effect]:
         """Does what is due."""
@@ -74,18 +74,18 @@ class DisseminationNode(ABC):
 
     @abstractmethod
     def _take(self, message: Message, sender: int, now: float) -> Iterable[Effect]:
-        """What a message leads to."""
+        """Handles a message from a known node and returns the effects."""
 
     @abstractmethod
     def _timer(self, now: float) -> Iterable[Effect]:
-        """What is due leads to."""
+        """Does what is due and returns the effects."""
 
     def _refuse(self, reason: str) -> list[Effect]:
         self.counters.refused[reason] += 1
         return []
 
     def _too_far(self, deadline_s: float, now: float) -> str | None:
-        """Why a deadline is not taken; None if it is."""
+        """Returns why a deadline is refused; None if it is accepted."""
         if now >= deadline_s:
             return "expired"
         return "deadline too far" if deadline_s - now > self.settings.lifetime_max_s else None

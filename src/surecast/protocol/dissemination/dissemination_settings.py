@@ -26,7 +26,7 @@ SCHEMES: Final = ("tree", "tree-retransmission", "gossip", "coding", "coding-gos
 
 @dataclass(frozen=True, slots=True)
 class DisseminationSettings:
-    """What all nodes agree on.
+    """The settings of a dissemination network, equal at all its nodes.
 
     >>> DisseminationSettings(CodingSettings(packets=32, redundancy=0.25)).packets
     40

@@ -14,7 +14,7 @@ __all__ = ["RegisteredSubscription", "Registry"]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSubscription:
-    """What a subscriber asked for under one of its numbers."""
+    """A subscription: the subscriber, its number for it, its home broker, topic filter and content filter."""
 
     subscriber: int
     number: int
@@ -23,7 +23,7 @@ class RegisteredSubscription:
     content: Filter | None = None
 
     def wants(self, event: Event) -> bool:
-        """Whether the content filter, if there is one, takes an event whose topic matches."""
+        """Returns whether the content filter, if there is one, matches an event whose topic matches."""
         return self.content is None or self.content.matches(event)
 
 
@@ -63,21 +63,21 @@ class Registry:
         return wanted
 
     def remove(self, subscriber: int, number: int) -> bool:
-        """Takes a subscription out; whether it was there."""
+        """Removes a subscription. Returns whether there was one."""
         key = (subscriber, number)
-        wanted = self._by_number.pop(key, None)
-        if wanted is None:
+        subscription = self._by_number.pop(key, None)
+        if subscription is None:
             return False
-        self._tree.unsubscribe(wanted.topic, key)
+        self._tree.unsubscribe(subscription.topic, key)
         self._numbers[subscriber].discard(number)
         if not self._numbers[subscriber]:
             del self._numbers[subscriber]
         return True
 
     def wants(self, subscriber: int, event: Event) -> bool:
-        """Whether one subscriber wants an event, by any of its subscriptions."""
-        mine = (self._by_number[subscriber, number] for number in self._numbers.get(subscriber, ()))
-        return any(match(wanted.topic, event.class_name) and wanted.wants(event) for wanted in mine)
+        """Returns whether any subscription of a subscriber matches an event."""
+        subscriptions = (self._by_number[subscriber, number] for number in self._numbers.get(subscriber, ()))
+        return any(match(each.topic, event.class_name) and each.wants(event) for each in subscriptions)
 
     def interested(self, event: Event) -> dict[int, int]:
         """The subscribers that want an event, each with its home broker; the topic is the event's class."""

@@ -27,12 +27,12 @@ __all__ = ["Relay"]
 _EARLY_MAX = 1000
 """Packets kept for groups that were not installed yet."""
 _PATIENCE = 3
-"""How many times longer a relay waits that lacks packets itself."""
+"""The factor by which a relay waits longer if it lacks packets itself."""
 
 
 @dataclass(slots=True)
 class _Owed:
-    """What a branch got of a generation, and the part of a packet that arrivals have earned it since."""
+    """The packets of a generation sent to a branch, and its credit: the part of a packet earned by arrivals."""
 
     sent: int = 0
     credit: float = 0.0
@@ -40,7 +40,7 @@ class _Owed:
 
 @dataclass(slots=True)
 class _Generation:
-    """What was seen of a generation with so many plain packets, and what its branches got."""
+    """A generation at a relay: its plain packets, a bitmap of the numbers received, and what each branch got."""
 
     plain: int
     seen: int = 0

@@ -27,7 +27,7 @@ _DEVIATION: Final = 1 / 4
 GRACE_S: Final = 0.01
 """The least that is waited beyond the mean round trip."""
 DOUBLINGS_MAX: Final = 1
-"""How often in a row the wait is doubled: a link has a capacity of its own here, and a deadline does not wait."""
+"""Consecutive doublings of the wait; few, as links have capacities of their own and deadlines are near."""
 
 
 class _Waiting(NamedTuple):
@@ -46,7 +46,9 @@ class _Batch:
 
 
 class PendingAcks:
-    """What waits for an acknowledgement. `counts` says how often it sent `again`, `gave up`, or had no room (`full`).
+    """Packets that wait for an acknowledgement.
+
+    `counts` has the packets sent `again`, those it `gave up`, and those not kept because it was `full`.
 
     >>> from surecast.protocol.coding import VectorKind, Packet
     >>> waiting = PendingAcks(first_s=0.1, tries_max=3, size_max=10)
@@ -73,7 +75,7 @@ class PendingAcks:
         return self._size
 
     def sent(self, to: int, data: Data, now: float) -> Data:
-        """A packet is sent for the first time; in which form."""
+        """Takes note that a packet is sent for the first time. Returns it as it is to be sent."""
         data = replace(data, attempt=1)
         if self._size >= self.size_max:
             self.counts["full"] += 1
@@ -87,7 +89,10 @@ class PendingAcks:
         return data
 
     def acknowledged(self, sender: int, ack: HopAck, now: float) -> list[SendTo] | None:
-        """Takes an acknowledgement; what is known to be lost by it and sent again. None: nothing waits for it."""
+        """Takes an acknowledgement. Returns the packets that it shows to be lost, to be sent again.
+
+        None if no packet waited for it.
+        """
         key = (sender, ack.event_id, ack.generation)
         batch = self._batches.get(key)
         if batch is None:
@@ -107,7 +112,7 @@ class PendingAcks:
         return out
 
     def wait_s(self, to: int) -> float:
-        """How long a neighbour may be silent at first."""
+        """Returns the time that a neighbour may be silent before a packet is sent again for the first time."""
         if to not in self._trips:
             return self.first_s
         mean_s, deviation_s = self._trips[to]
@@ -117,7 +122,7 @@ class PendingAcks:
         return self._alarms.next()
 
     def handle_timer(self, now: float) -> list[SendTo]:
-        """Sends the oldest packet again where a neighbour is silent; the second time in a row after twice the time."""
+        """Sends the oldest packet again where a neighbour is silent; after that it waits twice as long."""
         out: list[SendTo] = []
         for key in self._alarms.due(now):
             batch = self._batches[key]

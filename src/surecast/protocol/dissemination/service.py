@@ -40,7 +40,7 @@ _INSTALL_ROOM = 64
 
 @dataclass(frozen=True, slots=True)
 class GrantedPublication:
-    """Where an event goes: its number, its group, the active subscribers, and the rate that the paths carry.
+    """A publication that the service admitted: number, group, active subscribers, and the rate of their paths.
 
     `unreachable` are active subscribers whose home broker cannot be reached now.
     """
@@ -156,7 +156,7 @@ class NotificationService(DisseminationNode):
         event_id: int | None,
         out: list[Effect],
     ) -> GrantedPublication:
-        """As `publish`; what has to be told is appended to `out`."""
+        """Admits an event as `publish` does, and appends the effects to `out`."""
         GenerationLayout.of(size, self.settings.coding)
         reason = self._too_far(deadline_s, now)
         if reason is not None:

@@ -79,7 +79,7 @@ class SubscriberNode(DisseminationNode):
         return self._ask(Unregister(number), now)
 
     def is_registered(self, number: int) -> bool:
-        """Whether the notification service has confirmed the latest about this number."""
+        """Returns whether the notification service has confirmed the latest request under this number."""
         return number not in self._asked
 
     def join(self, group: int, version: int, peers: tuple[int, ...]) -> list[Effect]:
@@ -186,18 +186,18 @@ class SubscriberNode(DisseminationNode):
         return out
 
     def _holding(self, event: Announced, now: float, out: list[Effect]) -> Holding | None:
-        """What is here of an event, begun if it is new; None, and counted, if it is not to be taken."""
-        known = self._holdings.get(event.event_id)
+        """Returns the holding of an event, begun if there is none. A refused event is counted, and gets None."""
+        present = self._holdings.get(event.event_id)
         reason = self._too_far(event.deadline_s, now)
         if event.event_id in self._done:
             reason = "done with"
-        if reason is None and known is not None and known.announced[1:3] != event[1:3]:
+        if reason is None and present is not None and present.announced[1:3] != event[1:3]:
             reason = "contradicts"
         if reason is not None:
             self.counters.refused[reason] += 1
             return None
-        if known is not None:
-            return known
+        if present is not None:
+            return present
         try:
             holding = Holding(event, self.settings.coding)
         except ConfigurationError:

@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class TimerQueue(Generic[K]):
-    """When to do what. Those that are due come out in the order of their times.
+    """Timers by key. Those that are due come out in the order of their times.
 
     >>> alarms: TimerQueue[str] = TimerQueue()
     >>> alarms.set("b", 2.0), alarms.set("a", 1.0), alarms.set("b", 0.5)
@@ -40,17 +40,17 @@ class TimerQueue(Generic[K]):
             heapq.heapify(self._heap)
 
     def clear(self, key: K) -> None:
-        """Takes a timer back, if it is set."""
+        """Clears a timer if it is set."""
         self._times.pop(key, None)
 
     def next(self) -> float:
-        """When the first is due; infinite if none is set."""
+        """Returns the time of the first timer; infinite if none is set."""
         while self._heap and self._times.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def due(self, now: float) -> list[K]:
-        """Those whose time has come; they are cleared."""
+        """Returns the keys of the timers that are due, and clears these."""
         keys: list[K] = []
         while self.next() <= now:
             _, _, key = heapq.heappop(self._heap)
