@@ -23,7 +23,7 @@ __all__ = ["GossipMessage", "Gossiper", "Outgoing"]
 
 GossipMessage: TypeAlias = Announcement | PacketRequest | Push | Reply
 Outgoing: TypeAlias = tuple[int, GossipMessage]
-"""To which peer, and what."""
+"""The receiving peer and the message."""
 
 _ANSWERS: Final = 2
 """A peer is answered with at most this many times the packets of the event: a repeated request gains nothing."""
@@ -31,7 +31,7 @@ _ANSWERS: Final = 2
 
 @dataclass(slots=True)
 class _Offer:
-    """An event that others may have from here."""
+    """An event that this subscriber offers to others."""
 
     holding: Holding
     rounds_left: int
@@ -41,7 +41,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class _Chase:
-    """An event that is asked for: from whom, how often still, and when again."""
+    """An event that is asked for: the peers to ask, the tries left, and the time of the next."""
 
     holding: Holding
     sources: list[int]
@@ -86,7 +86,7 @@ class Gossiper:
         return self._kept_packets
 
     def meet(self, group: int, peers: list[int] | tuple[int, ...]) -> None:
-        """The partial view of a group: some of its active subscribers, this one left out."""
+        """Sets the partial view of a group: some of its active subscribers, without this one."""
         self._views[group] = tuple(peer for peer in peers if peer != self.node)
 
     def leave(self, group: int) -> None:
@@ -98,7 +98,7 @@ class Gossiper:
             del self._chases[event_id]
 
     def offer(self, holding: Holding, now: float) -> list[Outgoing]:
-        """An event has become complete here (or has grown, with `partial`): from now on others may have it."""
+        """Offers an event to others once it is complete here (with `partial`, whenever it has grown)."""
         event = holding.announced
         if holding.complete:
             self._chases.pop(event.event_id, None)
@@ -120,7 +120,7 @@ class Gossiper:
         return []
 
     def announced(self, event: Announced, holding: Holding | None, sender: int, now: float) -> list[Outgoing]:
-        """A peer has an event. `holding` is what is here of it; None if it is not of interest or done with."""
+        """Handles the announcement of a peer. `holding` is None if the event is not wanted or is done with."""
         if holding is None or holding.complete:
             return []
         if now >= event.deadline_s:
@@ -136,7 +136,7 @@ class Gossiper:
     def chase(self, holding: Holding, sources: list[int], now: float, after_s: float = 0.0) -> list[Outgoing]:
         """Asks peers for what is missing of an event, one after the other until it is complete or time is up.
 
-        This is also how one who subscribes late gets at the events of the moment.
+        A late subscriber gets the events that are under way by the same method.
         """
         event = holding.announced
         if now >= event.deadline_s or not sources or holding.complete:
@@ -149,7 +149,7 @@ class Gossiper:
         return [] if after_s else self._ask(chase, now)
 
     def asked(self, request: PacketRequest, sender: int, now: float) -> list[Outgoing]:
-        """A peer misses packets: as many as it wants, as far as they are here and it has not had enough already."""
+        """Answers the request of a peer with the packets held here, up to the limit for that peer."""
         offer = self._offers.get(request.event_id)
         if offer is None:
             self.counts["not held"] += 1
@@ -170,16 +170,16 @@ class Gossiper:
         return [(sender, Reply(event.group, event.deadline_s, packet)) for packet in packets]
 
     def forget(self, event_id: int) -> None:
-        """An event is over: nobody is told of it, answered about it or asked for it any more."""
+        """Forgets an event that is over: it is no longer offered, answered or asked for."""
         self._withdraw(event_id)
         self._chases.pop(event_id, None)
 
     def next_timer(self) -> float:
-        """When `handle_timer` has to be called next; infinite if never."""
-        due = [chase.due_s for chase in self._chases.values()]
+        """Returns the time at which to call `handle_timer` next; infinite if never."""
+        times_s = [chase.due_s for chase in self._chases.values()]
         if self.settings.mode != "pull":
-            due += [offer.due_s for offer in self._offers.values() if offer.rounds_left]
-        return min(due, default=math.inf) if self._pull_due_s == math.inf else min([*due, self._pull_due_s])
+            times_s += [offer.due_s for offer in self._offers.values() if offer.rounds_left]
+        return min(times_s, default=math.inf) if self._pull_due_s == math.inf else min([*times_s, self._pull_due_s])
 
     def handle_timer(self, now: float) -> list[Outgoing]:
         """Holds the rounds that are due, and asks again for what was not answered."""
@@ -262,7 +262,7 @@ class Gossiper:
         return [(source, PacketRequest(event.event_id, wanted))]
 
     def _make_room(self, packets: int) -> bool:
-        """Lets the oldest events go until so many packets fit; whether they do."""
+        """Drops the oldest events until `packets` more fit. Returns whether they do."""
         if packets > self.settings.buffer_packets:
             return False
         while self._kept_packets + packets > self.settings.buffer_packets or (

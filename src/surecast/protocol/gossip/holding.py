@@ -38,7 +38,7 @@ class Holding:
         return self.decoder.rank
 
     def add(self, packet: Packet) -> bool:
-        """Takes a packet; whether it was of use."""
+        """Takes a packet. Returns whether it was innovative."""
         if packet.size != self.announced.size:
             return False
         innovative = self.decoder.add(packet)
@@ -47,9 +47,9 @@ class Holding:
         return innovative
 
     def missing(self, coded: bool, generations_max: int = 60, numbers_max: int = 400) -> tuple[Wanted, ...]:
-        """What is needed to complete the event: so many of any kind, or plain packets by their numbers.
+        """Returns the packets needed to complete the event: a count of any kind, or plain packets by their numbers.
 
-        Only the first so many generations and numbers, as a request has to fit into a datagram.
+        Generations and numbers beyond the limits are left out, as a request has to fit into a datagram.
         """
         wanted: list[Wanted] = []
         for generation in range(self.layout.generations):
@@ -60,18 +60,18 @@ class Holding:
             if count and coded:
                 wanted.append(Wanted(generation, count))
             elif count:
-                have = self._have.get(generation, 0)
-                numbers = tuple(i for i in range(packets) if not have >> i & 1)[:numbers_max]
+                received = self._have.get(generation, 0)
+                numbers = tuple(i for i in range(packets) if not received >> i & 1)[:numbers_max]
                 numbers_max -= len(numbers)
                 wanted.append(Wanted(generation, len(numbers), numbers))
         return tuple(wanted)
 
     def fresh(self, generation: int, seed: int) -> Packet:
-        """A fresh combination of what is here of a generation; something must be."""
+        """Returns a fresh combination of the packets held of a generation; there must be one."""
         return self.decoder.packet(seed, generation)
 
     def plain(self, generation: int) -> list[Packet]:
-        """The plain packets of a generation; the event must be complete."""
+        """Returns the plain packets of a generation; the event must be complete."""
         if self._encoder is None:
             self._encoder = EventEncoder(self.announced.event_id, self.decoder.data(), self.coding, seed=0)
         return self._encoder.plain(generation)
