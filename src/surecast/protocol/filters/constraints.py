@@ -61,12 +61,12 @@ class Interval:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no number lies in it."""
+        """True if no number lies in it."""
         return self.low > self.high or (self.low == self.high and (self.low_open or self.high_open))
 
     @property
     def is_point(self) -> bool:
-        """Whether exactly one number lies in it."""
+        """True if exactly one number lies in it."""
         return self.low == self.high and not self.low_open and not self.high_open
 
     @property
@@ -164,7 +164,7 @@ def between(low: float, high: float) -> Interval:
 
 
 def constraint_covers(wide: Constraint, narrow: Constraint) -> bool:
-    """Whether every value of `narrow` is one of `wide`.
+    """Returns whether every value of `narrow` is one of `wide`.
 
     >>> constraint_covers(StartsWith("F"), Equals("Foo")), constraint_covers(at_least(3), above(2))
     (True, False)
@@ -240,7 +240,7 @@ def constraint_hull(a: Constraint, b: Constraint) -> Constraint:
 
 
 def _stem(constraint: Constraint) -> str | None:
-    """What every text of a constraint starts with; None if it is not one on text."""
+    """Returns the prefix of all texts that meet a constraint; None if it is not one on text."""
     if isinstance(constraint, Equals):
         return constraint.text
     return constraint.prefix if isinstance(constraint, StartsWith) else None

@@ -81,7 +81,7 @@ class Filter:
         return head + (" and ".join(_written(name, constraint) for name, constraint in self.constraints) or "true")
 
     def matches(self, event: Event) -> bool:
-        """Whether an event is in the set.
+        """Returns whether an event is in the set.
 
         >>> Filter("Stock", {"price": Interval(high=3)}).matches(Event("Stock", {"volume": 2}))
         False
@@ -96,7 +96,7 @@ class Filter:
         return True
 
     def covers(self, other: Filter) -> bool:
-        """Whether this filter matches every event that the other matches.
+        """Returns whether this filter matches every event that the other matches.
 
         >>> Filter("Stock").covers(Filter("Stock", {"price": Interval(1, 2)})), Filter("Stock").covers(Filter())
         (True, False)
@@ -111,7 +111,7 @@ class Filter:
         return all(name in theirs and constraint_covers(mine, theirs[name]) for name, mine in self.constraints)
 
     def intersects(self, other: Filter) -> bool:
-        """Whether some event is matched by both filters.
+        """Returns whether some event is matched by both filters.
 
         >>> Filter("Stock", {"price": Interval(1, 2)}).intersects(Filter("Stock", {"price": Interval(2, 3)}))
         True

@@ -52,7 +52,7 @@ class _Sample:
             insort(self.ordered, end)
 
     def share(self, interval: Interval) -> float | None:
-        """How often the interval might hold; None with too few to tell."""
+        """Returns an estimate of the share of values in the interval; None with too few samples."""
         size = len(self.ordered)
         if size < _SAMPLE_ENOUGH:
             return None
@@ -113,7 +113,7 @@ class _Attribute(Generic[K]):
             self.existing[entry.serial] = entry
 
     def remove(self, constraint: Constraint, entry: _Entry[K]) -> bool:
-        """Takes an entry out; whether that was the last one."""
+        """Removes an entry. Returns whether it was the last one."""
         if isinstance(constraint, Interval):
             self.intervals.remove(constraint, entry.serial)
         elif isinstance(constraint, StartsWith):
@@ -160,7 +160,7 @@ class _Node(Generic[K]):
             node.attributes.setdefault(name, _Attribute()).add(constraint, entry)
 
     def remove(self, entry: _Entry[K]) -> bool:
-        """Takes an entry out, and every node that becomes empty; whether this one did."""
+        """Removes an entry and every node that becomes empty. Returns whether this node is empty now."""
         nodes = [self]
         for name, value in entry.path:
             nodes.append(nodes[-1].below[name][value])
@@ -304,7 +304,7 @@ def _only_value(constraint: Constraint) -> Value | None:
 
 
 def _share(constraint: Constraint) -> float:
-    """How often a constraint might hold, by its kind alone."""
+    """Returns an estimate of the share of values that meet a constraint, by its kind alone."""
     if isinstance(constraint, Interval):
         return (0.2, 0.5, 1.0)[isinf(constraint.low) + isinf(constraint.high)]
     if isinstance(constraint, StartsWith):

@@ -125,7 +125,7 @@ def _key(value: float) -> int:
 
 
 def _node(interval: Interval) -> tuple[int, int]:
-    """Where the bits of the two ends part: how many bits are below that, and the bits above."""
+    """Returns the bits that the keys of the two ends have in common, after the number of bits below these."""
     low, high = _key(interval.low), _key(interval.high)
     level = (low ^ high).bit_length()
     return level, low >> level
