@@ -23,7 +23,7 @@ _SAME: Final = {"+/#": "#", "/+/#": "/#"}
 
 @dataclass(frozen=True, slots=True)
 class JointFilter:
-    """What is wanted: topics, contents, and the highest QoS at which they are.
+    """A topic filter, a content filter, and the highest QoS of the subscriptions that they stand for.
 
     >>> from surecast.protocol.filters import parse
     >>> wide, narrow = JointFilter("stock/#", qos=1), JointFilter("stock/+", parse("price > 35"))
@@ -49,7 +49,7 @@ class JointFilter:
 
     @property
     def satisfiable(self) -> bool:
-        """Whether some event is matched."""
+        """True if some event is matched."""
         return self.content.satisfiable
 
     def matches(self, event: Event) -> bool:

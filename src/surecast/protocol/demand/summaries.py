@@ -54,7 +54,7 @@ class DemandSummary(ABC):
 
     @property
     def announced(self) -> list[JointFilter]:
-        """What the neighbour was told and not told to forget, sorted; repeated where it has more than one entry."""
+        """The joint filters announced to the neighbour and not withdrawn, sorted, each once for every entry."""
         return _repeated(self._announced)
 
     def change(self, removed: Iterable[JointFilter] = (), added: Iterable[JointFilter] = ()) -> DemandChange | None:

@@ -86,7 +86,7 @@ class TreeDemand:
         self.always = tuple(name for name, algorithm in algorithms.items() if algorithm == FLOODING or name == parent)
         """The neighbours to which events go whatever they want."""
         self.changed: list[tuple[str, DemandChange]] = []
-        """What changed in the table since it was last emptied; for those who keep it on disk."""
+        """The changes of the table since this list was last emptied, for a caller that keeps it on disk."""
         told = [name for name, algorithm in algorithms.items() if algorithm != FLOODING]
         self._heard = tuple(name for name in told if name != parent)
         if is_rooted:
@@ -196,7 +196,10 @@ class TreeDemand:
         return [(name, update), *((other, update) for other, hop in self._arounds.items() if hop == name)]
 
     def _possible(self, source: str, change: DemandChange) -> DemandChange:
-        """What of a change can be applied before a comparison has ended: what is there is not added, and so on."""
+        """Returns the part of a change that can be applied before a comparison has ended.
+
+        A filter that is there is not added, and one that is not there is not removed.
+        """
         held = self.table.held[source]
         removed = tuple(joint for joint in dict.fromkeys(change.removed) if held.count(joint))
         added = tuple(joint for joint in dict.fromkeys(change.added) if not held.count(joint) or joint in removed)

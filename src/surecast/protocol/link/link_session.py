@@ -70,9 +70,12 @@ class NumberedFrame(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Resumption(Generic[T]):
-    """What a new connection meant for what was sent before: frames that had come, frames that are lost, and how many
-    of those given up before had come after all. Where the session was not resumed, `unsent` has what waited; it is not
-    lost, and whoever owns the session puts it again, behind what it may have to repeat of the lost."""
+    """The fate of frames that were sent before a new connection.
+
+    `acknowledged` have come, `lost` have not; `came_after_all` counts those that had been given up before and have
+    come. Where the session was not resumed, `unsent` has the frames that waited. They are not lost: the owner of the
+    session puts them again, behind those of the lost that it repeats.
+    """
 
     is_resumed: bool
     acknowledged: tuple[NumberedFrame[T], ...] = ()
@@ -82,7 +85,7 @@ class Resumption(Generic[T]):
 
 
 class LinkSession(Generic[T]):
-    """One end of a link, both directions. Whoever owns it calls `ready` and `ack` when it writes to the connection.
+    """One end of a link, both directions. Its owner calls `ready` and `ack` when it writes to the connection.
 
     >>> a: LinkSession[bytes] = LinkSession(incarnation=1)
     >>> b: LinkSession[bytes] = LinkSession(incarnation=1)
@@ -242,7 +245,7 @@ class LinkSession(Generic[T]):
         return Resumption(False, lost=lost, unsent=unsent, came_after_all=came_after_all)
 
     def disconnect(self) -> None:
-        """Ends a connection; what was written to it may not have come."""
+        """Ends a connection. Frames that were written to it may not have come."""
         self.is_connected = False
         self._again.clear()
 
