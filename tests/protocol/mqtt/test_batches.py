@@ -219,3 +219,33 @@ def test_acknowledgements_are_found(seed: int) -> None:
     assert [p for each in found if isinstance(each, AckBatch) for p in each.packet_ids] == identifiers
     if identifiers == [*range(first, first + len(identifiers))]:
         assert isinstance(found[0].packet_ids, range) or len(identifiers) == 1
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 40])
+def test_a_read_like_the_one_before_is_read_as_if_it_were_the_first(version: int, qos: int, count: int) -> None:
+    def read(first: int = 200, topic: str = "a/b", size: int = 12, **more: Any) -> bytes:
+        packets = [Publish(topic, b"x" * size, qos, packet_id=qos and first + n, **more) for n in range(count)]
+        return b"".join(encode(packet, version) for packet in packets)
+
+    data = read()
+    length = len(data) // count
+    others = [read(), read(255), read(topic="a/c"), read(retain=True), read(size=11), data[:-1] + b"y", data]
+    for at in {0, count // 2, count - 1}:
+        for place, byte in ((0, 0x30), (0, 0x3F), (1, 0x80), (3, 0), (7, 0), (8, 0), (9, 7), (7, 2)):
+            changed = bytearray(data)
+            changed[at * length + place] = byte
+            others.append(bytes(changed))
+            changed[at * length + 8] = 0
+            others.append(bytes(changed))
+    for other in others:
+        decoder = PacketDecoder(version=version)
+        assert decoder.feed_batches(data) == decoder.feed_batches(data)
+        fresh = outcome(PacketDecoder(version=version), other)
+        assert outcome(decoder, other) == fresh == outcome(plain_decoder(version), other)
+    decoder = PacketDecoder(version=version)
+    decoder.feed_batches(data)
+    decoder.limit(length - 1)
+    with pytest.raises(PacketError):
+        decoder.feed_batches(data)

@@ -52,7 +52,7 @@ class PublishBatch:
     (['t'], [8, 17], [5, 13])
     """
 
-    __slots__ = ("_ids_at", "count", "data", "ends", "first_byte", "firsts", "topics", "version_5")
+    __slots__ = ("_heads", "_ids_at", "count", "data", "ends", "first_byte", "firsts", "topics", "version_5")
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class PublishBatch:
         self.firsts = firsts
         self.ends = ends
         self._ids_at = ids_at
+        self._heads: tuple[Callable[[bytes, int], tuple[bytes, ...]], tuple[bytes, ...], int, int] | None = None
         self.count = len(ends)
 
     def __eq__(self, other: object) -> bool:
@@ -113,6 +114,26 @@ class PublishBatch:
             start + (short if end - start <= _SHORT_BYTES_MAX else long)
             for start, end in zip([0, *ends], ends, strict=False)
         ]
+
+    def again(self, data: bytes) -> PublishBatch | None:
+        """Returns what `data` is, which is as long, if it is like this batch of one length and topic; None if not."""
+        length, extra = self.ends[0], (2 if self.first_byte & 6 else 0) + self.version_5
+        if self._heads is None:
+            head = self.data[: 2 if self.data[1] < 128 else 3]
+            at = len(head)
+            id_at = at + 2 + (self.data[at] << 8 | self.data[at + 1])
+            none_at = id_at + extra - 1 if self.version_5 else 0
+            self._heads = _heads(length, id_at, self.count), (self.data[:id_at],) * self.count, id_at, none_at
+        unpack, heads, id_at, none_at = self._heads
+        if (
+            unpack(data, 0) != heads
+            or (extra > 1 and b"\0" in data[id_at + 1 :: length])
+            or (none_at and data[none_at::length].strip(b"\0"))
+        ):
+            return None
+        return PublishBatch(
+            data, self.first_byte, self.version_5, self.topics, self.firsts, self.ends, self._ids_at
+        )  # fmt: skip
 
     def part(self, begin: int, stop: int) -> PublishBatch:
         """Some of the messages, as a batch of their own."""

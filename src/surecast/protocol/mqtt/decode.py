@@ -29,6 +29,7 @@ __all__ = ["PacketDecoder", "Side"]
 
 Side = Literal["server", "client"]
 
+_ALIKE_BYTES_MAX: Final = 4_096
 _CACHED_TOPICS: Final = 1024
 _CACHED_TOPIC_BYTES: Final = 256
 _CACHED_PROPERTIES: Final = 64
@@ -89,6 +90,7 @@ class PacketDecoder:
         self._is_counted = False
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
+        self._alike: PublishBatch | None = None
         self._use(version)
 
     @property
@@ -121,6 +123,7 @@ class PacketDecoder:
     def limit(self, max_packet_size: int) -> None:
         """Changes the largest packet; those that were complete before are not looked at again."""
         self._max_size = max_packet_size
+        self._alike = None
         if self.version is not None:
             self._limit = max_packet_size
 
@@ -141,12 +144,19 @@ class PacketDecoder:
             error.packets = tuple(_singles(error.packets))
             raise
 
-    def feed_batches(self, data: bytes) -> list[Packet | PublishBatch | AckBatch]:
+    def feed_batches(  # noqa: C901 - few calls, since all that a broker receives goes through it
+        self, data: bytes
+    ) -> list[Packet | PublishBatch | AckBatch]:
         """As `feed`, with messages and acknowledgements in batches.
 
         Every message without properties of at most 16 kB is in a `PublishBatch`, and every PUBACK that reports success
         in an `AckBatch`; what came before has no influence on what is made of the same bytes.
         """
+        alike = self._alike
+        if alike is not None and len(data) == len(alike.data) and not self._held and self._error is None:
+            again = alike.again(data)
+            if again is not None:
+                return [again]
         packets: list[Packet | PublishBatch | AckBatch] = []
         if self._error is not None:
             raise self._error.with_traceback(None)
@@ -166,6 +176,10 @@ class PacketDecoder:
                     if batch is not None:
                         packets.append(batch)
                         position += len(batch.data)
+                        if len(batch.data) == size <= _ALIKE_BYTES_MAX:
+                            # Many clients send more of the same; only one length to one topic is told again.
+                            ends = batch.ends
+                            self._alike = batch if len(ends) == 1 or isinstance(ends, range) else None
                         continue
                 after = self._next(data, position, size, packets)
                 if after == position:
@@ -200,6 +214,7 @@ class PacketDecoder:
 
     def _use(self, version: int | None) -> None:
         self.version = version
+        self._alike = None
         self._first_bytes = _first_bytes(self._side, version)
         self._limit = self._max_connect_size if version is None else self._max_size
         self._settings = replace(self._settings, version=version or V5)
