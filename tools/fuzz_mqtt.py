@@ -95,7 +95,7 @@ class Maker:
             return Properties()
         values: dict[str, object] = {}
         for line in PROPERTIES.values():
-            if place in line.places and rng.random() < 0.3:
+            if place in line.carriers and rng.random() < 0.3:
                 values[line.name] = self.value(line.name, line.kind)
         return Properties(**values)  # type: ignore[arg-type]
 
