@@ -35,7 +35,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 ROUTINGS: Final[tuple[str, ...]] = ("flooding", "simple", "identity", "covering", "merging")
-"""When a subscription is passed on: never, always, or unless what was passed on before makes it superfluous."""
+"""The routing algorithms, by what they pass on: no subscription, all, or those not superfluous by earlier ones."""
 
 
 @dataclass(frozen=True)

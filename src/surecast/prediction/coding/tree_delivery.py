@@ -21,7 +21,7 @@ __all__ = ["retransmission_outcome", "tree_outcome"]
 Array = NDArray[np.float64]
 
 GRACE_S: Final = 0.01
-"""What is waited for an acknowledgement beyond the round trip."""
+"""The wait for an acknowledgement beyond the round trip."""
 
 
 def tree_outcome(audience: Audience, paths: PathSet, event: CodedEvent, channel: ChannelAssumptions) -> SchemeOutcome:

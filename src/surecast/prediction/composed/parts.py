@@ -22,7 +22,7 @@ COMPOSED_SCHEMES = ("none", "periodic-subscription", "buffering")
 """The schemes that are composed: those in which an event keeps to its topic's tree."""
 
 COMPOSED_VARIANT = "composed"
-"""How reports name the figures that all models make together."""
+"""The variant under which reports have the figures of all models together."""
 
 _TOGETHER = (
     {"path failure", "dropping"},

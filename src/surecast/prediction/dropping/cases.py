@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 MECHANISMS = ("none", "probabilistic", "finite-buffer", "expiry", "exponential-expiry", "optimal")
-"""What is compared: the policies of scenarios, and expiry with exponential lifetimes."""
+"""The mechanisms that are compared: the policies of scenarios, and expiry with exponential lifetimes."""
 UNPROTECTED = "unprotected"
 """The optimal policy where it may turn events away while the subscriber is connected, too; on request."""
 
@@ -106,14 +106,14 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Gives:
-    """What a mechanism gives the subscriber; without `outcome` there is a `refusal` that says why it cannot be."""
+    """The outcome of a mechanism for a subscriber, or None and a `refusal` that says why there is none."""
 
     kind: str
     case: Case
     outcome: MechanismOutcome | None
     refusal: str = ""
     needed: bool = True
-    """Whether the target is missed without the mechanism."""
+    """True if the target is missed without the mechanism."""
     is_saturated: bool = False
     """True where it is refused because the queue would grow for ever."""
 
@@ -129,7 +129,7 @@ class Gives:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None where there is none."""
+        """True if the target is met; None where there is no target."""
         if self.case.target_s is None:
             return None
         return self.outcome is not None and _excess(self.outcome, self.case) <= 1e-9
@@ -171,9 +171,9 @@ class _FromPublication(ResponseTarget):
     @classmethod
     def of(cls, case: Case, before_s: float) -> _FromPublication:
         assert case.target_s is not None
-        found = cls(case.target_s, case.quantile)
-        object.__setattr__(found, "before_s", before_s)
-        return found
+        target = cls(case.target_s, case.quantile)
+        object.__setattr__(target, "before_s", before_s)
+        return target
 
     def excess(self, answer: QueueAnswer) -> float:
         law = after(answer.law, self.before_s) or _Sum(answer.law, self.before_s, answer.response_mean_s)
@@ -190,10 +190,10 @@ def _excess(outcome: MechanismOutcome, case: Case) -> float:
 
 
 def gives_of(case: Case, mechanism: Mechanism, kind: str = "") -> Gives:
-    """What given parameters give; a refusal where the queue does not settle.
+    """Returns the outcome of a mechanism with given parameters; a refusal where the queue is unstable.
 
-    >>> given = gives_of(Case(2.0, 8.0, 20.0, 20.0), Mechanism(buffer_size=22))
-    >>> round(given.outcome.success_share, 4)
+    >>> buffered = gives_of(Case(2.0, 8.0, 20.0, 20.0), Mechanism(buffer_size=22))
+    >>> round(buffered.outcome.success_share, 4)
     0.6925
     """
     try:
@@ -220,12 +220,12 @@ def _refuse_growth(case: Case, mechanism: Mechanism) -> None:
 
 
 def find(case: Case, kind: str) -> Gives:
-    """The largest parameter of a mechanism that meets the target of a case, and what it gives.
+    """Returns the outcome of a mechanism with the largest parameter that meets the target of a case.
 
     For a quantile target the optimal policy is not known; the best threshold while disconnected takes its place.
 
-    >>> found = find(Case(2.0, 8.0, 20.0, 20.0, 16.0, target_s=7.0), "probabilistic")
-    >>> round(found.mechanism.join_probability, 4), round(found.outcome.success_share, 4)
+    >>> best = find(Case(2.0, 8.0, 20.0, 20.0, 16.0, target_s=7.0), "probabilistic")
+    >>> round(best.mechanism.join_probability, 4), round(best.outcome.success_share, 4)
     (0.3498, 0.6749)
     >>> find(Case(2.0, 8.0, 20.0, 20.0, target_s=0.2), "probabilistic").refusal
     'the target of 0.2 s is below the 0.333333 s that even join_probability 0 leaves; ask for no less than that, or \
@@ -272,19 +272,19 @@ def _by_quantile(case: Case, kind: str) -> MechanismOutcome:
             raise AssumptionError(_least(case, Mechanism(join_probability=0.0)))
         return through_input(case.outlet, mechanism)
     base = Mechanism(lifetime_distribution="exponential" if kind == "exponential-expiry" else "deterministic")
-    found = largest_parameter(queue, _PARAMETER[kind], target, base)
-    if found.mechanism is None:
+    largest = largest_parameter(queue, _PARAMETER[kind], target, base)
+    if largest.mechanism is None:
         least = {"probabilistic": Mechanism(join_probability=0.0), "finite-buffer": Mechanism(buffer_size=1)}
-        unstable = found.verdict is TargetVerdict.UNSTABLE
+        unstable = largest.verdict is TargetVerdict.UNSTABLE
         if unstable:
             raise SaturationError(_unstable(case))
         raise AssumptionError(_least(case, least.get(kind, base)))
     if kind == "expiry":
         # at the queue the lifetime is shorter by the mean time before it
-        return through_input(case.outlet, replace(base, lifetime_s=found.mechanism.lifetime_s + before))
+        return through_input(case.outlet, replace(base, lifetime_s=largest.mechanism.lifetime_s + before))
     if kind == "exponential-expiry" and before > 0.0:
-        return _exponential(case, found.mechanism)
-    return through_input(case.outlet, found.mechanism)
+        return _exponential(case, largest.mechanism)
+    return through_input(case.outlet, largest.mechanism)
 
 
 def _exponential(case: Case, start: Mechanism) -> MechanismOutcome:
@@ -323,7 +323,7 @@ def _least(case: Case, mechanism: Mechanism) -> str:
 
 
 def all_gives(case: Case, kinds: Sequence[str] = MECHANISMS) -> list[Gives]:
-    """What every mechanism gives, with the largest parameter that meets the target.
+    """Returns the outcome of every mechanism, with the largest parameter that meets the target.
 
     >>> [f"{g.kind} {g.outcome.success_share:.3f}" for g in all_gives(Case(2.0, 8.0, 20.0, 20.0, target_s=7.0))]
     ['none 1.000', 'probabilistic 0.677', 'finite-buffer 0.692', 'expiry 0.853', 'exponential-expiry 0.782', \

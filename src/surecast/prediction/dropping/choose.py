@@ -33,8 +33,8 @@ POLICIES: Final[list[str]] = list(_OWN)
 """The dropping policies: those that scenarios name, and those that `register_policy` added."""
 
 PolicyRule: TypeAlias = Callable[[OnOffQueue, ResponseTarget], Mechanism | None]
-"""What a policy does: from the queue of a subscriber and the response time to meet there, counted from the moment an
-event gets to the queue, to a mechanism with all its parameters; None if the target cannot be met."""
+"""The rule of a policy. It takes the queue of a subscriber and the response time to meet there, counted from the
+arrival at the queue, and returns a mechanism with all its parameters; None if the target cannot be met."""
 
 _RULES: Final[dict[str, PolicyRule]] = {}
 

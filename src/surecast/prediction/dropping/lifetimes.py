@@ -52,7 +52,7 @@ class AgeLaw:
     before: Array
     """Share of the delivered events with a response time up to the start of each stretch."""
     weight: Array
-    """What a flow delivers, as a share of all that is delivered."""
+    """The share of the delivered events that each flow delivers."""
     lifetime_s: float
 
     def within(self, time_s: float) -> float:

@@ -18,7 +18,7 @@ __all__ = ["election_wait_s", "failover_s"]
 Array = NDArray[np.float64]
 
 TICKS_PER_HEARTBEAT = 4
-"""How often a replica looks at its clock."""
+"""Ticks of a replica's clock in one interval between heartbeats."""
 
 
 def failover_s(group: Group, rate_per_s: float = 0.0) -> float:
