@@ -62,24 +62,24 @@ class Source:
         return Problem(self.file, self.line_of(path), field_name(path), message, hint)
 
     def original(self, path: FieldPath) -> FieldPath:
-        """The path in the file of a path in what was kept of it."""
+        """Returns the path in the file of a path in the data that was kept of it."""
         steps: list[str | int] = []
         for i, step in enumerate(path):
-            known = self.kept.get(tuple(path[:i]))
-            steps.append(known[step] if known and isinstance(step, int) and step < len(known) else step)
+            indices = self.kept.get(tuple(path[:i]))
+            steps.append(indices[step] if indices and isinstance(step, int) and step < len(indices) else step)
         return tuple(steps)
 
     def is_damaged(self, path: FieldPath) -> bool:
-        """Whether something at, above or below the path was left out because it was wrong."""
+        """Returns whether a part at, above or below the path was left out because it was wrong."""
         return any(path[: len(d)] == d or d[: len(path)] == path for d in (*self.damaged, *self.kept))
 
     def is_gone(self, path: FieldPath) -> bool:
-        """Whether the path, or something around it, was itself left out."""
+        """Returns whether the path itself, or a part that contains it, was left out."""
         return any(path[: len(d)] == d for d in self.damaged)
 
 
 def has_part(part: Any, step: str | int) -> bool:
-    """Whether data has something at one step further: a key of a mapping, an index of a list."""
+    """Returns whether data has a part at a step: a key of a mapping, an index of a list."""
     if isinstance(part, list):
         return isinstance(step, int) and step < len(part)
     return isinstance(part, dict) and step in part

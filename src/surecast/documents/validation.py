@@ -42,7 +42,7 @@ WORDS = {
     "too_short": "should have at least {min_length} entry",
     "tuple_type": "should be a list",
 }
-"""What each kind of pydantic's errors says, with its context filled in."""
+"""The message for each kind of pydantic's errors, with its context filled in."""
 
 
 def path_in_data(data: Any, location: tuple[str | int, ...]) -> FieldPath:
