@@ -17,7 +17,7 @@ SCOPES: Final[dict[str, str]] = {
     "router": "router",
     "class": "filter class",
 }
-"""What a figure can be about, and the words for it in a sentence."""
+"""The kinds of component that a figure can be about, and the words for them in a sentence."""
 
 HOW: Final[dict[str, tuple[str, str]]] = {
     "exact": ("=", "exact under the model's assumptions"),
@@ -27,7 +27,7 @@ HOW: Final[dict[str, tuple[str, str]]] = {
     "simulated": ("~", "simulated, with its 95 % confidence interval where one is shown"),
     "measured": ("•", "measured on the running system"),
 }
-"""How a figure can have been obtained: its mark in tables, and what it means."""
+"""The ways in which figures are obtained: the mark of each in tables, and its meaning."""
 
 SOURCES: Final[tuple[str, ...]] = ("predicted", "simulated", "measured")
 

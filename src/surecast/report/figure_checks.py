@@ -15,7 +15,7 @@ from surecast.report.report_errors import ReportError, listing, suggestion
 __all__: list[str] = []
 
 ROUNDING = 1e-9
-"""How far a value may stray beyond the range of its metric, or beyond its own interval, by rounding."""
+"""The distance that a value may stray beyond the range of its metric, or beyond its own interval, by rounding."""
 LARGEST = 1e150
 """No figure is larger than this, so that squares of figures can be added up."""
 

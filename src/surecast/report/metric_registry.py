@@ -33,7 +33,7 @@ SPLITS: Final[dict[str, str]] = {
     "approximation": "how it was approximated, such as `worst-path` or `mean-path`; an empty detail is the best",
     "quantile": "the quantile, always given: `p50`, `p90`, `p99`, `p99.9`",
 }
-"""What the detail of a metric says. Except for a quantile, an empty detail is the figure for all details together."""
+"""The meaning of a metric's detail. Except for a quantile, an empty detail is the figure for all details together."""
 
 _SUFFIX = {"s": "_s", "1/s": "_per_s"}
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
