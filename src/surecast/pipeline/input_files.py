@@ -77,7 +77,7 @@ class FileRange:
     end: int
     limit: int
     first: int
-    """Where the last run stopped: a record begins exactly there."""
+    """The offset at which the last run stopped: a record begins exactly there."""
 
 
 def find_files(inputs: Iterable[str]) -> dict[str, InputFile]:

@@ -33,7 +33,7 @@ class LogRange:
     start: int
     end: int
     shrunk_from: int | None = None
-    """Where the log ended when it was last read, in the first range of one that ends before that now."""
+    """The former end of a log that is shorter now than when it was last read; only in its first range."""
 
 
 @dataclass

@@ -26,7 +26,7 @@ __all__ = ["RunReport", "open_tables", "read_table", "run_pipeline", "run_tables
 
 REPORT_FILE: Final = "report.json"
 BRIEF_BYTES: Final = 64 << 20
-"""What a run reads and has read below this size is little: what Spark spends on speed would be most of its time."""
+"""A run that reads, and has read, less than this is brief: most of its time would go to what makes Spark fast."""
 _RECORD_BYTES: Final = 200  # of a log over the network, usually
 _PACKED: Final = 8  # how much larger a compressed file is than it looks, usually
 _METASTORE_LOCKED: Final = "XSDB6"  # Derby's code for a database that another process has open

@@ -108,14 +108,14 @@ class ServerSettings:
     """The settings to start Spark with."""
 
     master: str = "local[*]"
-    """Where the work is done: this process (`local[*]`), or a cluster (`spark://host:7077`)."""
+    """The master of Spark: this process (`local[*]`), or a cluster (`spark://host:7077`)."""
     memory: str = "1g"
     """Heap of the server, as Spark writes it."""
     static: Mapping[str, str] = field(default_factory=dict)
     """More settings of Spark that must be known when it starts, such as another metastore."""
     is_brief: bool | None = None
-    """Whether there is little to do, so that Spark spares what only long work earns back. None: by the size of what a
-    run reads and has read."""
+    """True if there is little to do, so that Spark spares what only long work earns back. None: decided by the size of
+    the input that a run reads and has read."""
 
     @property
     def py_files(self) -> list[str]:

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 OFF: Final = "(off)"
-"""Where boxes come from when they are switched on, and go to when switched off; no channel is called so."""
+"""The channel before a box is switched on and after it is switched off; no real channel has this name."""
 
 
 def viewer_changes(changes: DataFrame) -> DataFrame:

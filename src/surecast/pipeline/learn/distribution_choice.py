@@ -33,7 +33,7 @@ SIGNIFICANCE: Final = 0.01
 AIC_MARGIN: Final = 4.0
 """By how much another distribution must have the better criterion to be taken in place of the exponential."""
 NEAR: Final = 6.0
-"""How much worse the criterion of a distribution may be than the best for its means still to be in the interval."""
+"""A distribution whose criterion is worse than the best by at most this has its means in the interval."""
 WEIBULL_ENDS_MIN: Final = 5
 """Ends from which on the interval has the means of Weibull times too, although exponential ones are taken."""
 FEW_CUT_OFF: Final = 0.15

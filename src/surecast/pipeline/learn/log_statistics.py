@@ -95,7 +95,7 @@ class Statistics:
     """All of it. `windows` has the messages of each publisher by number of the window of `window_s` since `start_s`."""
 
     incarnations: tuple[UptimeRow, ...] = ()
-    """When each broker served; one that is a group, while a majority of its replicas was up."""
+    """The periods in which each broker served; a group serves while a majority of its replicas is up."""
     groups: Mapping[str, ReplicaSet] = field(default_factory=dict)
     """The brokers that are groups, by name."""
     alive_s: Mapping[str, float] = field(default_factory=dict)
