@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "plan", "predict", "run", "simulate"]
 
 LONG_S = 600.0
-"""Who asks for a longer run than this has to say so."""
+"""A longer run than this has to be asked for explicitly."""
 SOURCE_ORDER = ("measured", "predicted", "simulated")
 COMPOSED = "composed"
 

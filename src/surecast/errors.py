@@ -35,7 +35,7 @@ class SurecastError(Exception):
 
 
 class UserError(SurecastError):
-    """What the user asked for cannot be done as written."""
+    """A request of the user cannot be carried out as written."""
 
 
 class ConfigurationError(UserError):

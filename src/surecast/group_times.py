@@ -3,6 +3,6 @@
 __all__ = ["BATCHING_S", "LAZY_DELAY_S"]
 
 BATCHING_S = 1e-3
-"""How long a leader collects requests while an instance is in flight, and delays the notification of a commit."""
+"""The time for which a leader collects requests while an instance is in flight, or delays a commit notification."""
 LAZY_DELAY_S = 5e-3
-"""How long a leader holds back proposals to replicas whose votes it does not need, so that several go together."""
+"""The time for which a leader holds back proposals to lazy replicas, so that several go together."""

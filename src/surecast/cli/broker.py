@@ -151,7 +151,7 @@ def settings_of(texts: list[str] | None) -> dict[str, Any]:
 
 
 def listener_count(file: Path | None) -> int:
-    """How many listeners a file names, so that another can be added."""
+    """Returns the number of listeners in a file, so that another can be added behind them."""
     from surecast.broker.config import load_config
 
     return 1 if file is None else len(load_config(file).listeners)

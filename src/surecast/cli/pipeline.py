@@ -28,7 +28,7 @@ Output = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class SparkServerOptions:
-    """Where Spark works, and where its tables are."""
+    """The options of a Spark server and of its tables."""
 
     master: Annotated[
         str, typer.Option(help="Where Spark works: local[2] for two cores of this machine, or spark://HOST:PORT.")

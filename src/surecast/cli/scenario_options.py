@@ -59,7 +59,7 @@ class Variants:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationOptions:
-    """How to simulate."""
+    """The options of a simulation: method, runs, duration, seed, workers."""
 
     method: MethodName = "compiled"
     runs: Runs = None
@@ -74,7 +74,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOutput:
-    """Where a report goes: tables or JSON on standard output, and a file."""
+    """The output options of a report: tables or JSON on standard output, and a file."""
 
     out: ReportOut = None
     limit: Limit = 10

@@ -18,7 +18,7 @@ __all__ = ["SparkOptions", "spark_folder", "spark_settings"]
 
 @dataclass(frozen=True, kw_only=True)
 class SparkOptions:
-    """Where Spark shares the work of a command, if it does."""
+    """The options of a command whose work Spark can share."""
 
     spark: Annotated[
         str | None,

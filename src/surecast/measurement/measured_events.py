@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 LOST: Final = "lost although acknowledged"
 NOT_TAKEN: Final = "home broker down"
 DROPS: Final = {"not-joined": "rejected", "queue-full": "buffer full", "expired": "expired"}
-"""What logs and reports call the reasons for drops that belong to a mechanism."""
+"""The reasons for drops of a mechanism: their names in logs, and in reports."""
 
 
 @dataclass(frozen=True)

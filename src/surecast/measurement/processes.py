@@ -83,7 +83,7 @@ class Processes(ABC):
         return sessions
 
     async def wait_ready(self, number: int, timeout_s: float = _READY_S) -> float:
-        """Waits until a process takes clients; how long that took. ConfigurationError says why it does not."""
+        """Waits until a process takes clients; returns the time that took. ConfigurationError says why it does not."""
         begun = time.monotonic()
         while not await asyncio.to_thread(self.takes_clients, number):
             words = self.died(number)

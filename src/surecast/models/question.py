@@ -21,7 +21,7 @@ Names = list[str] | None
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a system: schemes of fault tolerance, schemes of packets, routing algorithms, drop policies.
+    """A question about a system: schemes of fault tolerance, schemes of packets, routing algorithms, drop policies.
 
     None of a kind stands for what the scenario says, or for all. With `compose`, a system that needs several models
     gets them composed where nothing is named: who names schemes, algorithms or policies wants these alone.

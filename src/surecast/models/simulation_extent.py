@@ -26,7 +26,7 @@ ROUTING_DURATION_S, ROUTING_WARM_UP_S = 60.0, 5.0
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """How long, how often and by which method to simulate."""
+    """The extent of a simulation: runs, duration, seed, warm-up, method, workers."""
 
     runs: int
     duration_s: float

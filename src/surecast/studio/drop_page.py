@@ -33,7 +33,7 @@ NAMES = {
     "unprotected": "best admission policy",
     "threshold": "best threshold while disconnected",
 }
-"""What pages and tables call the mechanisms."""
+"""The names of the mechanisms on pages and in tables."""
 BUFFERED, EXPIRING = "join probability + buffer", "join probability + exponential expiry"
 SHOWN = {
     **{kind: NAMES[kind] for kind in ("probabilistic", "finite-buffer", "expiry", "exponential-expiry")},

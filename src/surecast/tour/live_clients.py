@@ -22,7 +22,7 @@ from surecast.zap import Generator, Traffic
 __all__ = ["EVENING_S", "GROUP", "TABLET", "ArrivedMessage", "Live", "LiveSettings", "SentMessage", "drive"]
 
 EVENING_S: Final = 1_704_139_200
-"""When the evening of the set-top boxes begins on their own clock: 2024-01-01, 20:00:00."""
+"""The start of the evening of the set-top boxes on their own clock: 2024-01-01, 20:00:00."""
 GROUP: Final = "zap"
 TABLET: Final = "tablet"
 _OPEN_MAX: Final = 40
@@ -49,9 +49,9 @@ class LiveSettings:
     batch_s: int = 10
     channels: int = 60
     kill_after: float = 0.45
-    """When the leader is killed, as a share of the duration."""
+    """The time at which the leader is killed, as a share of the duration."""
     back_after_s: float = 3.0
-    """How long after that its process is started again."""
+    """The time after that until its process is started again."""
     deadline_s: float = 8.0
     on_s: float = 2.5
     off_s: float = 1.5
@@ -81,7 +81,7 @@ class ArrivedMessage:
     topic: str
     payload: bytes
     again: bool = False
-    """Whether the broker says that it may have sent it before, on a connection that ended."""
+    """True if the message has the DUP flag: it may have been sent before, on a connection that ended."""
 
 
 @dataclass(slots=True)

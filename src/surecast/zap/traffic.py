@@ -22,7 +22,7 @@ ADDRESSES = 1 << 24
 """Boxes are at 10.0.0.0/8."""
 _STEP_S = 300.0
 AGES_ON, AGE_MAX_S, AGE_STEPS = 12.0, 30.0 * DAY_S, 4000
-"""How far back a box may have been switched on: so many mean times, but no more than a month; and in what steps."""
+"""The longest time for which a box may have been on: mean times, at most a month; and the number of steps."""
 
 # Sessions of a streaming service by the hour they began (docs/background/zap-traffic.md), two hours east of its clock.
 HOUR_WEIGHTS = (
