@@ -140,13 +140,13 @@ def simulate_routing_until(
 
 
 def _missing(estimates: Estimates, relative: float, delay: float) -> list[str]:
-    """What is not yet known well enough; a saturated system has no delays to know."""
+    """Returns the figures whose intervals are still too wide, in words; a saturated system has no delays."""
     loads, delays = estimates.aggregates()
     if bool((estimates.offered >= 1.0).any()):
         delays = {}
-    wanted = [(what, estimate, relative) for what, estimate in loads.items()]
-    wanted += [(what, estimate, delay) for what, estimate in delays.items()]
-    return [f"{what} ({e.half / e.value:.2%})" for what, e, width in wanted if not e.within(width)]
+    required = [(name, estimate, relative) for name, estimate in loads.items()]
+    required += [(name, estimate, delay) for name, estimate in delays.items()]
+    return [f"{name} ({e.half / e.value:.2%})" for name, e, width in required if not e.within(width)]
 
 
 def _prepare(

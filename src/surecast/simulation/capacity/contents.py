@@ -53,7 +53,7 @@ def draw_event(each: FilterClass, rng: np.random.Generator) -> Event:
 
 
 def repeats(each: FilterClass) -> bool:
-    """Whether two filters of a class may be equal: where every attribute may be left out or takes few numbers."""
+    """Returns whether two filters of a class may be equal: if every attribute may be left out or takes few numbers."""
     return each.filters is not None and all(
         attribute.constrained < 1.0 or not _is_continuous(attribute) for attribute in each.filters
     )

@@ -27,14 +27,14 @@ class Estimate:
     half: float
 
     def within(self, relative: float) -> bool:
-        """Whether the half-width is at most this share of the value; a value of 0, or none at all, always is."""
+        """Returns whether the half-width is at most this share of the value; always true of 0, and of no value."""
         if math.isnan(self.value) or (self.value == 0.0 and not self.half > 0):
             return True
         return self.half <= relative * self.value
 
 
 class Estimates:
-    """What the runs under one algorithm say. All arrays here have one row per run."""
+    """The estimates of all runs under one algorithm. All arrays here have one row per run."""
 
     def __init__(self, plan: RoutingPlan, algorithm: str, results: list[RunResult]):
         self.plan, self.algorithm, self.results = plan, algorithm, results
@@ -86,7 +86,7 @@ class Estimates:
         return Estimate(path.delay_s, float(half_width(error[:, None])[0]))
 
     def histogram(self, first: int, stop: int) -> Floats:
-        """How many delays of some rows fell into each bin, by run."""
+        """Returns the number of delays of rows `first` to before `stop` in each bin, by run."""
         counts = np.zeros((len(self.results), BINS))
         for i, result in enumerate(self.results):
             low, high = np.searchsorted(result.rows, (first, stop))

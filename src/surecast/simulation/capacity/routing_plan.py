@@ -39,7 +39,7 @@ class Queue:
 
     @property
     def scope(self) -> str:
-        """What it is, as reports say it."""
+        """The kind of component, as reports name it."""
         if self.part is None:
             return "broker"
         return "router" if self.part[0] else "physical_link"
@@ -52,7 +52,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Extent):
-    """How a simulation is done."""
+    """The settings of a simulation of routing: its extent and the algorithms."""
 
     algorithms: tuple[str, ...]
     check: bool = False

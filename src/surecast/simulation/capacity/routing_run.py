@@ -230,7 +230,7 @@ class _World:
             self._handle(now, carried, broker)
 
     def _leaves(self, now: float, queue: int, cause: _Cause) -> float:
-        """When a message that comes to a queue now leaves it."""
+        """Puts a message into a queue now and returns the time at which it leaves."""
         sums = self._sums
         begins_s = self._free_s[queue]
         if begins_s > now:
@@ -365,15 +365,18 @@ def _brokers(plan: RoutingPlan, algorithm: str) -> list[RoutingBroker]:
 
 
 def _services(plan: RoutingPlan, queue: int, streams: Streams, run: int) -> tuple[Callable[[], float], ...]:
-    """What draws the service times of a queue, for each kind of message; in the network both draw from one stream."""
-    what = plan.queues[queue]
-    turned = "" if what.part is None or not what.part[2] else " backward"
+    """Returns functions that draw service times of a queue, for notifications and for control messages.
+
+    In the network both draw from one stream.
+    """
+    server = plan.queues[queue]
+    direction = "" if server.part is None or not server.part[2] else " backward"
 
     def draw(kind: str) -> Callable[[], float]:
-        rng = streams.generator(f"routing run {run}/{what.scope}{turned}{kind} service", what.name)
-        return times(what.control if kind == " control" else what.notification, rng).__next__
+        rng = streams.generator(f"routing run {run}/{server.scope}{direction}{kind} service", server.name)
+        return times(server.control if kind == " control" else server.notification, rng).__next__
 
-    if what.part is None:
+    if server.part is None:
         return draw(" notification"), draw(" control")
-    one = draw("")
-    return one, one
+    common = draw("")
+    return common, common

@@ -33,13 +33,13 @@ def bin_of(delay_s: float) -> int:
 
 
 def bin_ends(bins: Ints) -> Floats:
-    """Where bins begin and end, as two rows."""
+    """Returns the lower and the upper ends of bins, as two rows."""
     return np.asarray(_SHORTEST_S * np.exp(np.stack([bins, bins + 1]) / _PER_UNIT), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What was counted between the warm-up and the end of one run.
+    """The counts of one run between its warm-up and its end.
 
     By kind (notifications, control messages) and directed link, or broker: `sent`, `received`. By directed link: how
     many messages arrived, and the sum of their times on the link. By broker: table entries times seconds. By queue:
@@ -93,7 +93,7 @@ class RunSums:
         self.delay_s[row] += number * delay_s
 
     def result(self, duration_s: float, busy_s: list[float], steps: int, checked: int) -> RunResult:
-        """What was counted, as arrays."""
+        """Returns the counts as arrays."""
         keys = np.array(sorted(self.histogram), dtype=np.int64)
         return RunResult(
             duration_s,

@@ -73,7 +73,7 @@ def settings_for(spec: Coding, alternative: Alternative) -> DisseminationSetting
 
 
 def needs_compiling() -> bool:
-    """Whether the compiled path has yet to be compiled on this machine, which takes most of a minute."""
+    """Returns whether the compiled path has yet to be compiled on this machine, which takes most of a minute."""
     folder = run_events.stats.cache_path
     index = [] if folder is None else list(Path(folder).glob("compiled_run.run_events-*.nbi"))
     newest_s = max(path.stat().st_mtime for path in Path(__file__).parent.glob("compiled_*.py"))

@@ -32,7 +32,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class _Part:
-    """What became of the events of one audience."""
+    """The outcomes of the events of one audience."""
 
     audience: Audience
     outcomes: Outcomes
@@ -52,8 +52,9 @@ def simulate_coding(
     quantiles: Sequence[float] = QUANTILES,
     progress: Progress | None = None,
 ) -> QoSReport:
-    """What each subscriber gets of events that travel as packets, by each alternative: the protocol's own steps on
-    links that lose and delay.
+    """Returns the service that each subscriber gets from events that travel as packets, by each alternative.
+
+    Packets take the steps of the protocol itself, over links that lose and delay them.
 
     With `half_width` events are added, up to `events_max`, until the shares on time, for all and in the mean, are known
     that well (95 %). Events do not overlap: each finds the links idle.
@@ -325,13 +326,14 @@ def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None
 
 
 def _said_losses(system: System, channel: Channel) -> str:
-    """How links lose packets, in words."""
+    """Returns a phrase that says how links lose packets."""
     means = {link.burst_mean if channel.burst_mean is None else channel.burst_mean for link in system.overlay.links}
-    known = sorted(mean for mean in means if mean is not None)
-    said = ["independently"] if len(known) < max(1, len(means)) else []
-    if known:
-        said.append(f"in bursts of {' to '.join(f'{mean:g}' for mean in sorted({known[0], known[-1]}))} on average")
-    return " or ".join(said)
+    bursts = sorted(mean for mean in means if mean is not None)
+    texts = ["independently"] if len(bursts) < max(1, len(means)) else []
+    if bursts:
+        lengths = " to ".join(f"{mean:g}" for mean in sorted({bursts[0], bursts[-1]}))
+        texts.append(f"in bursts of {lengths} on average")
+    return " or ".join(texts)
 
 
 def _coding_of(system: System) -> Coding:

@@ -77,7 +77,7 @@ def joined(parts: list[Outcomes]) -> Outcomes:
 
 
 def place_of(message: Message, is_local: bool) -> int | None:
-    """Where a message is counted; None where it is not one of an event."""
+    """Returns the index at which a message is counted; None for one that belongs to no event."""
     if isinstance(message, Data):
         return (DATA_LOCAL if is_local else DATA) + _FORMS[message.packet.kind]
     if isinstance(message, HopAck):

@@ -17,7 +17,7 @@ __all__ = ["Audience", "Channel", "audiences_of", "network_of"]
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What packets meet beside the links of the overlay, and what is assumed of all links.
+    """The losses of packets beyond the links of the overlay, and assumptions about all links.
 
     >>> Channel(burst_mean=5.0).chances(0.1, None)
     (0.0222..., 0.2)
@@ -43,7 +43,7 @@ class Channel:
 
     @classmethod
     def of_scenario(cls, spec: Coding) -> Channel:
-        """What a scenario says.
+        """Returns the channel of a scenario.
 
         >>> Channel.of_scenario(Coding(access_loss=0.1)).access_loss
         0.1

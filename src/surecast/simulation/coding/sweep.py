@@ -37,7 +37,7 @@ class LossPoint:
 
     @property
     def overhead(self) -> float:
-        """What is sent beyond the least necessary, over the least necessary."""
+        """Messages sent beyond the least necessary number, relative to that number."""
         return self.messages[0] / self.messages_minimum - 1.0
 
 

@@ -99,13 +99,13 @@ def simulate_run(plan: Plan, settings: Settings, gaps_s: list[Floats], run: int)
 
 
 def _traces(plan: Plan, settings: Settings, streams: Streams, run: int, gaps_s: list[Floats]) -> list[Intervals]:
-    """When each broker and each link is up; a group by its replicas."""
-    found = []
+    """Draws the up intervals of each broker and each link; those of a group come from its replicas."""
+    traces = []
     for i, component in enumerate(plan.walk.components):
         name = f"run {run}/{component.name}"
         group = plan.laws[i] if i < len(plan.laws) else None
         if group is not None and group.replicas > 1:
-            found.append(
+            traces.append(
                 group_trace(
                     group,
                     gaps_s[i],
@@ -116,8 +116,8 @@ def _traces(plan: Plan, settings: Settings, streams: Streams, run: int, gaps_s: 
             )
         else:
             purpose = f"run {run}/{component.kind}"
-            found.append(draw_trace(component.failures, streams, purpose, component.name, settings.horizon_s))
-    return found
+            traces.append(draw_trace(component.failures, streams, purpose, component.name, settings.horizon_s))
+    return traces
 
 
 def _travel(
@@ -216,7 +216,7 @@ def _entries(
 
 
 def _route_up(source: Source, path: tuple[int, ...], traces: list[Intervals]) -> Intervals:
-    """When everything on a way is up."""
+    """Returns the intervals in which all parts of a path are up."""
     up = traces[source.broker[0]]
     for node in path[1:]:
         up = both(both(up, traces[source.link[node]]), traces[source.broker[node]])
@@ -224,7 +224,7 @@ def _route_up(source: Source, path: tuple[int, ...], traces: list[Intervals]) ->
 
 
 def _access(plan: Plan, settings: Settings, streams: Streams, run: int, kind: str, name: str) -> Intervals:
-    """When the link of a client is up."""
+    """Draws the up intervals of the link of a client."""
     return draw_trace(plan.system.client_failures, streams, f"run {run}/{kind}", name, settings.horizon_s)
 
 

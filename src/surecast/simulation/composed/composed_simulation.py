@@ -51,8 +51,10 @@ def simulate_composed(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> QoSReport:
-    """What each subscriber gets where brokers and links fail, brokers queue or order events, and subscribers come and
-    go, with 95 % intervals over the runs.
+    """Returns the service that each subscriber gets under failures, queues, groups and dropping together.
+
+    Brokers and links fail, brokers queue or order events, and subscribers come and go. Figures have 95 % intervals
+    over the runs.
 
     `mechanisms` has that of each subscriber that comes and goes, by name; one without is left out. The scheme is that
     of the scenario where left out: none, periodic-subscription or buffering.

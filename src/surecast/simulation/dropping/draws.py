@@ -19,7 +19,7 @@ __all__ = ["Floats", "Switches", "draw_events", "draw_switches", "draw_times", "
 
 Floats = NDArray[np.float64]
 Switches = tuple[bool, Floats]
-"""Whether a subscriber is connected at time 0, and the times at which that changes."""
+"""True if a subscriber is connected at time 0, and the times at which that changes."""
 
 _BATCH = 2048
 
@@ -60,7 +60,7 @@ def draw_events(rng: np.random.Generator, until: float) -> Floats:
 
 
 def draw_switches(connectivity: Connectivity | None, streams: Streams, run: int, name: str, until_s: float) -> Switches:
-    """When a subscriber connects and disconnects, up to beyond `until_s`, started in its stationary state."""
+    """Draws the times at which a subscriber switches, up to beyond `until_s`, from a stationary start."""
     if connectivity is None:
         return True, np.empty(0)
     on, off = connectivity.on, connectivity.off

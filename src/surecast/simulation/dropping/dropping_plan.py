@@ -43,11 +43,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Extent):
-    """How long to simulate: events published from `warm_up_s` on, for `duration_s`, count."""
+    """The settings of a simulation of dropping: events published from `warm_up_s` on, for `duration_s`, count."""
 
     @property
     def window(self) -> tuple[float, float, float]:
-        """Where counting begins and ends, and where the run ends.
+        """The times at which counting begins and ends, and the end of the run.
 
         Later events never change what becomes of earlier ones, so none are published after the end; those that are
         under way are followed for as long again at most.
@@ -56,7 +56,10 @@ class Settings(Extent):
 
 
 def make_plan(system: System) -> Plan:
-    """Who publishes to whom; refuses ways over several brokers, which this queueing network does not have."""
+    """Returns the subscribers with the rates that reach them.
+
+    Paths over several brokers are refused, since this queueing network has none.
+    """
     names = [broker.name for broker in system.overlay.brokers]
     subscribers, rates = [], []
     for i, subscriber in enumerate(system.subscribers):

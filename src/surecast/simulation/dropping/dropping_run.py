@@ -40,7 +40,7 @@ time: the integrals of the number present and of the service."""
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one run adds up, by policy and subscriber: counts by state met and outcome, sums, and bins of times; by
+    """The sums of one run. By policy and subscriber: counts by state met and outcome, sums, and bins of times; by
     policy and broker: the sums of the input queue."""
 
     counts: Counts
@@ -174,7 +174,7 @@ def _events(system: System, publishers: tuple[int, ...], streams: Streams, run: 
 
 
 def _departures(events: _Events, size: int) -> Floats:
-    """When events leave the input queue, -1 for those that find it full."""
+    """Returns the times at which events leave the input queue, -1 for those that find it full."""
     departures = np.empty(len(events.published))
     input_queue(events.published, events.services, size, departures)
     return departures

@@ -18,7 +18,7 @@ from surecast.simulation.dropping.queue_sweep import Accounts, Period, QueueSwee
 __all__ = ["HybridChoice", "best_hybrid"]
 
 PARAMETERS = ("join_probability", "lifetime_s", "buffer_size")
-"""What can be varied, in the order in which the first is found inside the others."""
+"""The parameters that can be varied; the search for the first runs inside those for the others."""
 
 _STEPS, _FINE_STEPS = 9, 18
 _GRID, _ZOOMS = 7, 3

@@ -52,10 +52,10 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueSweep:
-    """What became of the events at every point (`shape`) of a sweep.
+    """The outcomes of the events at every point (`shape`) of a sweep.
 
-    `counts` has the events by run, point, state met and outcome (`queue_kernel.MET_OFF` and so on), `sums` what else
-    was added up, `responses` and `delays` the bins of the times of all runs together.
+    `counts` has the events by run, point, state met and outcome (`queue_kernel.MET_OFF` and so on), `sums` the other
+    totals, `responses` and `delays` the bins of the times of all runs together.
     """
 
     shape: tuple[int, ...]
@@ -289,7 +289,7 @@ class Sweeper:
 
 
 def _rules(mechanism: Mechanism) -> tuple[int, int, int, int]:
-    """What the compiled sweep wants to know of a mechanism in whole numbers."""
+    """Returns the parameters of a mechanism that are whole numbers, as the compiled sweep takes them."""
     exponential = mechanism.expires and mechanism.lifetime_distribution == "exponential"
     sizes = mechanism.buffer_size or 0, mechanism.input_buffer_size or 0
     return *sizes, int(mechanism.protect_connected), int(exponential)

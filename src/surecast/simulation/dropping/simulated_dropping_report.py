@@ -178,23 +178,25 @@ class _Figures:
             self.add(metric, given, low=given, high=given, where=~np.isnan(given))
 
     def targets(self) -> None:
-        """Whether the mean delay of those that come and go is within their target; where its interval has the target
-        inside, either may be true."""
+        """Adds the share of targets that are met by the mean delay, for subscribers that come and go.
+
+        Where the interval of a mean contains the target, its lower end is 0 and its upper end 1.
+        """
         subscribers = [self.plan.system.subscribers[i] for i in self.plan.subscribers]
-        wanted = np.array(
+        target_s = np.array(
             [
                 math.nan if s.response_target_s is None or s.connectivity is None else s.response_target_s
                 for s in subscribers
             ]
         )
         mean, half = ratio_estimate(self.sums[:, :, DELAY], self.delivered)
-        asked = ~np.isnan(wanted) & ~np.isnan(mean)
-        if not asked.any():
+        is_known = ~np.isnan(target_s) & ~np.isnan(mean)
+        if not is_known.any():
             return
         half = np.where(np.isnan(half), math.inf, half)
-        value, low, high = ((edge <= wanted).astype(np.float64) for edge in (mean, mean + half, mean - half))
-        self.add("targets_met_share", value, low=low, high=high, where=asked)
-        share, least, most = (float(part[asked].mean()) for part in (value, low, high))
+        value, low, high = ((edge <= target_s).astype(np.float64) for edge in (mean, mean + half, mean - half))
+        self.add("targets_met_share", value, low=low, high=high, where=is_known)
+        share, least, most = (float(part[is_known].mean()) for part in (value, low, high))
         self.builder.add(
             "system", "", "targets_met_share", share, how="simulated", variant=self.policy.name, low=least, high=most
         )
@@ -218,7 +220,7 @@ class _Figures:
                 add(metric, value, low=low, high=high)
 
     def brokers(self) -> None:
-        """What each broker gets, and the input queue of those that take time."""
+        """Adds the rate into each broker, and the figures of input queues that take time."""
         sums = np.array([result.brokers[self.index] for result in self.results])
         brokers = [self.plan.system.overlay.brokers[home] for home in self.policy.input_sizes]
         names = tuple(broker.name for broker in brokers)

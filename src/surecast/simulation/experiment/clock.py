@@ -17,7 +17,7 @@ NETWORK: Final = 0
 TIMERS: Final = 1
 """Timers of brokers."""
 CLIENTS: Final = 2
-"""What publishers and subscribers do: they meet a network at rest where it has no latency."""
+"""Publishers and subscribers: they find the network at rest where it has no latency."""
 
 Action = Callable[..., None]
 
@@ -45,7 +45,7 @@ class Clock:
         self._at_once: deque[tuple[int, Action, tuple[Any, ...]]] = deque()
 
     def __len__(self) -> int:
-        """How much is still to be done."""
+        """Returns the number of actions still to be done."""
         return len(self._heap) + len(self._at_once)
 
     def at(self, time_s: float, rank: int, action: Action, *arguments: Any) -> None:

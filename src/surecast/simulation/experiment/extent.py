@@ -12,7 +12,7 @@ __all__ = ["Extent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """What happens from `warm_up_s` on, for `duration_s`, counts.
+    """The extent of a run: events from `warm_up_s` on, for `duration_s`, count.
 
     >>> Extent(duration_s=3600.0, warm_up_s=60.0, seed=1).end_s
     3660.0
@@ -30,5 +30,5 @@ class Extent:
 
     @property
     def end_s(self) -> float:
-        """When the last that counts may begin."""
+        """The end of the time that counts."""
         return self.warm_up_s + self.duration_s

@@ -25,7 +25,7 @@ def run_streams(seed: int, run: int) -> Streams:
 
 
 class FailureTrace:
-    """When a component changes its state, from a stationary start.
+    """The times at which a component changes its state, from a stationary start.
 
     >>> from surecast.scenario import parse_distribution
     >>> failures = Failures(parse_distribution("90s"), parse_distribution("10s"))

@@ -24,11 +24,11 @@ class TimedNode(Protocol[E_co]):
     """A protocol object with a timer."""
 
     def next_timer(self) -> float:
-        """When it wants to be told the time; infinite if never."""
+        """Returns the time at which to call `handle_timer` next; infinite if never."""
         ...
 
     def handle_timer(self, now: float) -> Iterable[E_co]:
-        """It is told the time, and answers with effects."""
+        """Does what is due and returns the effects."""
         ...
 
 

@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 
 R = TypeVar("R")
 Job = tuple[Any, ...]
-"""What one run is told besides the plan: its number, or more."""
+"""The arguments of one run besides the plan: its number, or more."""
 
 
 class Replications(Generic[R]):

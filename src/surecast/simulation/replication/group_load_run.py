@@ -29,7 +29,7 @@ PROBE = 0
 
 @dataclass(frozen=True)
 class GroupRun:
-    """What one run measured, over `duration_s` of load.
+    """The measurements of one run, over `duration_s` of load.
 
     `acknowledged_s` has the times of the publications that were acknowledged, `commit_s` those of the instances.
     Processor times are totals: of the leader, and of the other replicas on average.

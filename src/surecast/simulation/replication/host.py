@@ -44,7 +44,7 @@ class Counter:
 
 
 class Inbox:
-    """What waits for the processor of a host."""
+    """The requests and messages that wait for the processor of a host."""
 
     __slots__ = ("is_tick", "messages", "requests")
 
@@ -59,7 +59,7 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is stored, and then leaves, `after_s` into a spell of work."""
+    """The records that are stored and the messages that leave then, `after_s` into a spell of work."""
 
     after_s: float
     messages: list[tuple[int, Message]] = field(default_factory=list)
@@ -189,7 +189,7 @@ class Host(Machine):
 
 
 def publications_in(values: Iterable[bytes]) -> int:
-    """How many publications these values have."""
+    """Returns the number of publications in these values."""
     return sum(int.from_bytes(value[at : at + 4], "big") for value in values for _, _, at in segments_of(value))
 
 

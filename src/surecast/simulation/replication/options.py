@@ -12,7 +12,7 @@ from surecast.scenario.group import Group
 __all__ = ["ClosedLoad", "Load", "OpenLoad", "settings_of"]
 
 TICKS_PER_HEARTBEAT = 4
-"""How often a replica looks at its clock."""
+"""Ticks of a replica's clock in one interval between heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def simulate_outages(
 
 
 def group_trace(group: Group, gaps_s: Floats, *, horizon_s: float, seed: int, name: str) -> tuple[Floats, Floats]:
-    """When a group that has been running for long serves; beyond the horizon its last state goes on."""
+    """Returns when a group serves, from a stationary start, as starts and ends; the last state goes on for ever."""
     if group.failures is None:
         return np.zeros(1), np.full(1, math.inf)
     warm_up_s = WARM_UP_CYCLES * (group.failures.mtbf_s + group.failures.mttr_s)

@@ -35,7 +35,7 @@ PUBLICATIONS_MAX = 2_000
 FAILOVERS = 20
 """Fail-overs measured at least, over all runs."""
 CYCLES = 2_000
-"""How many times a replica fails in one run of the outages."""
+"""The failures of a replica in one run of the outages."""
 
 
 class _Figures:
@@ -128,7 +128,7 @@ def simulate_replication(
 
 @dataclass(frozen=True, slots=True)
 class _GroupPlan:
-    """What the runs of one group share."""
+    """The plan that all runs of one group share."""
 
     group: Group
     load: OpenLoad

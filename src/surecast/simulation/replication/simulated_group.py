@@ -23,7 +23,7 @@ __all__ = ["GroupWorld", "Publication"]
 
 
 class Publication:
-    """What a publisher asked for, when and where, and when it was acknowledged (-1: not yet)."""
+    """A publication: its publisher, the time and host of the request, and of its acknowledgement (-1: not yet)."""
 
     __slots__ = ("acknowledged_s", "asked_s", "client", "host", "sequence")
 

@@ -35,7 +35,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a source's events go to: a node of its tree, the broker there, and an access link or NONE.
+    """A destination of a source's events: a node of its tree, the broker there, and an access link or NONE.
 
     `path` has the nodes from the root to it, and `latency_s` is that of the links between them.
     """
@@ -180,7 +180,7 @@ def _spread(
     neighbours: dict[tuple[int, ...], list[list[tuple[int, int]]]],
     needed: tuple[int, ...],
 ) -> Subscription:
-    """How the refreshes of a topic spread from a home; `neighbours` keeps those of each tree."""
+    """Returns the way of the refreshes of a topic from a home broker; `neighbours` keeps those of each tree."""
     tree = system.overlay.trees[topic]
     if tree not in neighbours:
         neighbours[tree] = [[] for _ in system.overlay.brokers]

@@ -121,7 +121,7 @@ def _walking_schemes(
 
 
 def _graph(plan: Plan, settings: Settings, joined: tuple[Any, ...], *, with_labels: bool) -> tuple[Any, ...]:
-    """What bypassing looks up: labels of the up graph by time."""
+    """Returns the tables of bypassing: the ends of links, and labels of the graph that is up, by time."""
     ends_a, ends_b = plan.link_ends()
     brokers = plan.brokers
     last = int(joined[2][brokers + len(ends_a)])

@@ -53,7 +53,7 @@ what neighbours that come together tell each other; answers to what is out of da
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Extent):
-    """What a simulation is about; intervals of 0 mean ideal, without any waiting for the next one.
+    """The settings of a simulation of reliability. An interval of 0 is ideal: nothing waits for the next one.
 
     Events are followed until `horizon_s`.
     """
@@ -89,7 +89,7 @@ class Settings(Extent):
         retransmission_interval_s: float | None = None,
         followed_s: float = 0.0,
     ) -> Settings:
-        """What was asked for, else what the scenario says; events are followed for `followed_s` at least."""
+        """Returns the given settings, completed by the scenario; events are followed for `followed_s` at least."""
         if isinstance(schemes, str):
             raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
         tolerance = system.delivery.fault_tolerance
@@ -115,13 +115,13 @@ class Settings(Extent):
 
     @property
     def window(self) -> tuple[float, float, float]:
-        """Where counting begins and ends, and where the run ends."""
+        """The times at which counting begins and ends, and the end of the run."""
         return self.warm_up_s, self.end_s, self.horizon_s
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What became of the events of one scheme in one run: outcomes and sum of delays per interest, messages by kind."""
+    """The accounts of one scheme in one run: outcomes and sum of delays of each interest, messages by kind."""
 
     outcomes: NDArray[np.int64]
     delay_s: NDArray[np.float64]

@@ -34,7 +34,7 @@ Clock = tuple[float, float, int, int, int]
 NEVER: Intervals = (np.empty(0), np.empty(0))
 
 Held = Callable[[str, int], dict[int, Intervals]]
-"""When each broker holds the entry for a topic and a home broker."""
+"""Returns the intervals in which each broker holds the entry for a topic and a home broker."""
 
 _PATH_DOWN, _NO_ENTRY = OUTCOMES.index("path down"), OUTCOMES.index("no routing entry")
 _HOME_DOWN, _CLIENT_DOWN = OUTCOMES.index("home broker down"), OUTCOMES.index("client link down")
@@ -52,7 +52,7 @@ def both(a: Intervals, b: Intervals) -> Intervals:
 
 
 class Entries:
-    """When each broker holds the routing entry for a topic and a subscriber home, and how many refreshes are sent.
+    """The intervals in which each broker holds the entry of a topic and a home broker, and the number of refreshes.
 
     The refreshes of each topic and home come every interval with a phase of their own. One gets to a broker if the
     whole way along the topic's tree is up at that moment, and goes on to all neighbours in the tree.
@@ -87,7 +87,7 @@ class Entries:
 
 
 def _publishable(source: Source, traces: list[Intervals], clock: Clock, total: int, accounts: Accounts) -> Intervals:
-    """When the publisher's events get into the overlay; the others are booked for all targets."""
+    """Returns the intervals in which events get into the overlay; the other events are booked for all targets."""
     ready, linked = traces[source.broker[0]], total
     if source.access != NONE:
         linked = count(traces[source.access], clock)
@@ -142,7 +142,7 @@ def without_refresh(traces: list[Intervals], brokers: int) -> Held:
 
 
 def _connected(source: Source, traces: list[Intervals], ready: Intervals) -> list[Intervals]:
-    """When the whole way from the publisher to each node is up."""
+    """Returns the intervals in which the whole path from the publisher to each node is up."""
     connected = [ready]
     for node in range(1, len(source.broker)):
         connected.append(both(connected[source.parent[node]], _hop_up(source, traces, node)))
@@ -150,7 +150,7 @@ def _connected(source: Source, traces: list[Intervals], ready: Intervals) -> lis
 
 
 def _hop_up(source: Source, traces: list[Intervals], node: int) -> Intervals:
-    """When the link to a node and the broker there are up."""
+    """Returns the intervals in which the link to a node and the broker there are up."""
     return both(traces[source.link[node]], traces[source.broker[node]])
 
 

@@ -34,7 +34,7 @@ class Snapshot(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What became of one event for one target: `on time`, `late`, `queued` or the reason of its loss."""
+    """The fate of one event for one target: `on time`, `late`, `queued` or the reason of its loss."""
 
     event_id: EventId
     target: int

@@ -10,7 +10,7 @@ __all__ = ["Options"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the simulated world differs from the plain one.
+    """The differences of the simulated world from the plain one.
 
     `refresh_s`: time between two refreshes of a subscription, the scenario's where None; 0 is ideal: all
     subscriptions are issued again as soon as anything comes up, and none times out.

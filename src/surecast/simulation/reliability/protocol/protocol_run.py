@@ -95,7 +95,7 @@ def _with_options(settings: Settings, options: Options) -> Settings:
 
 
 def _targets(system: System, *, merges: bool) -> tuple[tuple[Target, ...], list[list[int]]]:
-    """Who is simulated, and for each subscriber which of them."""
+    """Returns the targets that are simulated, and for each subscriber the indices of its own."""
     names = [broker.name for broker in system.overlay.brokers]
     index: dict[Target, int] = {}
     of_subscriber: list[list[int]] = []
@@ -110,7 +110,7 @@ def _targets(system: System, *, merges: bool) -> tuple[tuple[Target, ...], list[
 
 
 def _drain_s(system: System, settings: Settings, options: Options, rest_s: float) -> float:
-    """How long the last events may take."""
+    """Returns the time that the last events may take."""
     if options.drain_s is not None:
         return options.drain_s
     lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < inf] if settings.buffers else []

@@ -212,7 +212,7 @@ class World:
         node.perform(node.broker.neighbour_changed(neighbour, up, self.clock.now))
 
     def state(self) -> Snapshot:
-        """What is up and what is down now."""
+        """Returns the connected part that each broker is in now, and the components that are down."""
         if self._state is None:
             down: set[str | tuple[str, str]] = {name for name, node in self.nodes.items() if not node.up}
             down |= {pair for pair, link in self.network.between.items() if not link.up}

@@ -17,7 +17,7 @@ class Violation(SurecastError):  # noqa: N818
 
 @dataclass(slots=True)
 class Operation:
-    """What a client asked, when, and what it was told when."""
+    """A command of a client with the time of its request, and the reply with its time."""
 
     client: int
     sequence: int
@@ -28,7 +28,7 @@ class Operation:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the client knows the outcome."""
+        """True if the client knows the outcome."""
         return self.answered_s >= 0
 
 

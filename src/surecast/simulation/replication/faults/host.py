@@ -57,12 +57,12 @@ class Host(Machine):
 
     @property
     def timer_s(self) -> float:
-        """What this machine's timer shows now."""
+        """The present time on this machine's timer."""
         return self.offset_s + self.clock.now * self.rate
 
     @property
     def wall_s(self) -> float:
-        """What this machine's wall clock shows now."""
+        """The present time on this machine's wall clock."""
         return self.timer_s + self.epoch_s
 
     def set_clock(self, ahead_s: float) -> None:

@@ -53,7 +53,7 @@ class Nemesis:
 
     @property
     def is_done(self) -> bool:
-        """Whether no replacement is in flight."""
+        """True if no replacement is in flight."""
         return self.replacing is None
 
     def heal(self) -> None:
@@ -113,7 +113,7 @@ class Nemesis:
             world.blocked |= lost
 
     def _toggle_urgent(self) -> None:
-        """Somebody begins or ceases to wait at a replica for what is chosen."""
+        """Makes a replica urgent, as if a client began to wait there, or no longer urgent."""
         world, rng = self.world, self.world.rng
         replica = rng.choice(list(world.hosts.values())).replica
         if replica is not None:
@@ -179,7 +179,7 @@ class Nemesis:
         self._ask()
 
     def _copy(self) -> None:
-        """Somebody makes copies of the disks."""
+        """Copies the disks of all hosts."""
         world = self.world
         for host in world.hosts.values():
             host.copies.append(dict(host.disk))
@@ -211,18 +211,19 @@ class Nemesis:
             host.crash(0)
 
     def _is_known(self, new: int) -> bool:
-        """Whether all members have stored that the change took effect: only then may the next machine be taken away.
+        """Returns whether all members have stored that the change took effect.
 
-        Were the last one that knows of it taken away, the others would wait for the old members for ever.
+        Only then may the next machine be taken away: if the last one that knows of the change were lost, the others
+        would wait for the old members for ever.
         """
         world = self.world
-        knowing = set()
+        informed = set()
         for host in world.hosts.values():
             if host.replica is not None and not host.replica.node.machine.membership.changes:
                 configuration = host.replica.node.machine.membership.configurations[0]
                 if read_records(host.disk.items()).chosen >= configuration.since - 1:
-                    knowing.add((host.id, configuration.ids))
-        return any(new in ids and all((one, ids) in knowing for one in ids) for _, ids in knowing)
+                    informed.add((host.id, configuration.ids))
+        return any(new in ids and all((member, ids) in informed for member in ids) for _, ids in informed)
 
     def _ask(self) -> None:
         """Asks some replica for the change until it has taken effect there."""

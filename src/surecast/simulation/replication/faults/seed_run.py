@@ -34,7 +34,7 @@ MODES: Final[dict[Mode, Callable[[GroupOptions], GroupOptions]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run: the violated property, empty where all held, and how much happened."""
+    """The outcome of a run: the violated property, empty where all held, and counts of what happened."""
 
     options: GroupOptions
     violation: str
@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def held(self) -> bool:
-        """Whether every property held."""
+        """True if every property held."""
         return not self.violation
 
 

@@ -32,7 +32,7 @@ class Clients:
 
     @property
     def all_answered(self) -> bool:
-        """Whether every request of every client was answered."""
+        """True if every request of every client was answered."""
         return not any(self._left.values()) and all(operation.is_answered for operation in self.operations)
 
     def _ask(self, client: int) -> None:
