@@ -186,3 +186,68 @@ def test_a_neighbour_that_was_restarted_gets_a_new_session() -> None:
     assert not restarted.connect(hello_a).is_resumed
     assert [frame.content for frame in resumption.unsent] == [b"kept"]
     assert a.ready() == []
+
+
+def test_credit_that_is_released_between_hello_and_connection_is_told() -> None:
+    """Without it the sender would wait for ever: it has no credit, and so nothing happens that would tell it."""
+    a, b = connected(window=10)
+    a.put(0, 10, b"0123456789")
+    for frame in a.ready():
+        b.receive(frame)
+    a.disconnect()
+    b.disconnect()
+    hello_a, hello_b = a.hello(), b.hello()
+    b.release(0, 10)
+    a.connect(hello_b)
+    b.connect(hello_a)
+    a.put(0, 4, b"more")
+    assert a.ready() == []
+    a.take_ack(b.ack() or LinkAck(0))
+    assert [frame.content for frame in a.ready()] == [b"more"]
+
+
+def test_a_hello_is_void_once_what_it_names_was_given_up() -> None:
+    a, b = connected()
+    a.put(0, 4, b"lost")
+    a.ready()
+    a.disconnect()
+    b.disconnect()
+    a.hello()
+    hello_b = b.hello()
+    a.expire()
+    with pytest.raises(PeerError, match="a new hello is needed"):
+        a.connect(hello_b)
+    hello_a = a.hello()
+    assert not a.connect(hello_b).is_resumed
+    assert not b.connect(hello_a).is_received_resumed
+    a.put(0, 4, b"more")
+    for frame in a.ready():
+        b.receive(frame)
+
+
+def test_a_refused_hello_changes_nothing() -> None:
+    a, b = connected(window=10)
+    a.put(0, 3, b"one")
+    for frame in a.ready():
+        b.receive(frame)
+    b.release(0, 3)
+    a.take_ack(b.ack() or LinkAck(0))
+    a.disconnect()
+    b.disconnect()
+    hello_a, hello_b = a.hello(), b.hello()
+    with pytest.raises(PeerError, match="credit of lane 0 falls from 13 to 5"):
+        a.connect(LinkHello(SessionName(9, 9), hello_b.received, 1, 10, ((0, 5),)))
+    assert not a.is_connected
+    assert a.received == hello_a.received
+
+
+def test_a_resumption_says_of_each_direction_whether_it_goes_on() -> None:
+    """Only the neighbour gave up: what it had sent may be missing, and nothing of what was sent to it is."""
+    a, b = connected()
+    a.disconnect()
+    b.disconnect()
+    b.expire()
+    hello_a, hello_b = a.hello(), b.hello()
+    at_a, at_b = a.connect(hello_b), b.connect(hello_a)
+    assert (at_a.is_resumed, at_a.is_received_resumed) == (True, False)
+    assert (at_b.is_resumed, at_b.is_received_resumed) == (False, True)

@@ -244,3 +244,21 @@ def test_a_node_with_a_part_of_custody_taken_out_is_noticed(mutant: type[Custody
         return not world.problems() and not world.missing()
 
     assert not all(is_sound(seed) for seed in range(15))
+
+
+def test_updates_that_a_neighbour_gave_up_are_not_taken_for_complete() -> None:
+    """The neighbour alone gave up its session: what it revokes now may never have come here, and is no offence."""
+    world = line(2)
+    b0, b1 = world.machines["b0"].node, world.machines["b1"].node
+    assert b0 is not None
+    assert b1 is not None
+    world.cut("b0", "b1")
+    world.notice("b1", "b0")
+    b1.demand(added=[JointFilter("news/#", qos=2)])
+    world.now += world.settings.resume_s
+    b1.tick(world.now)
+    world.join("b0", "b1")
+    b1.demand(removed=[JointFilter("news/#", qos=2)])
+    world._flush("b1")
+    world.heal()
+    assert [str(joint) for joint in b0._demands[0].table.held["b1"].filters()] == ["# at QoS 1"]

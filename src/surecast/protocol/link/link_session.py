@@ -75,9 +75,13 @@ class Resumption(Generic[T]):
     `acknowledged` have come, `lost` have not; `came_after_all` counts those that had been given up before and have
     come. Where the session was not resumed, `unsent` has the frames that waited. They are not lost: the owner of the
     session puts them again, behind those of the lost that it repeats.
+
+    `is_received_resumed` is about the other direction: no frame of the neighbour's is missing between those that came
+    before and those that will come.
     """
 
     is_resumed: bool
+    is_received_resumed: bool
     acknowledged: tuple[NumberedFrame[T], ...] = ()
     lost: tuple[NumberedFrame[T], ...] = ()
     unsent: tuple[NumberedFrame[T], ...] = ()
@@ -124,6 +128,7 @@ class LinkSession(Generic[T]):
         self._taken_bytes: dict[int, int] = {}
         self._released_bytes: dict[int, int] = {}
         self._told_credit: dict[int, int] = {}
+        self._is_hello_void = False
         self._given_up: tuple[SessionName, int, int] | None = None
 
     # What is sent
@@ -215,34 +220,38 @@ class LinkSession(Generic[T]):
     # Connections
 
     def hello(self) -> LinkHello:
-        """Returns what to say first on a new connection; the one before must have been ended by `disconnect`."""
+        """Returns what to say first on a new connection; the one before must have been ended by `disconnect`. Credit
+        that is released before `connect` is told in the first acknowledgement; `expire` makes a hello void."""
         if self.is_connected:
             raise RuntimeError("a link session says hello only while it is not connected")
+        self._is_hello_void = False
+        self._number_told = self._number_received
+        self._told_credit = {lane: self._limit(lane) for lane in self._released_bytes}
         lanes = sorted(self._taken_bytes.keys() | self._released_bytes.keys())
         credit = tuple((lane, self._limit(lane)) for lane in lanes)
         return LinkHello(self.sending, self.received, self._number_received, self.window, credit)
 
     def connect(self, hello: LinkHello) -> Resumption[T]:
         """Begins a connection with what the neighbour said first, after it was sent this end's own hello."""
-        came_after_all = self._settle(hello)
-        self.is_connected = True
-        if hello.sending == self.received:
-            self._number_told = self._number_received
-            self._told_credit = {lane: self._limit(lane) for lane in self._released_bytes}
-        else:
-            self._expect(SessionName(hello.sending.incarnation, hello.sending.generation + 1))
-        self._credit_at_first = hello.window
-        if hello.received == self.sending:
+        if self._is_hello_void:
+            raise PeerError("link: what was sent was given up after the hello; a new hello is needed")
+        is_resumed, is_received_resumed = hello.received == self.sending, hello.sending == self.received
+        if is_resumed:
             if not self._number_acked <= hello.number <= self._number_sent:
-                self.is_connected = False
                 raise PeerError(f"link: the neighbour has frame {hello.number}, of {self._number_sent} that were sent")
             self._take_credit(hello.credit)
+        came_after_all = self._settle(hello)
+        self.is_connected = True
+        self._credit_at_first = hello.window
+        if not is_received_resumed:
+            self._expect(SessionName(hello.sending.incarnation, hello.sending.generation + 1))
+        if is_resumed:
             acknowledged = tuple(self._forget_up_to(hello.number))
             self._again = list(self._unacked)
-            return Resumption(True, acknowledged, came_after_all=came_after_all)
+            return Resumption(True, is_received_resumed, acknowledged, came_after_all=came_after_all)
         lost, unsent = tuple(self._unacked), self._take_waiting()
         self._begin()
-        return Resumption(False, lost=lost, unsent=unsent, came_after_all=came_after_all)
+        return Resumption(False, is_received_resumed, lost=lost, unsent=unsent, came_after_all=came_after_all)
 
     def disconnect(self) -> None:
         """Ends a connection. Frames that were written to it may not have come."""
@@ -255,6 +264,7 @@ class LinkSession(Generic[T]):
         if self._unacked:
             self._given_up = (self.sending, self._number_acked, self._number_sent)
         self._begin()
+        self._is_hello_void = True
         return given_up
 
     def _take_waiting(self) -> tuple[NumberedFrame[T], ...]:

@@ -154,7 +154,7 @@ class OverlayNode:
             self._flood((state,), besides=neighbour)
             self._view_changed()
         for number in self._links.trees_of(neighbour):
-            self._tell(number, self._demands[number].compare(neighbour, is_resumed=resumption.is_resumed))
+            self._tell(number, self._demands[number].compare(neighbour, is_resumed=resumption.is_received_resumed))
         self._pump(neighbour)
 
     def link_down(self, neighbour: str, now: float) -> None:
