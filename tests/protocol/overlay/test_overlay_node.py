@@ -12,7 +12,7 @@ from surecast.errors import PeerError
 from surecast.protocol.demand import DemandChange, DemandUpdate, JointFilter
 from surecast.protocol.link import NumberedFrame
 from surecast.protocol.overlay.custody import Custody
-from surecast.protocol.overlay.event_id import EventId
+from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame
 from surecast.protocol.overlay.overlay_node import OverlayNode
@@ -262,3 +262,19 @@ def test_updates_that_a_neighbour_gave_up_are_not_taken_for_complete() -> None:
     world._flush("b1")
     world.heal()
     assert [str(joint) for joint in b0._demands[0].table.held["b1"].filters()] == ["# at QoS 1"]
+
+
+def test_a_detour_older_than_the_memory_is_left_to_the_copy_in_custody() -> None:
+    world = line(2, "bypass-buffering")
+    b1 = world.machines["b1"].node
+    assert b1 is not None
+    b1.custody.delivered = SeenEvents(intervals_max=2)
+    batches = [EventBatch(EventId("b0", 9, number), 1, "a/1", 0.0, qos=1) for number in (0, 2, 4, 6)]
+    number = b1._links.sessions["b0"]._number_received
+    for place, batch in enumerate(batches, 1):
+        b1.receive("b0", NumberedFrame(number + place, 0, 10, Events(0, batch)), 0.0)
+    assert len(b1.take_deliveries()) == 4
+    detour = Detoured("b0", (), "b0", Events(0, batches[0], "b0"))
+    b1.receive("b0", NumberedFrame(number + 5, 16, 10, detour), 0.0)
+    assert b1.take_deliveries() == []
+    assert b1.accounts.too_old == 1

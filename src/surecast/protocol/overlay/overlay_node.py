@@ -86,7 +86,6 @@ class OverlayNode:
         self._links = NodeLinks(name, plan, incarnation, settings)
         self._arounds: dict[tuple[int, str, str], str] = {}
         self._attempts: dict[str, SeenEvents] = {}
-        self._delivered = SeenEvents()
         self._deliveries: list[EventBatch] = []
         self._number = 0
         self._settles_s = now + settings.grace_s
@@ -359,17 +358,17 @@ class OverlayNode:
         self.accounts.delivered += sum(batch.count for batch in batches)
 
     def _deliver_best_effort(self, tree: int, batch: EventBatch) -> None:
-        """Hands events to the broker's own clients, unless these have had them by another way."""
+        """Hands events to the broker's own clients. With custody and detours they may have had them by the other way,
+        maybe at another QoS; what the memory had to forget is left to the way that is assured."""
         parts = self._parts[tree]
-        if parts.custody and batch.qos > 0:
-            unseen = take_unseen(batch, self.custody.delivered, takes_too_old=True).parts
-            for part in unseen:
-                self.custody.note_delivered(part)
-        elif parts.detours:
-            unseen = take_unseen(batch, self._delivered, takes_too_old=True).parts
-        else:
-            unseen = [batch]
-        self._deliver(unseen)
+        if not (parts.custody and parts.detours):
+            self._deliver([batch])
+            return
+        unseen = take_unseen(batch, self.custody.delivered, takes_too_old=False)
+        self.accounts.too_old += unseen.too_old
+        for part in unseen.parts if batch.qos > 0 else ():
+            self.custody.note_delivered(part)
+        self._deliver(unseen.parts)
 
     def _send(self, hop: str, events: Events) -> None:
         """Sends events at best effort: over the link, or around it where it is down and the scheme has detours."""
