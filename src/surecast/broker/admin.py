@@ -104,7 +104,7 @@ class Admin:
         except _RequestError as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
 
-    # Who asks.
+    # Authentication of requests.
 
     def _is_administrator(self, request: AdminRequest) -> bool:
         if request.is_local:

@@ -212,7 +212,7 @@ def _parse(head: bytes, address: str, is_local: bool) -> AdminRequest:
 
 
 async def _skip_body(reader: asyncio.StreamReader, request: AdminRequest) -> None:
-    """Requests say all in their first line; what follows is read and left."""
+    """Reads the body of a request and ignores it: the first line of a request says everything."""
     if "transfer-encoding" in request.headers:
         raise ValueError("a body must come with its length")
     length = request.headers.get("content-length", "0")
@@ -222,17 +222,17 @@ async def _skip_body(reader: asyncio.StreamReader, request: AdminRequest) -> Non
 
 
 def bind_local(path: Path) -> socket.socket:
-    """A local socket that only this user can open. One that nobody listens at any more is taken over."""
+    """Returns a local socket that only this user can open. A file left by a process that has ended is replaced."""
     try:
         if not path.parent.exists():
             make_private(path.parent)
-        found = path.lstat() if os.path.lexists(path) else None
+        status = path.lstat() if os.path.lexists(path) else None
     except OSError as error:
         raise ConfigurationError(f"{path.parent}: cannot be made or read: {error.strerror}") from None
     if path.parent.stat().st_uid not in (os.getuid(), 0) and not path.parent.stat().st_mode & stat.S_ISVTX:
         raise ConfigurationError(f"{path.parent} belongs to another user; set admin_socket to another path")
-    if found is not None:
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+    if status is not None:
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():
             raise ConfigurationError(
                 f"{path} exists and is not a socket; remove it, or set admin_socket to another path"
             )

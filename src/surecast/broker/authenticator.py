@@ -101,7 +101,7 @@ class Authenticator:
             self.counts["remembered"] += 1
             return True
         check = _Check(name, password, is_wanted, asyncio.get_running_loop().create_future())
-        # No user has a longer name; those that nobody has are one, so that they take no memory.
+        # No user has a longer name. All longer ones count as one user, so that they take no memory.
         user = name if len(name) <= NAME_MAX else ""
         left_out = self._queue.add(check, source_of(address), user, self._clock())
         if left_out is not None:

@@ -272,7 +272,7 @@ class BrokerService:
         self.server.configure(self.config.settings, table)
 
     def _use_access(self) -> int:
-        """Holds clients to the access rules; how many subscriptions that ended."""
+        """Applies the access rules to connected clients. Returns the number of subscriptions that ended."""
         assert isinstance(self.server, Server)
         return self.server.revoke(self._authorise, self._access is not None and self._access.checks_deliveries)
 
@@ -447,7 +447,10 @@ class BrokerService:
         self._stopping.set()
 
     def _disconnect_unwelcome(self) -> int:
-        """Ends the connections of users who are not there any more, and of nobody where a name is asked for now."""
+        """Ends connections of users who were removed, and anonymous ones where a user name is required now.
+
+        Returns their number.
+        """
         gone = 0
         for connection in list(self.server.broker.connections.values()):
             if connection.session is None or connection.origin.identity:
@@ -482,7 +485,7 @@ class BrokerService:
             self.log.warning("clients cut off before they had taken everything", count=late)
 
     def _close_events(self) -> None:
-        """The last record, where there was a beginning; a log that cannot be closed stops nobody."""
+        """Appends the last record if the broker had started, and closes the log. Failures of the log are ignored."""
         assert self._events is not None
         if self.ready.is_set():
             reason = "store failed" if self._failure is not None else None

@@ -203,7 +203,7 @@ def _other_http(first: BrokerReplicaSpec, config: BrokerConfig) -> Iterator[str]
 
 
 def _other_fields(there: BrokerGroupSpec, fields: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Returns what a file that is there says otherwise of the whole group; what was not asked for may be anything."""
+    """Yields the requested fields of the whole group that an existing file has otherwise; its other fields are free."""
     wanted = BrokerGroupSpec.model_validate(
         {"name": there.name, "replicas": [{"id": 1, "peer": "127.0.0.1:1", "mqtt": [{}]}], **fields},
         context={"folder": folder},

@@ -114,7 +114,7 @@ class EventLog:
                 raise ConfigurationError(f"event log: {name} is {limit}; it must be positive, or left out")
         self.folder = folder
         self.cut_bytes = 0
-        """How much of a half-written end was cut off when the log was opened."""
+        """Bytes of a half-written end that were cut off when the log was opened."""
         self._segment_bytes, self._segment_s = segment_bytes, segment_s
         self._retention_bytes, self._retention_s = retention_bytes, retention_s
         self._sync = sync
@@ -167,7 +167,7 @@ class EventLog:
                 self.flush()
 
     def flush(self) -> None:
-        """Writes what was appended. On EventLogError the log goes on; what could not be written is counted."""
+        """Writes the records appended. After an EventLogError the log goes on, and the lost records are counted."""
         if not self._lines:
             return
         lines, self._lines = self._lines, []

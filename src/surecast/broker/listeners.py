@@ -198,7 +198,7 @@ class Listener:
                     lambda: channel, accepted, ssl=self._context, ssl_handshake_timeout=timeout_s
                 )
         except (OSError, asyncio.CancelledError) as error:  # SSLError is an OSError
-            # A loop does not tell of the end of a connection whose beginning was cancelled, even if it told of that.
+            # asyncio reports no end of a connection whose start was cancelled, even where it has reported the start.
             channel.connection_lost(None)
             accepted.close()
             if isinstance(error, asyncio.CancelledError):

@@ -216,7 +216,7 @@ class Shell(ABC):
         return len(late)
 
     def _send(self, dirty: set[Connection]) -> None:
-        """Sends what is to be sent; what belongs to no channel here is forgotten."""
+        """Sends the output of connections. That of connections without a channel is dropped."""
         channels = self._channels
         sent = 0
         for connection in dirty:
@@ -248,7 +248,7 @@ class Shell(ABC):
         """Forgets what is held of an unfinished packet beside its decoder."""
 
     def _give_up(self, owner: PartialPacketHolder) -> None:
-        """Forgets an unfinished packet; its connection is ended when nobody is just reading."""
+        """Drops an unfinished packet. Its connection is ended later in the loop, as a channel may be reading now."""
         self.limited["unfinished_size"] += 1
         owner.drop_held()
         self.loop.call_soon(self._end_unfinished, owner)
@@ -400,7 +400,7 @@ class Shell(ABC):
         for connection in waiting:
             connect = connection.connect
             assert connect is not None
-            # Who shows another password is not the same client, and need not be waited for.
+            # A CONNECT with another password is not from the same client: its check does not wait for the earlier one.
             claim = (connection.origin.identity, connect.username, connect.password, connect.client_id)
             before = self._last_checks.get(claim) if connect.client_id else None
             task = self.loop.create_task(self._check(connection, connect, before))

@@ -83,7 +83,7 @@ class Store(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Returns what was found when it was opened that somebody should know, in words."""
+        """Sentences about what the operator should know of the state in which the store was opened."""
 
     def close(self) -> None:
         """Lets go of the files. Closing twice is harmless."""

@@ -117,7 +117,7 @@ def up(
         while not stopping:
             time.sleep(0.2)
             for number, code in group.ended().items():
-                # One that was told to stop, or says that something is wrong, would do so again.
+                # A replica that was asked to stop, or that reported an error, would end again.
                 again = restart and code < 0
                 action = "starting it again" if again else f"it stays down: {group.last_words(number)}"
                 errors.print(f"replica {number} ended with code {code}; {action}", markup=False, soft_wrap=True)

@@ -198,7 +198,7 @@ def _interruptible(folder: Path | None) -> Iterator[Callable[[int, int], None]]:
 
             def progress(done: int, of: int) -> None:
                 nonlocal total
-                # The first total is of placements; later ones may be of those that are left to be judged.
+                # The first total counts all placements; later ones may count only those still to be judged.
                 total = total or of
                 move(done, of)
 

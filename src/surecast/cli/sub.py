@@ -93,7 +93,7 @@ def sub(
         if not asyncio.run(run()):
             raise typer.Exit(_TIMED_OUT)
     except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing can be flushed to it any more.
+        # The reader of the output has closed it; nothing can be flushed any more.
         sys.stdout = None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -257,7 +257,7 @@ class Client:
                 with suppress(LostError):  # the broker sends it again to the next connection
                     await self._send(answer)
             except asyncio.CancelledError:
-                self._waiting.appendleft(packet)  # nobody has it yet
+                self._waiting.appendleft(packet)  # no caller has got it yet
                 self._arrived.set()
                 raise
         return ReceivedMessage(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties)
@@ -420,7 +420,7 @@ class Client:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(self._ended)
-                answer.exception()  # it may be that nobody waits for it any more
+                answer.exception()  # there may be no waiting caller to take it
         self._arrived.set()
         self._room.set()
         return self._ended

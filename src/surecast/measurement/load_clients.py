@@ -116,7 +116,7 @@ class DirectLink(BrokerLink):
         self._ready = asyncio.Event()
 
     async def connect(self) -> None:
-        """Connects; where the broker goes away, again and again."""
+        """Connects, and connects again whenever the broker ends the connection."""
         if self._task is None:
             self._task = asyncio.create_task(self._stay())
         await self._ready.wait()
@@ -222,7 +222,7 @@ class Receiver:
     async def hurry(self) -> None:
         """Stays connected from now on, and receives messages as fast as possible."""
         self._hurries = True
-        # Only who took little at a time has to say anew how much it takes: others did not leave, and the log says so.
+        # Only a client that took little at a time reconnects, to announce more: the log must not show others leaving.
         if self._client is not None and self.service is not None:
             await self._client.disconnect()
         self._on.set()

@@ -121,7 +121,7 @@ def _reason(reason: str, connected: bool, comes_and_goes: bool) -> str:
     if reason not in DROPS or (reason == "expired" and not comes_and_goes):
         return reason
     if reason == "not-joined":
-        connected = False  # those who are connected get everything
+        connected = False  # connected subscribers get everything
     return f"{DROPS[reason]} while {'connected' if connected else 'disconnected'}"
 
 

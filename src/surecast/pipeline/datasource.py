@@ -174,14 +174,14 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _publisher(options: Mapping[str, str], schema: StructType) -> RowPublisher:
-    # The client is imported by those who write: every session and every task that reads imports this module.
+    # Only writing imports the client: every session and every task that reads imports this module.
     from surecast.pipeline.datasource_publish import RowPublisher
 
     return RowPublisher.of(options, schema.fieldNames())
 
 
 def _columns(records: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Records under the columns of the log; what one does not have is NULL."""
+    """Returns records under the columns of the log; a field that a record lacks is NULL."""
     fields = [(column.name, _TYPES[column.type]) for column in COLUMNS.values()]
     return pa.RecordBatch.from_pylist(records, schema=pa.schema(fields))
 

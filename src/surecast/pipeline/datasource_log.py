@@ -172,7 +172,7 @@ class RemoteLog:
         }
 
     def _get(self, offset: int, limit: int) -> tuple[int, Mapping[str, Any]]:
-        """Status and answer; what may pass is tried again."""
+        """Returns status and answer; an error that may be temporary is tried again."""
         trouble = ""
         for attempt in range(_ATTEMPTS):
             if attempt:

@@ -124,7 +124,7 @@ def open_tables(
 
 
 def _close(spark: SparkSession) -> None:
-    """Ends the session; where its server is gone there is nothing to end, and why has been said."""
+    """Ends the session. Warnings are hidden: if its server is gone, the reason has been reported already."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         spark.stop()

@@ -47,7 +47,7 @@ def box_changes(events: DataFrame) -> DataFrame:
         "file",
         "position",
     )
-    # A box that was never heard of is on a channel that nobody knows.
+    # A box without an earlier event is on an unknown channel.
     placed = heard.where("channel IS NOT NULL").select("*", F.when(F.col("value") != 0, F.col("channel")).alias("now"))
     before = placed.select("*", F.lag("now").over(by_box).alias("before"))
     changed = before.where(~F.col("now").eqNullSafe(F.col("before")))

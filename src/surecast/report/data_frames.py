@@ -31,7 +31,7 @@ def to_polars(report: Any) -> Any:
 
 
 def library(name: str) -> Any:
-    """Imports a library; where it is missing, one line says how to get it."""
+    """Imports a library. If it is missing, the error says in one line how to install it."""
     try:
         return import_module(name)
     except ImportError:

@@ -32,6 +32,6 @@ def matching_rows(columns: Columns, wanted: Mapping[str, str | None]) -> NDArray
 
 
 def check_scope(scope: str | None) -> None:
-    """Refuses a scope that nobody knows."""
+    """Refuses an unknown scope."""
     if scope is not None and scope not in SCOPES:
         raise ReportError(f"unknown scope {scope!r}; known are {listing(SCOPES)}{suggestion(scope, SCOPES)}")

@@ -266,7 +266,7 @@ def _json(spec: Any) -> str:
 
 
 def plain_values(value: Any, figures: int | None = None) -> Any:
-    """Returns plain lists, numbers (rounded to so many figures) and strings; what is not finite becomes null."""
+    """Returns plain lists, strings and numbers, rounded to `figures`; numbers that are not finite become null."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):

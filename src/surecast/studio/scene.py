@@ -253,7 +253,7 @@ def _link_hover(link: OverlayLink, system: System) -> Hover:
 
 
 def _router_groups(network: Network | None, xy: Array) -> tuple[RouterGroup, ...]:
-    """Routers by domain; where there are more domains than colours, the largest get one, if they are large at all."""
+    """Returns routers by domain. Where domains outnumber the colours, only the largest get a group of their own."""
     if network is None:
         return ()
     members: dict[str, list[int]] = {}

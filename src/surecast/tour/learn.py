@@ -285,7 +285,7 @@ def prediction_of(learned: Learned, mine: Sequence[Mapping[str, Any]]) -> Text:
     except AssumptionError as refusal:
         return Text(f"The models refuse the learned scenario, and say why: {refusal}. {logged}", title)
     shares = [item.value for item in report.select(scope="subscriber", metric="success_share") if item.name == TABLET]
-    if not shares:  # a report has who can be served, and says why the others are left out
+    if not shares:  # a report has the subscribers that can be served, and says why others are left out
         refusals = [warning for warning in report.info.warnings if TABLET in warning]
         why = "; ".join(refusals) or "by the learned scenario nobody publishes what it subscribed to"
         return Text(f"The models have no answer for the tablet: {why}. {logged}", title)

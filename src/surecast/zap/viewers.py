@@ -138,7 +138,7 @@ class Viewers:
 
     def _switch(self, address: int, value: int, changed: set[int]) -> None:
         before = self._boxes.get(address)
-        # a box that was never heard of is on a channel that nobody knows
+        # a box without an earlier event is on an unknown channel
         if before is not None and before & 1 != value:
             self._boxes[address] = before ^ 1
             self._count(before >> 1, 1 if value else -1, changed)

@@ -152,7 +152,7 @@ class ZapViewers:
         if version != _VERSION:
             raise PeerError(f"the snapshot of ZapViewers has version {version}; {_VERSION} was expected")
         self.viewers.restore(viewers)
-        # what changed and changed back is published by nobody, so it need not be remembered
+        # a number that changed and changed back is not published, so it need not be remembered
         names = self.viewers.channels
         self._changed = {name for name in names if self.viewers.num_viewers(name) != self._sent.get(name, 0)}
 

@@ -39,7 +39,7 @@ _HEAD_BYTES = 128
 _BUFFER_BYTES = 1 << 22
 _REGISTER_S = 30.0
 DATAGRAMS_PER_S = 1500.0
-"""What all nodes together send, where no rate is given."""
+"""The rate of all nodes together where none is given."""
 UNDER_WAY_MAX = 2
 """Events that are published before all subscribers have an earlier one."""
 Progress = Callable[[int, int], None]
@@ -101,15 +101,15 @@ class CastOptions:
     @property
     def settings(self) -> DisseminationSettings:
         coding = CodingSettings(self.packets, self.redundancy, packet_bytes=self.packet_bytes)
-        # Who is first must not make the others ask for what is still on its way to them.
+        # The first subscriber to complete an event must not make others ask for packets still on their way to them.
         patience_s = max(self.gossip.patience_s, 0.5 * self.packets / self.pace_per_s)
         gossip = replace(self.gossip, patience_s=0.0 if self.scheme == "gossip" else patience_s)
-        found = scheme_settings(self.scheme, coding, gossip, self.paths)
+        settings = scheme_settings(self.scheme, coding, gossip, self.paths)
         # Packets follow each other slowly where links are: a relay must not take the gaps for the end.
-        flush_s = max(found.flush_s, 4.0 / self.pace_per_s)
-        retransmit_s = max(found.retransmit_s, 8.0 * self.delay_s)
-        pace = found.paths != "none"
-        return replace(found, key=self.key, pace=pace, flush_s=flush_s, retransmit_s=retransmit_s)
+        flush_s = max(settings.flush_s, 4.0 / self.pace_per_s)
+        retransmit_s = max(settings.retransmit_s, 8.0 * self.delay_s)
+        pace = settings.paths != "none"
+        return replace(settings, key=self.key, pace=pace, flush_s=flush_s, retransmit_s=retransmit_s)
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Received:
     recovered: int = 0
     given_up: int = 0
     is_whole: bool = False
-    """Whether all parts came and have the hash of the file."""
+    """True if all parts came and have the hash of the file."""
 
 
 @dataclass(frozen=True)

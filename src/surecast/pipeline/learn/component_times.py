@@ -121,7 +121,7 @@ def _trace_periods(source: str, rows: list[AvailabilityRow]) -> dict[str, list[O
     for row in rows:
         by_component[row.component].append((row.up, row.start_s, row.end_s))
     gaps = _GAPS.get(source)
-    # Who lists times up was watching from the first to the last of all; who lists outages, only between them.
+    # A source of up times was observed from the first to the last of all; a source of outages, only between them.
     window = (min(row.start_s for row in rows), max(row.end_s for row in rows)) if gaps is False else None
     return {name: periods_of(each, gaps, window) for name, each in by_component.items()}
 

@@ -210,7 +210,7 @@ def fit_weibull(times: Times) -> FittedDistribution:
     ended_mean = float(times.count[times.ended] @ logs[times.ended]) / times.ends
 
     def score(shape: float) -> float:
-        # Largest likelihood: 1/shape + mean log of those that ended = mean log weighted by t^shape.
+        # Largest likelihood: 1/shape + mean log of ended times = mean log weighted by t^shape.
         weights = times.count * np.exp(shape * (logs - logs.max()))
         return 1.0 / shape + ended_mean - float(weights @ logs) / float(weights.sum())
 

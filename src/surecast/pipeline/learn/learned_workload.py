@@ -98,7 +98,7 @@ def topic_choices(statistics: Statistics) -> dict[Client, list[str]]:
         filters[row.broker, row.client].append((wanted, row.held))
         if not any(mark in wanted for mark in "+#"):
             topics.add(wanted)
-    # What a broker tells of itself is asked for too, and is nobody's workload.
+    # Topics in which a broker reports on itself have subscribers too, but are no workload.
     topics -= {row.topic for row in statistics.aside} - {row.topic for row in statistics.published}
     ordered, cache = sorted(topics), dict[str, list[str]]()
     choices: dict[Client, list[str]] = {}
@@ -148,7 +148,7 @@ def _exponents(
             )
             continue
         numbers = (fit.exponent, fit.low, fit.high)
-        # Popularity is the share of subscriptions; that of publications is told beside it.
+        # Popularity is the share of subscriptions; the share of publications is reported beside it.
         path = ("workload", "popularity_exponent")
         findings.paths.append(estimate_at(path, f"exponent by {subject}", numbers, "", fit.choices, fit.verdict))
         if subject == "subscriptions":

@@ -90,7 +90,7 @@ class PlacementReliability:
         delays = (np.zeros(0), np.zeros(0))
         if scheme.endswith("buffering"):
             delays = model.delays(spread.path, model.spread_patience_s)
-        # In a tree who is connected at all is connected along the path.
+        # In a tree, brokers that are connected at all are connected along the path.
         connections = _connected(model.path_up[model.flow_path])
         bare = _connected(model.bare.path_up[model.flow_path])
         answer = answers(model, (scheme,), delays, connections, bare)[0]

@@ -127,7 +127,7 @@ def count_optimal(problem: PlacementProblem, subscriptions: float, algorithms: S
     for start in range(0, len(everything), _PIECE):
         each = evaluate(loaded, everything[start : start + _PIECE], algorithms, headroom=False)
         delay = np.where(each.overloaded, np.inf, each.notification_delay_worst_s)
-        # Where nobody publishes there is no delay, and all algorithms are alike.
+        # Without publications there is no delay, and all algorithms are alike.
         delay = np.where(np.isnan(delay), 0.0, delay)
         least = delay.min(axis=1, keepdims=True)
         carried = np.isfinite(least[:, 0])

@@ -103,7 +103,7 @@ def path_arrivals(
     # One relay after the other makes up for losses when it has heard nothing for a while.
     waits = flush_s * (paths.relays + bool(channel.access_loss))
     share = np.divide(at_once, on_time, out=np.ones_like(on_time), where=on_time > 0)
-    # An event is complete with as many packets as it has plain ones, and those that are lost before them.
+    # An event is complete after as many packets as it has plain ones, besides those lost before.
     enough = np.array([_part_needed(paths, i, event, channel) for i in range(len(paths.ways))])
     first_s = paths.latency_s + enough * (paths.arrival_s - paths.latency_s)
     times_s = np.stack([first_s, paths.arrival_s + waits])

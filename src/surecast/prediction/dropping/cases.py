@@ -255,7 +255,7 @@ def _by_mean(case: Case, kind: str) -> MechanismOutcome:
     distribution = "exponential" if kind == "exponential-expiry" else "deterministic"
     dropping = Dropping(policy="expiry", lifetime="auto", lifetime_distribution=distribution)
     if kind == "optimal" and case.before_s < (case.target_s or 0.0):
-        # who turns nobody away while connected can do no more than drop everything while disconnected
+        # a policy that rejects no event while connected can at most drop all events while disconnected
         _by_mean(case, "probabilistic")
     if kind == UNPROTECTED:
         return choose(case.outlet, "optimal", dropping, protect_connected=False)

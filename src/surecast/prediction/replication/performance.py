@@ -63,7 +63,7 @@ def saturation_per_s(group: Group) -> float:
     500000
     """
     many, times = np.array([1e9]), InstanceTimes(group)
-    # in the limit nobody finds the group idle
+    # in the limit no publication finds the group idle
     is_bulk = times.are_several or not times.peers
     closed = times.closed(many, _ALWAYS_BUSY_PER_S) if is_bulk else times.driven(many, many)
     slowest = float(np.maximum(closed, times.follower_cpu(many, 0.0))[0] / many[0])
@@ -109,7 +109,7 @@ def _one_by_one(times: InstanceTimes, rate_per_s: float) -> tuple[Mixture, float
     batches = solve_cycle(rate_per_s, times.cycle(rate_per_s))
     if batches is None:
         return None
-    # what is applied before an instance was gathered before those who are in it came
+    # the publications applied first were collected before those of this instance arrived
     ahead, weight = batches.sizes[:, None], batches.driving
     latency = batches.latency(
         lambda k: weight @ times.driven(k[None, :], ahead) + times.apply(k),
@@ -212,7 +212,7 @@ def _behind(times: InstanceTimes, batches: BulkService) -> float:
     if not rate or not follow.any():
         return 0.0
     ahead = times.votes_s + times.apply(batches.sizes)
-    # who came while the leader applied waits for all of theirs, who came later for what is left of it
+    # a publication that came while the leader applied waits for all of the followers' work, a later one for the rest
     during = -np.expm1(-rate * ahead)
     left = follow + np.expm1(-rate * follow) / rate
     waits = times.told_alone(batches.sizes, rate) * (during * follow + (1.0 - during) * left)

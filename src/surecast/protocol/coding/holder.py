@@ -14,7 +14,7 @@ __all__ = ["Holder"]
 
 
 class Holder:
-    """The packets of one event at one node. Which event, and how large, the first packet says if nobody else does."""
+    """The packets of one event at one node. Where no event is given, the first packet determines it, and its size."""
 
     def __init__(self, settings: CodingSettings, event_id: int | None = None):
         self.settings = settings

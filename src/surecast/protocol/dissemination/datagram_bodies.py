@@ -46,7 +46,7 @@ __all__ = [
 
 _TIME_MAX: Final = 1 << 53
 PACKET_BYTES: Final = 31 + CRC_BYTES
-"""What a coded packet takes besides its vector and its payload."""
+"""Bytes of a coded packet besides its vector and its payload."""
 
 
 def _microseconds(time_s: float) -> int:

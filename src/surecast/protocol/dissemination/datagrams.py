@@ -58,7 +58,7 @@ _KEYED: Final = 128
 _HEADER: Final = struct.Struct(">2sBBI")
 
 DATA_DATAGRAM_BYTES: Final = _HEADER.size + DATA_BYTES + PACKET_BYTES
-"""What a datagram of data takes besides the encoding vector, the payload and its own checksum."""
+"""Bytes of a datagram of data besides the encoding vector, the payload and its own checksum."""
 
 
 class DatagramRejection(StrEnum):

@@ -199,7 +199,7 @@ class Relay(DisseminationNode):
         for branch in forwarding.branches:
             owed = generation.owed(branch.neighbour)
             share = self._share(branch, forwarding, sent)
-            # Where a flush came too early, news still goes on; nobody can make this relay send more than twice.
+            # After an early flush innovative packets still go on; the limit is twice the share, whatever is received.
             most = 2 * share if innovative else share
             if not self.settings.recode or (data.number != NO_NUMBER and not branch.is_contended):
                 if data.number == NO_NUMBER:

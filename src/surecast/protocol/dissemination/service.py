@@ -361,7 +361,7 @@ class NotificationService(DisseminationNode):
         ]
 
     def _view(self, group: _Group, subscriber: int, events: tuple[Announced, ...] = ()) -> View:
-        """A random part of a group for one of its subscribers; nobody needs one without gossip."""
+        """Returns a random part of a group for one of its subscribers; an empty one without gossip."""
         others = [member for member in group.members if member != subscriber]
         size = self.settings.view_size if self.settings.gossip is not None else 0
         return View(group.number, group.version, tuple(self._draws.sample(others, size)), events)

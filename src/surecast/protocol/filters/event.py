@@ -12,7 +12,7 @@ from surecast.errors import ConfigurationError
 __all__ = ["Event", "Value", "finite", "number"]
 
 Value: TypeAlias = float | str
-"""What an attribute may hold: a finite number (`int` or `float`) or text."""
+"""The value of an attribute: a finite number (`int` or `float`) or text."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
