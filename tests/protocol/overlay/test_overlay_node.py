@@ -10,7 +10,7 @@ from tests.protocol.overlay.overlay_world import ALGORITHMS, World
 
 from surecast.errors import PeerError
 from surecast.protocol.demand import DemandChange, DemandUpdate, JointFilter
-from surecast.protocol.link import NumberedFrame
+from surecast.protocol.link import CONTROL, NumberedFrame
 from surecast.protocol.overlay.custody import Custody
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.node_links import NodeSettings
@@ -278,3 +278,25 @@ def test_a_detour_older_than_the_memory_is_left_to_the_copy_in_custody() -> None
     b1.receive("b0", NumberedFrame(number + 5, 16, 10, detour), 0.0)
     assert b1.take_deliveries() == []
     assert b1.accounts.too_old == 1
+
+
+def test_a_neighbour_that_acknowledges_nothing_is_cut_off_and_is_told_all_again() -> None:
+    world = line(2, settings=NodeSettings(window_bytes=300, queue_bytes_max=2_000))
+    b0, b1 = world.machines["b0"].node, world.machines["b1"].node
+    assert b0 is not None
+    assert b1 is not None
+    wanted = [JointFilter(f"a/{number}", qos=2) for number in range(100)]
+    for joint in wanted:
+        b1.demand(added=[joint])
+        b1.output("b0")
+    b1.tick(world.now + 60.0)
+    b1.output("b0")
+    b1.tick(world.now + 120.0)
+    with pytest.raises(PeerError, match="b0 acknowledges nothing"):
+        b1.output("b0")
+    world.cut("b0", "b1")
+    world.notice("b1", "b0")
+    session = b1._links.sessions["b0"]
+    assert session.waiting(CONTROL) == len(session.kept) == 0
+    world.heal()
+    assert len(b0._demands[0].table.held["b1"]) == 1 + len(wanted)

@@ -28,6 +28,8 @@ T = TypeVar("T")
 CONTROL: Final = -1
 """The lane of frames that need no credit."""
 
+LANES_MAX: Final = 64
+
 
 class SessionName(NamedTuple):
     """One direction of a link: the incarnation of its sender, and a generation that rises with each new session."""
@@ -115,7 +117,8 @@ class LinkSession(Generic[T]):
         self.is_connected = False
         self.window = window
         self._number_sent = 0
-        self._number_acked = 0
+        self.number_acked = 0
+        """The number of the last frame that the neighbour is known to have."""
         self._number_received = 0
         self._number_told = 0
         self._lanes: dict[int, deque[tuple[int, T]]] = {}
@@ -123,6 +126,7 @@ class LinkSession(Generic[T]):
         self._unacked: deque[NumberedFrame[T]] = deque()
         self._again: list[NumberedFrame[T]] = []
         self._sent_bytes: dict[int, int] = {}
+        self._acked_bytes: dict[int, int] = {}
         self._credit: dict[int, int] = {}
         self._credit_at_first = 0
         self._taken_bytes: dict[int, int] = {}
@@ -143,8 +147,7 @@ class LinkSession(Generic[T]):
 
     def credit(self, lane: int) -> int:
         """Returns the bytes that a lane may send now, besides what waits on it; zero or less where there are none."""
-        limit = self._credit.get(lane, self._credit_at_first)
-        return limit - self._sent_bytes.get(lane, 0) - self._waiting_bytes.get(lane, 0)
+        return self._sendable(lane) - self._sent_bytes.get(lane, 0) - self._waiting_bytes.get(lane, 0)
 
     def ready(self) -> list[NumberedFrame[T]]:
         """Returns the frames to write now: those to repeat on a new connection, and of each lane what it has credit
@@ -156,8 +159,8 @@ class LinkSession(Generic[T]):
             if not queue:
                 continue
             sent = self._sent_bytes.get(lane, 0)
-            limit = self._credit.get(lane, self._credit_at_first)
-            while queue and (lane == CONTROL or sent < limit):
+            limit = self._sendable(lane)
+            while queue and sent < limit:
                 size, content = queue.popleft()
                 sent += size
                 self._number_sent += 1
@@ -170,9 +173,9 @@ class LinkSession(Generic[T]):
 
     def take_ack(self, ack: LinkAck) -> list[NumberedFrame[T]]:
         """Takes in an acknowledgement; returns the frames that need not be kept any more."""
-        if not self._number_acked <= ack.number <= self._number_sent:
+        if not self.number_acked <= ack.number <= self._number_sent:
             raise PeerError(
-                f"link: frame {ack.number} is acknowledged, of {self._number_sent} sent and {self._number_acked} "
+                f"link: frame {ack.number} is acknowledged, of {self._number_sent} sent and {self.number_acked} "
                 "acknowledged before"
             )
         self._take_credit(ack.credit)
@@ -191,6 +194,8 @@ class LinkSession(Generic[T]):
 
     def receive(self, frame: NumberedFrame[T]) -> None:
         """Takes in the next frame of the neighbour; PeerError where it is not the next one, or beyond its credit."""
+        if not CONTROL <= frame.lane < LANES_MAX or frame.size < 1:
+            raise PeerError(f"link: a frame of {frame.size} bytes on lane {frame.lane}, which there cannot be")
         if frame.number != self._number_received + 1:
             raise PeerError(f"link: frame {frame.number} came behind frame {self._number_received}")
         lane, size = frame.lane, frame.size
@@ -237,7 +242,7 @@ class LinkSession(Generic[T]):
             raise PeerError("link: what was sent was given up after the hello; a new hello is needed")
         is_resumed, is_received_resumed = hello.received == self.sending, hello.sending == self.received
         if is_resumed:
-            if not self._number_acked <= hello.number <= self._number_sent:
+            if not self.number_acked <= hello.number <= self._number_sent:
                 raise PeerError(f"link: the neighbour has frame {hello.number}, of {self._number_sent} that were sent")
             self._take_credit(hello.credit)
         came_after_all = self._settle(hello)
@@ -262,7 +267,7 @@ class LinkSession(Generic[T]):
         """Gives up what was sent and not acknowledged, and all that waits; returns it, what waits with number 0."""
         given_up = [*self._unacked, *self._take_waiting()]
         if self._unacked:
-            self._given_up = (self.sending, self._number_acked, self._number_sent)
+            self._given_up = (self.sending, self.number_acked, self._number_sent)
         self._begin()
         self._is_hello_void = True
         return given_up
@@ -277,10 +282,11 @@ class LinkSession(Generic[T]):
     def _begin(self) -> None:
         """Begins the next session of this end's own direction."""
         self.sending = SessionName(self.sending.incarnation, self.sending.generation + 1)
-        self._number_sent = self._number_acked = 0
+        self._number_sent = self.number_acked = 0
         self._unacked.clear()
         self._again.clear()
         self._sent_bytes.clear()
+        self._acked_bytes.clear()
         self._credit.clear()
 
     def _expect(self, name: SessionName) -> None:
@@ -303,15 +309,25 @@ class LinkSession(Generic[T]):
         forgotten: list[NumberedFrame[T]] = []
         unacked = self._unacked
         while unacked and unacked[0].number <= number:
-            forgotten.append(unacked.popleft())
-        self._number_acked = number
+            frame = unacked.popleft()
+            self._acked_bytes[frame.lane] = self._acked_bytes.get(frame.lane, 0) + frame.size
+            forgotten.append(frame)
+        self.number_acked = number
         return forgotten
 
     def _take_credit(self, credit: tuple[tuple[int, int], ...]) -> None:
         for lane, limit in credit:
+            if not 0 <= lane < LANES_MAX:
+                raise PeerError(f"link: credit for lane {lane}, which there cannot be")
             if limit < self._credit.get(lane, 0):
                 raise PeerError(f"link: the credit of lane {lane} falls from {self._credit[lane]} to {limit} bytes")
             self._credit[lane] = limit
+
+    def _sendable(self, lane: int) -> int:
+        """Returns the bytes that may have been sent on a lane since the session began. More than a window is never kept
+        unacknowledged, whatever the neighbour would take."""
+        kept = self._acked_bytes.get(lane, 0) + self.window
+        return kept if lane == CONTROL else min(kept, self._credit.get(lane, self._credit_at_first))
 
     def _limit(self, lane: int) -> int:
         """The bytes that the neighbour may have sent on a lane since its session began."""

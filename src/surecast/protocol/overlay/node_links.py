@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeAlias
 
-from surecast.protocol.link import CONTROL, LinkAck, LinkSession, NumberedFrame
+from surecast.errors import PeerError
+from surecast.protocol.link import CONTROL, LinkAck, LinkSession, NumberedFrame, SessionName
 from surecast.protocol.overlay.overlay_frames import Detoured, Frame, frame_size
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan
 
@@ -50,7 +51,10 @@ class NodeLinks:
         """The links that are down and may still be resumed."""
         self._settings = settings
         self._neighbours = [plan.tree_neighbours(tree, name) for tree in range(len(plan.trees))]
+        self.stuck: dict[str, None] = {}
+        """The neighbours that acknowledge nothing, and whose connections must end."""
         self._unreleased: dict[tuple[int, str], int] = {}
+        self._progress: dict[str, tuple[SessionName, int]] = {}
 
     def is_up(self, hop: str) -> bool:
         """Returns whether there is a connection to a neighbour."""
@@ -73,7 +77,22 @@ class NodeLinks:
         session = self.sessions[to]
         if session.is_connected or to in self.down_since:
             self.put(to, CONTROL, frame)
-        return to in self.down_since and session.waiting(CONTROL) > self._settings.queue_bytes_max
+        return to in self.down_since and self.is_overfull(to)
+
+    def is_overfull(self, neighbour: str) -> bool:
+        """Returns whether more waits on a link for control than should."""
+        return self.sessions[neighbour].waiting(CONTROL) > self._settings.queue_bytes_max
+
+    def find_stuck(self) -> None:
+        """Notes the neighbours that have acknowledged nothing from the last call to this one, while too much waited."""
+        for hop, session in self.sessions.items():
+            progress = (session.sending, session.number_acked)
+            if not session.is_connected or not self.is_overfull(hop):
+                self._progress.pop(hop, None)
+            elif self._progress.get(hop) == progress:
+                self.stuck[hop] = None
+            else:
+                self._progress[hop] = progress
 
     def put_detour(self, to: str, frame: Detoured) -> bool:
         """Puts detoured events on a link; returns whether it takes them. A detour leaves the tree: it never waits."""
@@ -98,8 +117,12 @@ class NodeLinks:
         )
 
     def output(self, neighbour: str, congested: Callable[[int, str], bool]) -> list[Written]:
-        """Returns what to write to a neighbour now, with the credit of what has gone on."""
+        """Returns what to write to a neighbour now, with the credit of what has gone on; PeerError as in the node."""
         session = self.sessions[neighbour]
+        if neighbour in self.stuck:
+            raise PeerError(
+                f"{neighbour} acknowledges nothing: {session.waiting(CONTROL)} bytes for control wait for it"
+            )
         for tree, source in list(self._unreleased):
             if source == neighbour and not congested(tree, source):
                 session.release(tree, self._unreleased.pop((tree, source)))

@@ -163,7 +163,7 @@ class OverlayNode:
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
             self._view_changed()
-        if not self.settings.resume_s:
+        if not self.settings.resume_s or neighbour in self._links.stuck:
             self._give_up(neighbour)
         for held in self.custody.waiting_for(neighbour):
             self._detour_held(held, neighbour)
@@ -195,7 +195,8 @@ class OverlayNode:
             self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
 
     def output(self, neighbour: str) -> list[Written]:
-        """Returns what to write to a neighbour now; to be called after `journal` was committed."""
+        """Returns what to write to a neighbour now; to be called after `journal` was committed. PeerError where it
+        acknowledged nothing from one refresh to the next though too much waits for it: the connection must end."""
         self._pump(neighbour)
         return self._links.output(neighbour, self._is_congested)
 
@@ -217,6 +218,7 @@ class OverlayNode:
                 self._tell(number, demand.settle())
         if now >= self._refreshes_s:
             self._refreshes_s = now + self.settings.refresh_s
+            self._links.find_stuck()
             for neighbour in self._links.up():
                 for number in self._links.trees_of(neighbour):
                     self._tell(number, self._demands[number].compare(neighbour, is_resumed=True))
@@ -477,6 +479,7 @@ class OverlayNode:
         self.custody.unsend(neighbour, [batch.first for batch in again])
 
     def _give_up(self, neighbour: str) -> None:
-        """Ends the session of a link that has been down for too long."""
+        """Ends the session of a link that has been down for too long, or on which nothing is acknowledged."""
+        self._links.stuck.pop(neighbour, None)
         self._links.down_since.pop(neighbour, None)
         self._lose(neighbour, self._links.sessions[neighbour].expire())
