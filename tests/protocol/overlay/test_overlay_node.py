@@ -300,3 +300,55 @@ def test_a_neighbour_that_acknowledges_nothing_is_cut_off_and_is_told_all_again(
     assert session.waiting(CONTROL) == len(session.kept) == 0
     world.heal()
     assert len(b0._demands[0].table.held["b1"]) == 1 + len(wanted)
+
+
+def test_brokers_do_not_wait_for_each_other_in_a_circle_over_several_trees() -> None:
+    """Each of three trees leads around the triangle: what waits in one broker's custody waits for the next one's."""
+    names = ("b0", "b1", "b2")
+    links = (("b0", "b1"), ("b1", "b2"), ("b0", "b2"))
+    trees = tuple(Tree((links[n], links[(n + 1) % 3]), "buffering") for n in range(3))
+    plan = OverlayPlan(names, links, trees, (("", (0,)), ("t0", (0,)), ("t1", (1,)), ("t2", (2,))))
+    world = line(3, "buffering", NodeSettings(window_bytes=200, custody_events_max=3))
+    world.plan = plan
+    world.wires = {pair: None for a, b in links for pair in ((a, b), (b, a))}
+    for machine in world.machines.values():
+        machine.incarnation += 1
+        machine.disk.clear()
+    for name, topic in (("b2", "t0"), ("b0", "t1"), ("b1", "t2")):
+        world.machines[name].wanted = [JointFilter(topic, qos=1)]
+    for name in names:
+        world._start(name)
+    world.heal()
+    topics = {"b0": "t0", "b1": "t1", "b2": "t2"}
+
+    def turn(name: str, sender: str) -> None:
+        """Reads from a neighbour and from publishers that never stop, then writes."""
+        node, wire = world.machines[name].node, world.wires[sender, name]
+        assert node is not None
+        if wire:
+            node.receive(sender, wire.popleft(), world.now)
+        while node.publish(topics[name], 1, world.now, qos=1) is not None:
+            pass
+        world._flush(name)
+
+    for _ in range(60):
+        for sender, name in world.wires:
+            turn(name, sender)
+    world.heal()
+    assert all(len(machine.node.custody) == 0 for machine in world.machines.values() if machine.node)
+
+
+def test_a_repetition_of_events_that_still_wait_is_not_counted_twice() -> None:
+    world = line(3, "buffering")
+    b1 = world.machines["b1"].node
+    assert b1 is not None
+    world.cut("b1", "b2")
+    world.notice("b1", "b2")
+    b1.custody.accepted = SeenEvents(intervals_max=1)
+    number = b1._links.sessions["b0"]._number_received
+    for place, event in enumerate((0, 2, 0), 1):
+        batch = EventBatch(EventId("b0", 9, event), 1, "a/1", 0.0, qos=1)
+        b1.receive("b0", NumberedFrame(number + place, 0, 10, Events(0, batch)), 0.0)
+    assert len(b1.custody) == 2
+    assert b1.accounts.duplicates == 1
+    assert b1.accounts.hops["b2"].problem(b1.custody.events_unsent("b2")) == ""

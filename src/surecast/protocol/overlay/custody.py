@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, TypeAlias
 
@@ -23,6 +23,7 @@ CustodyKey: TypeAlias = tuple[str, str, int, int]
 """The kind of the record, and the first event of its batch."""
 
 _HANDLED_MAX: Final = 100_000
+_EXPIRY_SLACK: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Custody:
     >>> custody = Custody(journal := [])
     >>> batch = EventBatch(EventId("b1", 1, 0), 2, "stock", published_s=0.0, qos=1)
     >>> held = custody.take(0, batch, {"b2": 1})
-    >>> [held.batch.count for held in custody.unsent("b2")]
+    >>> [held.batch.count for held in custody.unsent("b2", tree=0)]
     [2]
     >>> custody.acknowledge("b2", batch.first)
     >>> len(custody), [key[0] for key, _ in journal]
@@ -80,18 +81,28 @@ class Custody:
         self._journal = journal
         self._held: dict[EventId, HeldBatch] = {}
         self._by_hop: dict[str, dict[EventId, HeldBatch]] = {}
-        self._unsent: dict[str, dict[EventId, HeldBatch]] = {}
+        self._unsent: dict[tuple[str, int], dict[EventId, HeldBatch]] = {}
         self._expiry: list[tuple[float, EventId]] = []
         self._handled: deque[CustodyKey] = deque()
-        self._events: Counter[str] = Counter()
+        self._events: Counter[tuple[str, int]] = Counter()
 
     def __len__(self) -> int:
         """The number of events that wait for an acknowledgement."""
         return sum(held.batch.count for held in self._held.values())
 
-    def is_full(self, hop: str) -> bool:
-        """Returns whether no more events should be taken that a neighbour is to have."""
-        return self._events[hop] >= self._hop_events_max
+    def is_full(self, hop: str, tree: int) -> bool:
+        """Returns whether no more events of a tree should be taken that a neighbour is to have. Trees are apart, as
+        they are on links: else brokers could wait for each other in a circle that leads over several trees."""
+        return self._events[hop, tree] >= self._hop_events_max
+
+    def not_held(self, batch: EventBatch) -> EventBatch | None:
+        """Returns the events of a batch behind those that are in custody under its first one; None where all are.
+        What is older than the memory of accepted events may be one that still waits here."""
+        while (held := self._held.get(batch.first)) is not None:
+            if batch.count <= held.batch.count:
+                return None
+            batch = batch.part(held.batch.count, batch.count)
+        return batch
 
     def take(self, tree: int, batch: EventBatch, hops: Mapping[str, int]) -> HeldBatch | None:
         """Takes events over; returns what waits, None where they have to go nowhere."""
@@ -116,29 +127,35 @@ class Custody:
         """Returns what waits for the acknowledgement of a neighbour, oldest first."""
         return list(self._by_hop.get(hop, {}).values())
 
-    def unsent(self, hop: str) -> Iterator[HeldBatch]:
+    def unsent(self, hop: str, tree: int) -> Iterator[HeldBatch]:
         """Yields what is not on the link to a neighbour, oldest first; from then on it counts as sent."""
-        unsent = self._unsent.get(hop, {})
+        unsent = self._unsent.get((hop, tree), {})
         while unsent:
             yield unsent.pop(next(iter(unsent)))
 
     def unsend(self, hop: str, firsts: Iterable[EventId]) -> None:
         """Takes back what was on the link to a neighbour and is lost: it is to be sent again, before all else."""
         waiting = self._by_hop.get(hop, {})
-        again = {first: waiting[first] for first in firsts if first in waiting}
-        self._unsent[hop] = again | self._unsent.get(hop, {})
+        again: dict[int, dict[EventId, HeldBatch]] = {}
+        for first in firsts:
+            if (held := waiting.get(first)) is not None:
+                again.setdefault(held.tree, {})[first] = held
+        for tree, batches in again.items():
+            self._unsent[hop, tree] = batches | self._unsent[hop, tree]
 
     def events_unsent(self, hop: str) -> int:
         """Returns the number of events that wait and are not on the link to a neighbour."""
-        return sum(held.batch.count for held in self._unsent.get(hop, {}).values())
+        return sum(
+            held.batch.count for (to, _), unsent in self._unsent.items() if to == hop for held in unsent.values()
+        )
 
     def acknowledge(self, hop: str, first: EventId) -> None:
         """A neighbour has some events; once all have them they are discarded."""
         held = self._by_hop.get(hop, {}).pop(first, None)
         if held is None:
             return
-        self._unsent[hop].pop(first, None)
-        self._events[hop] -= held.batch.count
+        self._unsent[hop, held.tree].pop(first, None)
+        self._events[hop, held.tree] -= held.batch.count
         del held.hops[hop]
         if not held.hops:
             self._let_go(held)
@@ -154,10 +171,13 @@ class Custody:
                 continue
             self._let_go(held)
             self._remember(held.batch, is_accepted=True)
+            unsent: list[str] = []
             for hop in held.hops:
                 del self._by_hop[hop][first]
-                self._events[hop] -= held.batch.count
-            expired.append((held, [hop for hop in held.hops if self._unsent[hop].pop(first, None) is not None]))
+                self._events[hop, held.tree] -= held.batch.count
+                if self._unsent[hop, held.tree].pop(first, None) is not None:
+                    unsent.append(hop)
+            expired.append((held, unsent))
         return expired
 
     def next_timer(self) -> float:
@@ -182,10 +202,13 @@ class Custody:
     def _hold(self, tree: int, batch: EventBatch, hops: Mapping[str, int]) -> HeldBatch:
         held = self._held[batch.first] = HeldBatch(tree, batch, dict(hops))
         for hop in hops:
-            self._events[hop] += batch.count
+            self._events[hop, tree] += batch.count
             self._by_hop.setdefault(hop, {})[batch.first] = held
-            self._unsent.setdefault(hop, {})[batch.first] = held
+            self._unsent.setdefault((hop, tree), {})[batch.first] = held
         if batch.expires_s < inf:
+            if len(self._expiry) > 2 * len(self._held) + _EXPIRY_SLACK:  # most have gone before their lifetime was over
+                self._expiry = [entry for entry in self._expiry if entry[1] in self._held and entry[1] != batch.first]
+                heapify(self._expiry)
             heappush(self._expiry, (batch.expires_s, batch.first))
         return held
 

@@ -29,7 +29,7 @@ class NodeSettings:
     `refresh_s`: time between two comparisons of demand on a link that stays up.
     `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
-    `custody_events_max`: events that may wait in custody for one neighbour; beyond it no more are taken that it wants.
+    `custody_events_max`: events of one tree in custody for one neighbour; beyond it no more are taken that it wants.
     """
 
     resume_s: float = 30.0

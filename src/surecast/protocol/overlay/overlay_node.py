@@ -296,7 +296,7 @@ class OverlayNode:
 
     def _is_congested(self, tree: int, source: str) -> bool:
         has_custody = self._parts[tree].custody
-        return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop))
+        return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop, tree))
 
     def _accept(self, events: Events, source: str, now: float) -> None:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
@@ -326,7 +326,11 @@ class OverlayNode:
         """Has events on disk, with the neighbours that want them, before they are acknowledged to their source."""
         unseen = take_unseen(batch, self.custody.accepted, takes_too_old=True)
         self.accounts.duplicates += unseen.repeated
-        for fresh in unseen.parts:
+        for part in unseen.parts:
+            fresh = self.custody.not_held(part)
+            self.accounts.duplicates += part.count - (fresh.count if fresh is not None else 0)
+            if fresh is None:
+                continue
             if now >= fresh.expires_s:
                 self.accounts.expired += fresh.count
                 self.custody.take(tree, fresh, {})
@@ -433,17 +437,16 @@ class OverlayNode:
         self.accounts.hops[hop].dropped[reason] += events.batch.count
 
     def _pump(self, hop: str) -> None:
-        """Puts events in custody on the link to a neighbour, as far as the link takes them."""
+        """Puts events in custody on the link to a neighbour, as far as the lane of each tree takes them."""
         session = self._links.sessions[hop]
         if not session.is_connected:
             return
-        window = self.settings.window_bytes
-        for held in self.custody.unsent(hop):
-            events = Events(held.tree, held.batch.at_most(held.hops[hop]))
-            self.accounts.hops[hop].on_link += held.batch.count
-            self._links.put(hop, held.tree, events)
-            if session.waiting(held.tree) > window:
-                return
+        for tree in self._links.trees_of(hop):
+            for held in self.custody.unsent(hop, tree) if session.waiting(tree) <= self.settings.window_bytes else ():
+                self.accounts.hops[hop].on_link += held.batch.count
+                self._links.put(hop, tree, Events(tree, held.batch.at_most(held.hops[hop])))
+                if session.waiting(tree) > self.settings.window_bytes:
+                    break
 
     def _acknowledged(self, neighbour: str, frames: Iterable[NumberedFrame[Frame]]) -> None:
         accounts = self.accounts.hops[neighbour]
