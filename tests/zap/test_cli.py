@@ -57,7 +57,7 @@ def test_bad_lines_are_shown_and_counted(log: Path, tmp_path: Path) -> None:
     done = zap("stats", path, "--json")
     assert json.loads(done.stdout)["bad_lines"] == 7
     assert "1 field" in done.stderr
-    assert "and 2 more lines" in done.stderr
+    assert "and 2 more malformed lines" in done.stderr
 
 
 def test_parquet_and_hourly_files_have_the_same_events(log: Path, tmp_path: Path) -> None:

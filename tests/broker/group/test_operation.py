@@ -180,7 +180,7 @@ def test_what_an_existing_group_has_otherwise_is_named(tmp_path: Path) -> None:
         "paxos.variant fast: in the file it is multi",
         "zap ZapSpec(every=1.0, top=10): in the file it is not set",
         "limits.queue_messages 71: in the file it is 70",
-        "leave these options out to go on with the group",
+        "leave these options out to start that group",
     ):
         assert words in said
     assert "event_log.folder" in said
@@ -283,6 +283,6 @@ def test_up_goes_on_without_a_lost_replica_so_that_it_can_be_repaired(tmp_path: 
     with up(folder) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert "replica 2 ended with code 1; it stays down" in line
+        assert "replica 2 ended with code 3; it stays down" in line
         assert f"surecast cluster repair 2 {folder / 'group.yaml'}" in line
         surecast("cluster", "down", folder)
