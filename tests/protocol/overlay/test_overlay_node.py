@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -13,8 +14,9 @@ from surecast.protocol.demand import DemandChange, DemandUpdate, JointFilter
 from surecast.protocol.link import CONTROL, NumberedFrame
 from surecast.protocol.overlay.custody import Custody
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
+from surecast.protocol.overlay.frame_rules import lane_of
 from surecast.protocol.overlay.node_links import NodeSettings
-from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame
+from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame, LinkStates, NodeState
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
@@ -188,21 +190,39 @@ def test_a_neighbour_that_breaks_the_rules_is_refused() -> None:
     world = line(3)
     b1 = world.machines["b1"].node
     assert b1 is not None
-    batch = EventBatch(EventId("x", 1, 0), 1, "a", 0.0)
+    batch = EventBatch(EventId("b0", 1, 0), 1, "a", 0.0)
 
     def sent(frame: Frame) -> None:
-        number = b1._links.sessions["b0"]._number_received + 1
-        b1.receive("b0", NumberedFrame(number, -1, 10, frame), 0.0)
+        session = b1._links.sessions["b0"]
+        b1.receive("b0", NumberedFrame(session._number_received + 1, lane_of(frame), 10, frame), 0.0)
+
+    def events(**named: object) -> Events:
+        return Events(0, replace(batch, **named), "b0")  # type: ignore[arg-type]
 
     for frame, words in (
-        (Events(7, batch, "x"), "events on tree 7, on which it is no neighbour"),
+        (Events(7, batch, "b0"), "events on tree 7, on which it is no neighbour"),
         (Events(0, batch), "whose scheme has no custody"),
-        (Detoured("x", ("b7",), "b2", Events(0, batch, "x")), "a detour over b7, which is no neighbour"),
-        (Detoured("x", (), "b2", Events(0, batch)), "a detour of assured events"),
+        (Events(0, batch, "x"), "events of x, which is no broker"),
+        (events(first=EventId("x", 1, 0)), "events of x, which is no broker"),
+        (events(count=0), "sent 0 events"),
+        (events(count=10**12), "sent 1000000000000 events"),
+        (events(qos=3), "at QoS 3"),
+        (events(attributes=({}, {})), "1 events with the attributes of 2"),
+        (Detoured("b0", ("b7",), "b2", Events(0, batch, "b0")), "a detour over b7, which is no neighbour"),
+        (Detoured("b0", ("b2", "b7"), "b2", Events(0, batch, "b0")), "over b7, which is no neighbour of b2"),
+        (Detoured("b0", ("b2", "b1") * 9, "b2", Events(0, batch, "b0")), "over 19 brokers; there are 3"),
+        (Detoured("b0", ("b2",), "b0", Events(0, batch, "b0")), "a detour on tree 0, on which b0 is no neighbour"),
+        (Detoured("x", (), "b2", Events(0, batch, "b0")), "a detour of x, which is no broker"),
+        (Detoured("b0", (), "b2", Events(0, batch)), "a detour of assured events"),
+        (LinkStates((NodeState("x", 1, 1, ()),)), "a state of x that does not fit the plan"),
+        (LinkStates((NodeState("b2", 1, 1, ("b0",)),)), "a state of b2 that does not fit the plan"),
         (DemandUpdate(5, DemandChange()), "demand on tree 5, on which it is no neighbour"),
+        (DemandUpdate(0, DemandChange(added=(JointFilter("a", qos=7),))), "a filter at QoS 7"),
     ):
         with pytest.raises(PeerError, match=words):
             sent(frame)
+    with pytest.raises(PeerError, match="a frame of lane 0 on lane 3"):
+        b1.receive("b0", NumberedFrame(b1._links.sessions["b0"]._number_received + 1, 3, 10, events()), 0.0)
 
 
 class _AcknowledgesBeforeTheDisk(Custody):
@@ -352,3 +372,24 @@ def test_a_repetition_of_events_that_still_wait_is_not_counted_twice() -> None:
     assert len(b1.custody) == 2
     assert b1.accounts.duplicates == 1
     assert b1.accounts.hops["b2"].problem(b1.custody.events_unsent("b2")) == ""
+
+
+def test_a_new_session_begins_with_one_window_whatever_an_earlier_one_left() -> None:
+    """Else a neighbour that is restarted often would be given the credit of all its sessions at once."""
+    world = line(3, settings=NodeSettings(window_bytes=500))
+    b1 = world.machines["b1"].node
+    assert b1 is not None
+    for _ in range(3):
+        for _ in range(30):
+            world.publish("b0")
+            world.arrive("b0", "b1")
+            world.arrive("b1", "b0")
+        world.crash("b0")
+        world.restart("b0")
+        world.join("b0", "b1")
+    world.wires["b1", "b0"] = world.wires["b0", "b1"] = None
+    while world.wires["b1", "b2"] or world.wires["b2", "b1"]:
+        world.arrive("b1", "b2")
+        world.arrive("b2", "b1")
+    session = b1._links.sessions["b0"]
+    assert session._limit(0) - session._taken_bytes.get(0, 0) <= 500

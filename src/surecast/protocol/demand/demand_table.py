@@ -85,6 +85,8 @@ class DemandTable:
             for joint in filters:
                 net[joint] = net.get(joint, 0) + by
         for joint, number in net.items():
+            if joint.qos not in (0, 1, 2):
+                raise PeerError(f"{neighbour} announced a filter at QoS {joint.qos}")
             if not joint.satisfiable:
                 raise PeerError(f"{neighbour} announced a filter that no event can match; such filters stay local")
             if held.count(joint) + number < 0:

@@ -280,4 +280,4 @@ def _checked(neighbour: str, frame: DemandHashes) -> Sequence[Sum]:
     for level, place, _ in frame.sums:
         if not 0 <= level <= DEPTH or not 0 <= place < FANOUT**level:
             raise PeerError(f"{neighbour} sent a sum for place {place} of level {level}, which there is not")
-    return list(frame.sums)
+    return list(dict.fromkeys(frame.sums))  # repetitions would be answered as often

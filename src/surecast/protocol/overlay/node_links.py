@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from surecast.errors import PeerError
 from surecast.protocol.link import CONTROL, LinkAck, LinkSession, NumberedFrame, SessionName
+from surecast.protocol.overlay.frame_rules import DETOURS
 from surecast.protocol.overlay.overlay_frames import Detoured, Frame, frame_size
-from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan
+from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
 
 Written: TypeAlias = NumberedFrame[Frame] | LinkAck
 """What goes over a connection."""
-
-_DETOURS: Final = TREES_MAX
-"""The lane of detoured events, behind those of the trees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +95,19 @@ class NodeLinks:
     def put_detour(self, to: str, frame: Detoured) -> bool:
         """Puts detoured events on a link; returns whether it takes them. A detour leaves the tree: it never waits."""
         session = self.sessions[to]
-        takes = session.is_connected and session.credit(_DETOURS) > 0
+        takes = session.is_connected and session.credit(DETOURS) > 0
         if takes:
-            self.put(to, _DETOURS, frame)
+            self.put(to, DETOURS, frame)
         return takes
 
     def came(self, tree: int, source: str, size: int) -> None:
         """Notes that events came over a link; their credit goes back when there is room for what follows."""
         self._unreleased[tree, source] = self._unreleased.get((tree, source), 0) + size
+
+    def forget_came(self, source: str) -> None:
+        """Forgets the credit of a session of a neighbour that has ended; the next one begins with a whole window."""
+        for tree in range(len(self._neighbours)):
+            self._unreleased.pop((tree, source), None)
 
     def is_congested(self, tree: int, source: str, is_full: Callable[[str], bool]) -> bool:
         """Returns whether events from a source may have to wait here. A source waits for other links only, never for

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
-from surecast.errors import PeerError
 from surecast.protocol.demand import (
     LOCAL,
     DemandFrame,
@@ -26,6 +25,7 @@ from surecast.protocol.filters import Event, Value
 from surecast.protocol.link import CONTROL, LinkAck, LinkHello, NumberedFrame
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
+from surecast.protocol.overlay.frame_rules import check_frame
 from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings, Written
 from surecast.protocol.overlay.overlay_frames import (
@@ -145,6 +145,8 @@ class OverlayNode:
         session = self._links.sessions[neighbour]
         resumption = session.connect(hello)
         self._links.down_since.pop(neighbour, None)
+        if not resumption.is_received_resumed:
+            self._links.forget_came(neighbour)
         self._acknowledged(neighbour, resumption.acknowledged)
         self._lose(neighbour, resumption.lost, resumption.unsent)
         if self._has_detours:
@@ -176,22 +178,21 @@ class OverlayNode:
             return
         session.receive(written)
         frame = written.content
+        check_frame(self.plan, self.name, neighbour, frame, written.lane)
         if isinstance(frame, Events):
-            self._check_tree(neighbour, frame)
             self.accounts.received += frame.batch.count
             self._accept(frame, neighbour, now)
             self._links.came(frame.tree, neighbour, written.size)
             return
         session.release(written.lane, written.size)
         if isinstance(frame, Detoured):
-            self._take_detour(neighbour, frame, now)
+            self._take_detour(frame, now)
         elif isinstance(frame, LinkStates):
             news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
             if news:
                 self._flood(news, besides=neighbour)
                 self._view_changed()
         else:
-            self._check_tree(neighbour, frame)
             self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
 
     def output(self, neighbour: str) -> list[Written]:
@@ -252,11 +253,6 @@ class OverlayNode:
         algorithms = {hop: plan.algorithm(tree, name, hop) for hop in plan.tree_neighbours(tree, name)}
         return TreeDemand(tree, algorithms, plan.parent(tree, name), plan.trees[tree].root is not None)
 
-    def _check_tree(self, neighbour: str, frame: Events | DemandFrame) -> None:
-        if frame.tree not in self._links.trees_of(neighbour):
-            what = "events" if isinstance(frame, Events) else "demand"
-            raise PeerError(f"{neighbour} sent {what} on tree {frame.tree}, on which it is no neighbour")
-
     def _tell(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
         """Sends demand; what is for a neighbour whose session has ended is left to the comparison when it is back."""
         if self._parts[tree].custody:
@@ -301,8 +297,6 @@ class OverlayNode:
     def _accept(self, events: Events, source: str, now: float) -> None:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
         if not events.attempt:
-            if not self._parts[events.tree].custody:
-                raise PeerError(f"{source} sent assured events on tree {events.tree}, whose scheme has no custody")
             self._take_custody(events.tree, events.batch, source, now)
             return
         fresh = [events.batch]
@@ -406,24 +400,19 @@ class OverlayNode:
         if self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name)):
             held.detoured.add(hop)
 
-    def _take_detour(self, neighbour: str, detour: Detoured, now: float) -> None:
+    def _take_detour(self, detour: Detoured, now: float) -> None:
         frame = detour.frame
         if detour.path:
-            self._pass_detour(neighbour, detour)
+            self._pass_detour(detour)
             return
-        self._check_tree(detour.via, frame)
         if isinstance(frame, Events):
-            if not frame.attempt:
-                raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
             self.accounts.received += frame.batch.count
             self._accept(frame, detour.via, now)
         elif self._demands[frame.tree].is_around(name := around(detour.via, detour.sender)):
             self._tell(frame.tree, self._demands[frame.tree].receive(name, frame))
 
-    def _pass_detour(self, neighbour: str, detour: Detoured) -> None:
+    def _pass_detour(self, detour: Detoured) -> None:
         hop, *rest = detour.path
-        if hop not in self._links.sessions:
-            raise PeerError(f"{neighbour} sent a detour over {hop}, which is no neighbour of {self.name}")
         onward = Detoured(detour.sender, tuple(rest), detour.via, detour.frame)
         if not isinstance(detour.frame, Events):
             if self._links.is_up(hop):

@@ -1,0 +1,83 @@
+"""The rules for frames of a neighbour, by the plan. What passes them takes bounded memory and can be sent on.
+
+Every broker checks all of a detour, and states of links, before it passes them on. So the one that is refused is the
+neighbour that broke the rules, and not an honest one behind it that only passed a frame on.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from surecast.errors import PeerError
+from surecast.protocol.link import CONTROL
+from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates
+from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
+
+__all__ = ["DETOURS", "check_frame", "lane_of"]
+
+DETOURS: Final = TREES_MAX
+"""The lane of detoured events, behind those of the trees."""
+
+_BATCH_EVENTS_MAX: Final = 1 << 20
+
+
+def lane_of(frame: Frame) -> int:
+    """Returns the lane of a link on which a frame travels.
+
+    >>> from surecast.protocol.overlay.event_id import EventId
+    >>> from surecast.protocol.overlay.overlay_frames import EventBatch
+    >>> lane_of(Events(3, EventBatch(EventId("b1", 1, 0), 1, "stock", 0.0), "b1")), lane_of(LinkStates(()))
+    (3, -1)
+    """
+    if isinstance(frame, Events):
+        return frame.tree
+    return DETOURS if isinstance(frame, Detoured) and isinstance(frame.frame, Events) else CONTROL
+
+
+def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, lane: int) -> None:
+    """Raises PeerError where a neighbour should not have sent a frame, or not on this lane of the link."""
+    if isinstance(frame, LinkStates):
+        for state in frame.states:
+            if state.broker not in plan.brokers or not set(state.down) <= set(plan.neighbours(state.broker)):
+                raise PeerError(f"{neighbour} sent a state of {state.broker} that does not fit the plan: {state.down}")
+    elif isinstance(frame, Detoured):
+        _check_detour(plan, receiver, neighbour, frame)
+    else:
+        what = "events" if isinstance(frame, Events) else "demand"
+        if not 0 <= frame.tree < len(plan.trees) or neighbour not in plan.tree_neighbours(frame.tree, receiver):
+            raise PeerError(f"{neighbour} sent {what} on tree {frame.tree}, on which it is no neighbour")
+        if isinstance(frame, Events):
+            _check_events(plan, neighbour, frame)
+    if lane != lane_of(frame):
+        raise PeerError(f"{neighbour} sent a frame of lane {lane_of(frame)} on lane {lane}")
+
+
+def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Detoured) -> None:
+    stops, frame = (receiver, *detour.path), detour.frame
+    if len(stops) > len(plan.brokers):
+        raise PeerError(f"{neighbour} sent a detour over {len(stops)} brokers; there are {len(plan.brokers)}")
+    for before, stop in pairwise(stops):
+        if stop not in plan.neighbours(before):
+            raise PeerError(f"{neighbour} sent a detour over {stop}, which is no neighbour of {before}")
+    if not 0 <= frame.tree < len(plan.trees) or detour.via not in plan.tree_neighbours(frame.tree, stops[-1]):
+        raise PeerError(f"{neighbour} sent a detour on tree {frame.tree}, on which {detour.via} is no neighbour")
+    if detour.sender not in plan.brokers:
+        raise PeerError(f"{neighbour} sent a detour of {detour.sender}, which is no broker of the plan")
+    if isinstance(frame, Events):
+        if not frame.attempt:
+            raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
+        _check_events(plan, neighbour, frame)
+
+
+def _check_events(plan: OverlayPlan, neighbour: str, events: Events) -> None:
+    batch = events.batch
+    if not events.attempt and not scheme_parts(plan.trees[events.tree].scheme).custody:
+        raise PeerError(f"{neighbour} sent assured events on tree {events.tree}, whose scheme has no custody")
+    for name in (batch.first.origin, events.attempt):
+        if name and name not in plan.brokers:
+            raise PeerError(f"{neighbour} sent events of {name}, which is no broker of the plan")
+    if not 1 <= batch.count <= _BATCH_EVENTS_MAX or batch.first.number < 0 or batch.qos not in (0, 1, 2):
+        raise PeerError(f"{neighbour} sent {batch.count} events from {batch.first} on at QoS {batch.qos}")
+    if batch.attributes and len(batch.attributes) != batch.count:
+        raise PeerError(f"{neighbour} sent {batch.count} events with the attributes of {len(batch.attributes)}")
