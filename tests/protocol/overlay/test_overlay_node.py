@@ -393,3 +393,29 @@ def test_a_new_session_begins_with_one_window_whatever_an_earlier_one_left() -> 
         world.arrive("b2", "b1")
     session = b1._links.sessions["b0"]
     assert session._limit(0) - session._taken_bytes.get(0, 0) <= 500
+
+
+def test_what_is_in_custody_goes_around_a_failure_as_soon_as_there_is_a_way() -> None:
+    """Of a triangle b0 alone is there at first, with an event for b2 behind b1, and is restarted before b2 is there."""
+    world = line(3, "bypass-buffering")
+    links = (("b0", "b1"), ("b1", "b2"))
+    world.plan = OverlayPlan(world.plan.brokers, (*links, ("b0", "b2")), (Tree(links, "bypass-buffering"),))
+    world.wires = {pair: None for a, b in world.plan.links for pair in ((a, b), (b, a))}
+    for name in world.machines:
+        world.machines[name].node = None
+        world.restart(name)
+    world.heal()
+    for name in ("b1", "b2"):
+        world.crash(name)
+        world.notice("b0", name)
+    world.publish("b0")
+    world.crash("b0")
+    world.restart("b0")
+    world.restart("b2")
+    world.join("b0", "b2")
+    while world.wires["b0", "b2"] or world.wires["b2", "b0"]:
+        world.arrive("b0", "b2")
+        world.arrive("b2", "b0")
+    assert list(world.machines["b2"].delivered) == list(world.published)
+    world.heal()
+    assert world.missing() == world.problems() == []

@@ -192,6 +192,9 @@ class OverlayNode:
             if news:
                 self._flood(news, besides=neighbour)
                 self._view_changed()
+                for hop in self._links.sessions:  # there may be a way now for what had none
+                    for held in self.custody.waiting_for(hop) if not self._links.is_up(hop) else ():
+                        self._detour_held(held, hop)
         else:
             self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
 
