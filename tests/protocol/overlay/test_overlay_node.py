@@ -419,3 +419,27 @@ def test_what_is_in_custody_goes_around_a_failure_as_soon_as_there_is_a_way() ->
     assert list(world.machines["b2"].delivered) == list(world.published)
     world.heal()
     assert world.missing() == world.problems() == []
+
+
+def test_a_thousand_events_with_gaps_between_them_are_not_doubled_when_acknowledgements_are_lost() -> None:
+    """Every other event is for a neighbour, which has all of them; its acknowledgements are lost with a crash."""
+    world = line(2, "buffering")
+    b0, b1 = world.machines["b0"].node, world.machines["b1"].node
+    assert b0 is not None
+    assert b1 is not None
+    world.machines["b1"].wanted = [JointFilter("a/1", qos=2)]
+    b1.demand(added=[JointFilter("a/1", qos=2)], removed=[JointFilter("#", qos=1)])
+    world._flush("b1")
+    world.heal()
+    for _ in range(1_100):
+        for topic in ("a/1", "b/1"):
+            b0.publish(topic, 1, world.now, qos=2)
+    world._flush("b0")
+    while world.wires["b0", "b1"]:
+        world.arrive("b0", "b1")
+    world.crash("b0")
+    world.notice("b1", "b0")
+    world.restart("b0")
+    world.heal()
+    assert len(world.machines["b1"].delivered) == 1_100
+    assert all(len(times) == 1 for times in world.machines["b1"].delivered.values())

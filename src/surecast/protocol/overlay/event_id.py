@@ -13,7 +13,7 @@ __all__ = ["EventId", "IntervalSet", "Seen", "SeenEvents"]
 
 Seen: TypeAlias = Literal["new", "seen", "too-old"]
 
-_INTERVALS_MAX: Final = 1_000
+_INTERVALS_MAX: Final = 50_000  # more than a window of small events, each of which filtering has put apart
 _INCARNATIONS_KEPT: Final = 3
 
 
@@ -72,9 +72,10 @@ class IntervalSet:
             high += 1
         starts[low:high] = [begin]
         ends[low:high] = [end]
-        while len(starts) > self._intervals_max:
-            self.floor = ends[0]
-            del starts[0], ends[0]
+        if len(starts) > self._intervals_max:
+            forgotten = self._intervals_max // 10 + 1  # several at once: each time the others move up
+            self.floor = ends[forgotten - 1]
+            del starts[:forgotten], ends[:forgotten]
 
     def intervals(self) -> list[tuple[int, int]]:
         """Returns the intervals that are kept, each with its first number and the one behind its last."""
