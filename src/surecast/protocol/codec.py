@@ -12,6 +12,7 @@ for each message stays hand-written: MQTT PUBLISH, messages and votes of Paxos, 
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
@@ -52,7 +53,7 @@ class CodecError(PeerError):
     """Bytes that are no structure of the kind that they should be; the message names the kind and the field."""
 
 
-class Form:
+class Form(ABC):
     """A form of a field. `write` adds the bytes of a value; `read` returns a value and where the next one begins.
 
     A value has at least `size_min` bytes.
@@ -60,13 +61,13 @@ class Form:
 
     size_min = 0
 
+    @abstractmethod
     def write(self, value: Any, parts: list[bytes]) -> None:
         """Adds the bytes of a value to the parts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, data: bytes, at: int) -> tuple[Any, int]:
         """Returns the value at a place, and the place behind it."""
-        raise NotImplementedError
 
 
 class Fixed(Form):
@@ -376,4 +377,4 @@ def _steps(fields: Mapping[str, Form]) -> Iterator[tuple[_Run | None, str, Form]
             fixed = {}
         yield None, name, form
     if fixed:
-        yield _Run(fixed), ", ".join(fixed), Form()
+        yield _Run(fixed), ", ".join(fixed), U8  # the run is read and written whole
