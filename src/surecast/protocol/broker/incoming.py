@@ -69,7 +69,7 @@ class Incoming:
         self._meanings: dict[bytes, tuple[bytes, float, float]] = {}
         self.next_number = 1
         self.rejects = False
-        """Whether some session may have the overflow rule `reject`."""
+        """True if some session may have the overflow rule `reject`."""
 
     def publish(self, connection: Connection, session: Session, packet: Publish, now: float) -> None:
         """Takes a PUBLISH; everything that can go wrong is an acknowledgement or a violation."""
@@ -138,7 +138,7 @@ class Incoming:
     def _pieces(
         self, connection: Connection, session: Session, batch: PublishBatch, qos: int
     ) -> list[tuple[int, int, FanOut | None]]:
-        """Where in a batch the subscribers change, and who they are; None where the client may not publish."""
+        """Returns the pieces of a batch with equal subscribers, and these; None where the client may not publish."""
         fans, allowed = self._routes.fans[qos], connection.allowed
         pieces: list[tuple[int, int, FanOut | None]] = []
         begin, piece = 0, None
@@ -225,7 +225,7 @@ class Incoming:
             begin = stop
 
     def _fan(self, connection: Connection, session: Session, topic: str, qos: int) -> FanOut | None:
-        """Who gets plain messages to a topic; None if the client may not publish to it."""
+        """Returns the subscribers of plain messages to a topic; None if the client may not publish to it."""
         if not self._permits(connection, session, topic):
             return None
         return self._routes.fan(topic, qos)
@@ -495,5 +495,5 @@ def _messages(
 
 
 def refuses(targets: Iterable[Target]) -> bool:
-    """Whether a message that none of its sessions had room for is refused: one of them says `reject`."""
+    """Returns whether a message that none of its sessions had room for is refused: one of them says `reject`."""
     return any(target.session.limits.overflow == "reject" for target in targets)

@@ -170,7 +170,7 @@ _Key = tuple[int, tuple[tuple[Session, bool, tuple[int, ...]], ...]]
 
 
 class FanOut:
-    """Who gets plain messages, published at QoS 0 or at QoS 1 and not retained, on topics with the same subscribers.
+    """The subscribers of plain messages, published at QoS 0 or 1 and not retained, on topics that have the same ones.
 
     All of a group get the same bytes, at QoS 0. The sessions of `direct` get messages at QoS 1 and end with their
     connection, so that nothing but sizes need be kept of what they get; all others are in `rest` and get one message
@@ -215,7 +215,7 @@ class FanOut:
         group.add(target, connection)
 
     def has(self, session: Session) -> bool:
-        """Whether a session is among those that get the messages."""
+        """Returns whether a session is among those that get the messages."""
         return (
             not session.groups.isdisjoint(self.groups)
             or any(target.session is session for target in self.direct)
@@ -248,7 +248,7 @@ class Route:
         return [target for target in found if target is not None]
 
     def fan_key(self, qos: int) -> _Key | None:
-        """What fan-outs of equal use have in common; None where there is none of equal use."""
+        """Returns what fan-outs of equal use have in common; None where there is none of equal use."""
         if not self.plain:
             return None
         return qos, tuple((target.session, target.qos > 0, target.identifiers) for target in self.targets)
@@ -312,7 +312,7 @@ class Routes:
         return route if route is not None else self._make(topic)
 
     def fan(self, topic: str, qos: int) -> FanOut:
-        """Who gets plain messages to a topic, published at QoS 0 or 1."""
+        """Returns the subscribers of plain messages to a topic, published at QoS 0 or 1."""
         fan = self.fans[qos].get(topic)
         return fan if fan is not None else self._make_fan(self.find(topic), qos)
 

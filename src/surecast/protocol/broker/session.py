@@ -188,7 +188,7 @@ class Session:
 
     @property
     def inflight_count(self) -> int:
-        """How many messages are in flight."""
+        """The number of messages in flight."""
         plain = self.plain
         return len(self.tracked) + plain.after - plain.first
 

@@ -124,7 +124,7 @@ class _StoredRequest(NamedTuple):
 
 
 class RunningSession(NamedTuple):
-    """What a snapshot has of a session besides its durable state.
+    """The part of a session that is in a snapshot and not in its durable state.
 
     `own` are attributes of the session, `connection` is 0 where there is none. Of what is in flight and will never be
     sent again only identifiers and sizes are known; `resend` are the identifiers of what must be sent again.
@@ -139,7 +139,7 @@ class RunningSession(NamedTuple):
 
 
 class BrokerRow(NamedTuple):
-    """What a snapshot has of the broker as a whole."""
+    """The state of the broker as a whole that is in a snapshot."""
 
     next_connection: int
     identifiers_given: int

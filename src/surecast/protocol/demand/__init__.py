@@ -1,4 +1,4 @@
-"""What is wanted behind each link of an overlay: joint filters, what of them is announced, and who wants an event.
+"""The demand behind each link of an overlay: joint filters, their summaries for neighbours, and who wants an event.
 
 >>> from surecast.protocol.filters import Event, parse
 >>> summary, table = SUMMARIES["covering"](), DemandTable(["b1"])

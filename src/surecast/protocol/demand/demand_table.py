@@ -69,7 +69,7 @@ class DemandTable:
         """The attributes that some filter names; an event need not carry others."""
         self._filters_max = filters_max
         self.held = {name: FilterHashes() for name in neighbours}
-        """What each neighbour announced and did not revoke."""
+        """The filters that each neighbour announced and did not revoke."""
         self._tree: TopicTree[str, _Wanted] = TopicTree()
         self._found: dict[str, TopicDemand] = {}
 

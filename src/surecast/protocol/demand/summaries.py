@@ -1,4 +1,4 @@
-"""What a broker announces to one neighbour about the demand behind it: a summary for each routing algorithm.
+"""Summaries of demand: what a broker announces to one neighbour of the filters behind it, by routing algorithm.
 
 A summary takes in how the filters behind a link change (those of the broker's own clients, and those that all other
 neighbours on the tree announced) and returns how what was announced over the link has to change. What is announced

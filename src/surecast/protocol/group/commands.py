@@ -44,7 +44,7 @@ the messages."""
 
 Packets = list[Packet | PublishBatch | AckBatch]
 Happening = tuple[int, int, bytes, Packets | PublishBatch | None]
-"""What happened at a connection: kind, number, data, and what is known of the data: its packets, or that it is a batch
+"""An event of a connection: kind, number, data, and what is known of the data: its packets, or that it is a batch
 of messages to one topic."""
 
 
@@ -147,7 +147,7 @@ def pack(replica: int, incarnation: int, sequence: int, items: Sequence[Happenin
 
 
 def _batch_kind(item: Happening) -> tuple[str, int, bool] | None:
-    """What batches have in common that can be one; None for other items."""
+    """Returns what batches have in common that can be one; None for other items."""
     batch = item[3]
     if isinstance(batch, PublishBatch):
         return batch.topics[0], batch.first_byte, batch.version_5

@@ -193,7 +193,7 @@ def topic_of(packet: Publish | PublishBatch) -> str:
 
 
 def _fits_all(group: Group, batch: PublishBatch) -> bool:
-    """Whether the bytes of a batch can go to a group as they are."""
+    """Returns whether the bytes of a batch can go to a group as they are."""
     return _fits(group, batch.version_5, 0) and batch.fit(group.bytes_max, 0, batch.count) == batch.count
 
 

@@ -4,7 +4,7 @@ Each direction is a session of its own, named by its sender's incarnation and a 
 numbers; the receiver acknowledges the highest one that it has, and the sender keeps what is not acknowledged. At the
 start of a connection both ends say in a hello what they sent as and what they received last:
 
-    the receiver remembers this session       the sender goes on behind the last number received: nothing is lost
+    the receiver knows the session            the sender goes on behind the last number received: nothing is lost
     the receiver does not (it was restarted)  the sender begins the next generation, and what it kept is lost
     the sender gave up (`expire`)             as above; the hello tells which of the lost frames had come after all
 

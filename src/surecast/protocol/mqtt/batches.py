@@ -95,7 +95,7 @@ class PublishBatch:
 
     @property
     def ids_at(self) -> Sequence[int]:
-        """Where the packet identifiers are, at QoS 1 and 2."""
+        """The places of the packet identifiers, at QoS 1 and 2."""
         ids_at = self._ids_at
         if ids_at is None:
             ids_at = self._ids_at = self._find_identifiers()
@@ -158,7 +158,7 @@ class PublishBatch:
         return self.data[self.ends[begin - 1] if begin else 0 : self.ends[stop - 1]]
 
     def fit(self, packet_bytes_max: int, begin: int, stop: int) -> int:
-        """How many messages from `begin` on come before the first packet that is longer."""
+        """Returns how many messages from `begin` on come before the first packet that is longer."""
         ends = self.ends
         start = ends[begin - 1] if begin else 0
         if isinstance(ends, range):
@@ -170,7 +170,7 @@ class PublishBatch:
         return stop - begin
 
     def sizes(self, begin: int, stop: int) -> list[int]:
-        """What each message counts in a queue: the bytes of its topic, with their length, and of its payload."""
+        """Returns what each message counts in a queue: the bytes of its topic, with their length, and its payload."""
         ends, rest = self.ends, (4 if self.first_byte & 6 else 2) + self.version_5
         if isinstance(ends, range):
             return [ends.step - rest - (ends.step > _SHORT_BYTES_MAX)] * (stop - begin)
@@ -446,7 +446,7 @@ def _moved(places: Sequence[int], by: int) -> Sequence[int]:
 
 
 def _count_equal(data: bytes, start: int, length: int, id_at: int, none_at: int, has_id: bool) -> int:
-    """How many packets like the sound one at `start`, of `length` bytes, are behind each other there, with it.
+    """Counts the packets like the sound one at `start`, of `length` bytes, behind each other there, with it.
 
     They begin with the same bytes up to `id_at`. Where `none_at` is not 0, the byte there must be, or there are
     properties; a packet that has an identifier is unsound if that is 0. Ever more packets are looked at, so that those
@@ -482,7 +482,7 @@ def _count_equal(data: bytes, start: int, length: int, id_at: int, none_at: int,
 
 @lru_cache(maxsize=512)
 def _heads(length: int, id_at: int, count: int) -> Callable[[bytes, int], tuple[bytes, ...]]:
-    """What takes the beginnings of so many packets of equal length at once."""
+    """Returns a structure that takes the beginnings of so many packets of equal length at once."""
     return Struct(f"{id_at}s{length - id_at}x" * count).unpack_from
 
 

@@ -1,4 +1,4 @@
-"""What became of the events that a node took in, by neighbour. The accounts balance at every moment."""
+"""The fate of the events that a node took in, by neighbour. The accounts balance at every moment."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from surecast.protocol.overlay.overlay_plan import OverlayPlan
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
 
 Written: TypeAlias = NumberedFrame[Frame] | LinkAck
-"""What goes over a connection."""
+"""A frame or an acknowledgement, as it goes over a connection."""
 
 
 @dataclass(frozen=True, slots=True)

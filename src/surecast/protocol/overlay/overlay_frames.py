@@ -1,4 +1,4 @@
-"""What overlay nodes say to each other. All of it is immutable: a frame can be on several links at once."""
+"""The frames of overlay nodes. All of it is immutable: a frame can be on several links at once."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class OverlayPlan:
-    """What every broker of an overlay knows.
+    """The brokers, links and trees of an overlay, as every broker of it knows them.
 
     >>> links = (("b1", "b2"), ("b2", "b3"), ("b1", "b3"))
     >>> plan = OverlayPlan(("b1", "b2", "b3"), links, (Tree(links[:2]), Tree(links[1:])), (("", (0,)), ("stock", (1,))))

@@ -10,7 +10,7 @@ __all__ = ["OverlayView"]
 
 
 class OverlayView:
-    """What one broker believes to be up. A link counts as up unless one of its ends says that it is not.
+    """One broker's belief about which links are up. A link counts as up unless one of its ends says that it is not.
 
     States are ordered by incarnation and sequence, so that a broker that was restarted is believed at once.
 
@@ -42,7 +42,7 @@ class OverlayView:
 
     @property
     def states(self) -> tuple[NodeState, ...]:
-        """What is known of all brokers, this one included; for a neighbour that has just come up."""
+        """The known states of all brokers, this one included; for a neighbour that has just come up."""
         return tuple(self._states[name] for name in sorted(self._states))
 
     def link_changed(self, neighbour: str, is_up: bool) -> NodeState:
