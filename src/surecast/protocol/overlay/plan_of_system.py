@@ -1,0 +1,72 @@
+"""The plan of an overlay that a scenario describes: for simulations and for brokers that run."""
+
+from __future__ import annotations
+
+from surecast.errors import AssumptionError
+from surecast.protocol.mqtt.topics import has_wildcard
+from surecast.protocol.overlay.overlay_plan import TREES_MAX, Link, OverlayPlan, Tree
+from surecast.scenario.system import System
+
+__all__ = ["plan_of_system"]
+
+_ALGORITHM = "covering"
+"""The algorithm where a scenario has no `delivery.routing`: topics without wildcards are announced once each by it."""
+
+
+def plan_of_system(
+    system: System, *, scheme: str | None = None, algorithm: str | None = None, is_hierarchical: bool | None = None
+) -> OverlayPlan:
+    """Returns the plan of a system: its brokers and links, and one tree for all topics that travel on the same links.
+
+    Scheme and algorithm are those of the scenario unless others are given. Other topics travel on the first tree.
+    AssumptionError where the system cannot be such an overlay.
+
+    >>> from surecast.scenario import Scenario
+    >>> plan = plan_of_system(Scenario.load("examples/reliability-graph.yaml").system, scheme="buffering")
+    >>> len(plan.brokers), len(plan.trees), plan.trees[0].scheme, plan.tree_of("topic-1")
+    (10, 7, 'buffering', 0)
+    """
+    routing = system.delivery.routing
+    if algorithm is None:
+        algorithm = _ALGORITHM if routing is None else routing.algorithm
+    if is_hierarchical is None:
+        is_hierarchical = routing is not None and routing.scheme == "hierarchical"
+    overlay = system.overlay
+    names = tuple(broker.name for broker in overlay.brokers)
+    pairs: tuple[Link, ...] = tuple((names[link.a], names[link.b]) for link in overlay.links)
+    topics = {topic.name: overlay.trees[topic.name] for topic in system.topics if topic.name in overlay.trees}
+    _check_topics(system, list(topics))
+    used = list(dict.fromkeys(topics.values())) or [_only_tree(system)]
+    if len(used) > TREES_MAX:
+        raise AssumptionError(
+            f"{system.name}: its {len(topics)} topics have {len(used)} different broker trees, and an overlay runs "
+            f"at most {TREES_MAX}; write overlay.topic_trees: {{root: {names[0]}}}, or roots for fewer trees"
+        )
+    root = names[overlay.root] if is_hierarchical else None
+    chosen = scheme if scheme is not None else system.delivery.fault_tolerance.scheme
+    trees = tuple(Tree(tuple(pairs[i] for i in links), chosen, algorithm, root=root) for links in used)
+    prefixes: dict[str, tuple[int, ...]] = {"": (0,)}
+    if len(used) > 1:
+        prefixes |= {topic: (used.index(links),) for topic, links in topics.items()}
+    return OverlayPlan(names, pairs, trees, tuple(prefixes.items()))
+
+
+def _only_tree(system: System) -> tuple[int, ...]:
+    """Returns the links of the one tree that there can be where no topic has a tree."""
+    overlay = system.overlay
+    if not overlay.is_tree:
+        raise AssumptionError(
+            f"{system.name}: the overlay has cycles ({len(overlay.brokers)} brokers, {len(overlay.links)} links), and "
+            "no topic says on which tree its events travel; name workload.topics, or write links: "
+            "{build: spanning-tree}"
+        )
+    return tuple(range(len(overlay.links)))
+
+
+def _check_topics(system: System, topics: list[str]) -> None:
+    for topic in topics:
+        if has_wildcard(topic) or topic.startswith("$"):
+            raise AssumptionError(
+                f"{system.name}: topic {topic!r} has a wildcard of MQTT, or begins with $, and no events can be "
+                "published to it; give it another name"
+            )
