@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from message_cases import MESSAGE_CASES, messages_of
 
 from surecast.protocol.paxos import Message, encode
 from surecast.report import QoSReport
@@ -296,6 +297,11 @@ def routes() -> Iterator[tuple[str, Case]]:
     )  # fmt: skip
 
 
+def messages() -> Iterator[tuple[str, Case]]:
+    for name, shape in MESSAGE_CASES.items():
+        yield name, lambda shape=shape: messages_of(**shape)
+
+
 def queues() -> Iterator[tuple[str, Case]]:
     extent: dict[str, Any] = {"duration_s": 4000.0, "warm_up_s": 200.0}
     chosen = {
@@ -474,6 +480,7 @@ KINDS: dict[str, Callable[[], Iterator[tuple[str, Case]]]] = {
     "walks": walks,
     "protocols": protocols,
     "routes": routes,
+    "messages": messages,
     "queues": queues,
     "composed": composed,
     "packets": packets,

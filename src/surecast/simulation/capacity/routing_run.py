@@ -22,7 +22,7 @@ from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_
 from surecast.simulation.experiment.clock import NETWORK, Clock
 from surecast.simulation.experiment.errors import SafetyError
 
-__all__ = ["simulate_run"]
+__all__ = ["World", "simulate_run"]
 
 _NOTIFICATION: Final = 0
 _CONTROL: Final = 1
@@ -69,15 +69,12 @@ def simulate_run(plan: RoutingPlan, settings: Settings, algorithm: str, run: int
     Clients do the same under every algorithm. The run begins in the stationary state of the subscriptions, all of them
     known wherever they have to be, and with empty queues.
     """
-    world = _World(plan, settings, algorithm, run)
-    world.install()
-    world.advance(settings.warm_up_s)
-    world.begin()
-    world.advance(settings.warm_up_s + settings.duration_s)
-    return world.end()
+    return World(plan, settings, algorithm, run).simulate()
 
 
-class _World:
+class World:
+    """One run: its brokers, queues and clients, and what was counted."""
+
     def __init__(self, plan: RoutingPlan, settings: Settings, algorithm: str, run: int):
         self.plan, self.settings, self.algorithm, self.run = plan, settings, algorithm, run
         self.clock = Clock()
@@ -97,6 +94,14 @@ class _World:
         self._draw = [_services(plan, q, streams, run) for q in range(len(plan.queues))]
         self._free_s = [0.0] * len(plan.queues)
         self.begin()
+
+    def simulate(self) -> RunResult:
+        """Runs from beginning to end."""
+        self.install()
+        self.advance(self.settings.warm_up_s)
+        self.begin()
+        self.advance(self.settings.warm_up_s + self.settings.duration_s)
+        return self.end()
 
     def begin(self) -> None:
         """Counts from now on."""
@@ -193,7 +198,8 @@ class _World:
 
     # What becomes of messages
 
-    def _send(self, now: float, link: int, message: Message, cause: _Cause) -> None:
+    def send(self, now: float, link: int, message: Message, cause: _Cause) -> None:
+        """Sends a message of a broker over a directed link."""
         cause.under_way += 1
         self._made += 1
         self._sums.sent[cause.kind][link] += 1
@@ -259,7 +265,7 @@ class _World:
         links, deliveries = self._link_to[at], []
         for effect in effects:
             if type(effect) is Send:
-                self._send(now, links[effect.to], effect.message, cause)
+                self.send(now, links[effect.to], effect.message, cause)
             else:
                 deliveries.append(effect.client)  # type: ignore[union-attr]
         if deliveries:
