@@ -135,7 +135,7 @@ def test_other_functions_name_their_arguments(dropping: Scenario, repository: Pa
         (lambda: plan(company, max_cost=0.5), "`max_cost` 0.5: the cheapest broker costs 1"),
         (lambda: plan(company, broker_cost=-1), "`broker_cost` -1: give a number of 0 or more"),
         (lambda: plan(company, algorithms=["best"]), "there is no algorithm 'best'"),
-        (lambda: compare(dropping, answers=["predicted"]), "`answers` predicted: write two of"),
+        (lambda: compare(dropping, answers=["predicted"]), "`answers` predicted: write two or all of"),
         (lambda: compare(dropping, time_scale=2), "`time_scale`: only a run has one"),
         (lambda: compare(dropping, answers="predicted,measured", policies="all"), "a run has what the scenario says"),
         (lambda: compare(dropping, report), "a scenario is compared with its own answers"),

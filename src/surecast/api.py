@@ -17,7 +17,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 if TYPE_CHECKING:
     from surecast.models import Method, Progress
     from surecast.planning.placement import PlacementPlan
-    from surecast.report import Comparison, QoSReport
+    from surecast.report import Comparison, QoSReport, SideBySide
     from surecast.scenario import Scenario, System
 
 __all__ = ["compare", "plan", "predict", "run", "simulate"]
@@ -222,9 +222,10 @@ def compare(
     workers: int = 1,
     time_scale: float | None = None,
     progress: Progress | None = None,
-) -> Comparison:
-    """Compares two reports, or two of the `answers` to a scenario: predicted, simulated and measured.
+) -> Comparison | SideBySide:
+    """Compares two reports, or two or all three of the `answers` to a scenario: predicted, simulated and measured.
 
+    Two give a `Comparison`, three a `SideBySide`.
     `vary` has settings of the scenario by label: it is answered under each of them. The other arguments are those of
     `predict`, `simulate` and `run`.
 
@@ -234,7 +235,7 @@ def compare(
     >>> [row.variant for row in comparison.rows(metric="success_share", scope="subscriber")]
     ['probabilistic, busy']
     """
-    from surecast.report import QoSReport
+    from surecast.report import QoSReport, place_side_by_side
     from surecast.report import compare as compare_reports
     from surecast.scenario import Scenario
 
@@ -262,18 +263,18 @@ def compare(
         return simulate(system, method=method, progress=progress, **extent, **names)
 
     named: _Names = {"schemes": schemes, "algorithms": algorithms, "policies": policies}
-    first, second = _both(a, vary or {"": {}}, sources, named, answer)
-    return compare_reports(first, second)
+    reports = _answers(a, vary or {"": {}}, sources, named, answer)
+    return compare_reports(*reports) if len(reports) == 2 else place_side_by_side(*reports)
 
 
-def _both(
+def _answers(
     scenario: Scenario,
     vary: Mapping[str, Mapping[str, object]],
-    sources: tuple[str, str],
+    sources: tuple[str, ...],
     names: _Names,
     answer: Callable[[str, System, _Names], QoSReport],
-) -> tuple[QoSReport, QoSReport]:
-    """Returns two answers to a scenario, under each of the settings to vary."""
+) -> list[QoSReport]:
+    """Returns the answers to a scenario, under each of the settings to vary."""
     from surecast.report import ReportBuilder
 
     builders: dict[str, ReportBuilder] = {}
@@ -283,8 +284,9 @@ def _both(
         reports: dict[str, QoSReport] = {}
         for source in sorted(sources, key=SOURCE_ORDER.index):
             reports[source] = answer(source, system, names)
-            if "measured" in reports and source != "measured":
-                reports |= beside_run(system, reports["measured"], reports[source], partial(answer, source, system))
+        if measured := reports.get("measured"):
+            for source in [each for each in reports if each != "measured"]:
+                reports |= beside_run(system, measured, reports[source], partial(answer, source, system))
         variants = reports["measured"].variants if "measured" in reports else reports[sources[0]].variants
         for source in sources:
             report = reports[source]
@@ -292,7 +294,7 @@ def _both(
             # Beside a run, only the variants that it has.
             for variant in [v for v in report.variants if "measured" not in reports or v in variants]:
                 builder.add_report(report.select(variant=variant), variant=f"{variant}, {label}" if label else variant)
-    return builders[sources[0]].build(), builders[sources[1]].build()
+    return [builders[source].build() for source in sources]
 
 
 def beside_run(
@@ -331,18 +333,18 @@ def beside_run(
     return joined
 
 
-def _sources(answers: Sequence[str], time_scale: float | None) -> tuple[str, str]:
-    """Returns the two answers that are asked for, checked."""
+def _sources(answers: Sequence[str], time_scale: float | None) -> tuple[str, ...]:
+    """Returns the two or three answers that are asked for, checked."""
     from surecast.report import SOURCES
 
     names = [name.strip() for name in (answers.split(",") if isinstance(answers, str) else answers)]
-    if len(names) != 2 or names[0] == names[1] or any(name not in SOURCES for name in names):
+    if not 2 <= len(names) == len(set(names)) or any(name not in SOURCES for name in names):
         raise ConfigurationError(
-            f"`answers` {','.join(names)}: write two of {', '.join(SOURCES)}, such as predicted,measured"
+            f"`answers` {','.join(names)}: write two or all of {', '.join(SOURCES)}, such as predicted,measured"
         )
     if time_scale is not None and "measured" not in names:
         raise ConfigurationError("`time_scale`: only a run has one; write `answers` predicted,measured")
-    return names[0], names[1]
+    return tuple(names)
 
 
 def _system(scenario: Scenario | System) -> System:

@@ -71,8 +71,8 @@ def test_an_overlay_is_refused_with_the_reason(tmp_path: Path) -> None:
         (["run"], "give a --time-scale, a --duration, or both"),
         (["run", "--duration", "soon"], "--duration: "),
         (["run", "--patience", "long"], "--patience: "),
-        (["compare", "--answers", "predicted,guessed"], "write two of predicted, simulated, measured"),
-        (["compare", "--answers", "measured,measured"], "write two of"),
+        (["compare", "--answers", "predicted,guessed"], "write two or all of predicted, simulated, measured"),
+        (["compare", "--answers", "measured,measured"], "write two or all of"),
         (["compare", "--time-scale", "5"], "only a run has one"),
         (["compare", "--answers", "measured,predicted", "--scheme", "bypass"], "a run has what the scenario says"),
     ],
@@ -88,7 +88,7 @@ def test_logs_need_a_folder_of_their_own(scenario: Path) -> None:
     assert "need a new folder" in str(error)
 
 
-def test_predicted_beside_measured(scenario: Path, tmp_path: Path) -> None:
+def test_predicted_and_simulated_beside_measured(scenario: Path, tmp_path: Path) -> None:
     saved = tmp_path / "differences.json"
     done = CliRunner().invoke(
         app,
@@ -96,7 +96,7 @@ def test_predicted_beside_measured(scenario: Path, tmp_path: Path) -> None:
             "compare",
             str(scenario),
             "--answers",
-            "predicted,measured",
+            "predicted,simulated,measured",
             "--duration",
             "2s",
             "--json",
@@ -108,6 +108,8 @@ def test_predicted_beside_measured(scenario: Path, tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     rows = [row for row in answer["summary"] if row["metric"] == "reliability"]
     assert rows
+    assert set(rows[0]["means"]) == {"predicted", "simulated", "measured"}
+    assert answer["verdict"]
     assert {row["variant"] for row in answer["summary"]} == {"buffering"}
     assert saved.exists()
 

@@ -1,4 +1,4 @@
-"""`surecast compare`: two answers side by side."""
+"""`surecast compare`: two answers, or all three, side by side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def compare(
     b: Annotated[Path | None, typer.Argument(help="A saved report to compare with the first.")] = None,
     answers: Annotated[
         str,
-        typer.Option(metavar="A,B", help="Which two of predicted, simulated and measured to compare of a scenario."),
+        typer.Option(
+            metavar="A,B[,C]", help="Which of predicted, simulated and measured to compare of a scenario: two or all."
+        ),
     ] = "predicted,simulated",
     time_scale: TimeScale = None,
     vary: Annotated[
@@ -49,7 +51,7 @@ def compare(
     overrides: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Compare prediction, simulation and measurement of a scenario, two at a time, or two saved reports."""
+    """Compare prediction, simulation and measurement of a scenario, two of them or all, or two saved reports."""
     import surecast
     from surecast.cli.output import (
         check_pictures,
@@ -61,9 +63,11 @@ def compare(
         progress_bar,
         working,
     )
-    from surecast.report import load, render_comparison
+    from surecast.report import Comparison, load, render_comparison, render_side_by_side
 
     check_pictures(picture)
+    if picture and answers.count(",") > 1:
+        raise ConfigurationError(f"--picture {picture[0]}: a picture has two axes; name two --answers")
     if a.suffix in SCENARIO_SUFFIXES:
         if b is not None:
             raise ConfigurationError(
@@ -85,6 +89,26 @@ def compare(
     else:
         with working("comparing"):
             comparison = surecast.compare(load(a), load(b))
+    if isinstance(comparison, Comparison):
+        drawn = _metric_to_draw(comparison, metric, picture or [])
+        draw_pictures(picture, lambda path: draw_comparison(comparison, drawn, path))
+    elif metric is not None:
+        raise ConfigurationError(f"--metric {metric}: it is for a picture, which has two axes; name two --answers")
+    if save is not None:
+        comparison.save(save)
+    if json:
+        print_json(comparison.as_dict(limit))
+        return
+    if isinstance(comparison, Comparison):
+        console.print(render_comparison(comparison, limit=limit))
+    else:
+        console.print(render_side_by_side(comparison, limit=limit))
+    print_drawn(picture)
+    print_saved(save)
+
+
+def _metric_to_draw(comparison: Comparison, metric: str | None, picture: list[Path]) -> str:
+    """Returns the metric of the pictures; refuses one that the two do not share, and pictures of none."""
     shared = {row.metric for row in comparison.summary}
     listed = ", ".join(sorted(shared))
     if metric is not None and metric not in shared:
@@ -92,15 +116,7 @@ def compare(
     drawn = metric or next((name for name in PICTURE_METRICS if name in shared), None)
     if picture and drawn is None:
         raise ConfigurationError(f"--picture {picture[0]}: choose what to draw with --metric; the two share {listed}")
-    draw_pictures(picture, lambda path: draw_comparison(comparison, drawn or "", path))
-    if save is not None:
-        comparison.save(save)
-    if json:
-        print_json(comparison.as_dict(limit))
-        return
-    console.print(render_comparison(comparison, limit=limit))
-    print_drawn(picture)
-    print_saved(save)
+    return drawn or ""
 
 
 def _settings(vary: list[str]) -> dict[str, dict[str, str]]:

@@ -35,6 +35,8 @@ from surecast.report.report_errors import ReportError
 from surecast.report.report_files import as_dict, load, save
 from surecast.report.report_summary import Summary
 from surecast.report.report_tables import render
+from surecast.report.side_by_side import SideBySide, SideBySideFamily, SideBySideRow, place_side_by_side
+from surecast.report.side_by_side_tables import render_side_by_side
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +58,9 @@ __all__ = [
     "ReportBuilder",
     "ReportError",
     "ReportInfo",
+    "SideBySide",
+    "SideBySideFamily",
+    "SideBySideRow",
     "Summary",
     "Unmatched",
     "as_dict",
@@ -68,9 +73,11 @@ __all__ = [
     "load",
     "metrics",
     "metrics_markdown",
+    "place_side_by_side",
     "register_metric",
     "render",
     "render_comparison",
+    "render_side_by_side",
     "save",
 ]
 
