@@ -168,7 +168,7 @@ def _print_begun(group: LocalGroup, folder: Path, as_json: bool) -> None:
 
     replicas = _described(group.status(), group.spec)
     if as_json:
-        print_json({"replicas": replicas, "mqtt": group.addresses})
+        print_json({"verdict": group_verdict(replicas), "replicas": replicas, "mqtt": group.addresses})
         return
     _print_status(replicas)
     console.print(f"clients may connect to any replica: {' '.join(group.addresses)}", markup=False, soft_wrap=True)
@@ -212,8 +212,8 @@ def found(
 
 @app.command()
 def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> None:
-    """Show the replicas of a group: which one leads, how far each has applied the log, where it listens, and whether
-    they agree."""
+    """Show whether a group works; then its replicas: which one leads, how far each has applied the log, where it
+    listens, and whether they agree."""
     import asyncio
 
     from surecast.broker.group_config import load_broker_group
@@ -223,7 +223,7 @@ def status(group: GroupFile = Path("surecast-group"), json: AsJson = False) -> N
     spec = load_broker_group(_file(group))
     replicas = _described(asyncio.run(ask_status(spec)), spec)
     if json:
-        print_json({"replicas": replicas})
+        print_json({"verdict": group_verdict(replicas), "replicas": replicas})
     else:
         _print_status(replicas)
     if not any(replica.get("leader") for replica in replicas) or any(replica.get("alarm") for replica in replicas):
@@ -394,9 +394,37 @@ def _described(statuses: list[dict[str, Any]], spec: BrokerGroupSpec) -> list[di
     return described
 
 
+def group_verdict(replicas: list[dict[str, Any]]) -> str:
+    """Returns in one sentence whether a group works, and how many failures it tolerates now.
+
+    >>> leads, votes, down = ({"role": role} for role in ("leads", "votes", "down"))
+    >>> group_verdict([{**leads, "replica": 1, "leader": 1}, {**votes, "replica": 2}, {**down, "replica": 3}])
+    'The group works: replica 1 leads, and 2 of 3 replicas vote. No more may fail.'
+    """
+    alarmed = [str(replica["replica"]) for replica in replicas if replica.get("alarm")]
+    if alarmed:
+        return f"The group is NOT in agreement: see the alarm of replica {', '.join(alarmed)} below."
+    members = [replica for replica in replicas if replica["role"] not in ("joins", "replaced")]
+    voters = [replica for replica in members if replica["role"] in ("leads", "votes") or replica.get("voting")]
+    majority = len(members) // 2 + 1
+    votes = f"{len(voters)} of {len(members)} replicas vote"
+    leader = next((replica["leader"] for replica in replicas if replica.get("leader")), None)
+    if leader is None:
+        return f"The group does NOT work: no replica leads, and {votes}; {majority} are needed."
+    spare = len(voters) - majority
+    tolerated = {0: "No more may fail.", 1: "It works on if 1 more fails."}
+    if spare < 0:
+        return f"The group may NOT work: replica {leader} is said to lead, but {votes}; {majority} are needed."
+    return (
+        f"The group works: replica {leader} leads, and {votes}. "
+        f"{tolerated.get(spare, f'It works on if {spare} more fail.')}"
+    )
+
+
 def _print_status(replicas: list[dict[str, Any]]) -> None:
     from surecast.cli.output import console, print_table
 
+    console.print(group_verdict(replicas), markup=False, soft_wrap=True)
     rows = []
     for replica in replicas:
         state = f"{replica['role']}: {replica['detail']}" if replica["detail"] else replica["role"]

@@ -151,7 +151,9 @@ def test_wrong_questions_are_answered_clearly(tmp_path: Path) -> None:
     said = surecast("cluster", "up", "-n", "3", "--folder", tmp_path / "one", code=1)
     assert "--replicas 3: this group has 1" in said
     assert "none.yaml" in surecast("cluster", "status", tmp_path / "none.yaml", code=1)
-    assert "down:" in surecast("cluster", "status", group, code=1)
+    shown = surecast("cluster", "status", group, code=1)
+    assert shown.startswith("The group does NOT work: no replica leads, and 0 of 1 replicas vote; 1 are needed.")
+    assert "down:" in shown
     assert "replica 1" in surecast("cluster", "verify", group, code=1)
     assert "has no leader" in surecast("cluster", "backup", group, tmp_path / "b", code=1)
     (tmp_path / "garbage").write_bytes(b"surecast group backup 2\n{}\n")
@@ -249,7 +251,8 @@ def test_every_replica_has_the_listeners_users_rules_and_limits_that_are_asked_f
         assert sorted(one["role"] for one in found) == ["leads", "votes", "votes"]
         assert [[each["kind"] for each in one["listeners"]] for one in found] == [["tcp", "websocket", "tls"]] * 3
         run(lambda: look(found))
-        assert str(found[2]["listeners"][1]["address"]) in surecast("cluster", "status", folder)
+        assert str(found[2]["listeners"][1]["address"]) in (shown := surecast("cluster", "status", folder))
+        assert shown.startswith("The group works: replica ")
         process.send_signal(signal.SIGINT)
 
 
