@@ -1,5 +1,5 @@
-"""Writes docs/reference/broker-configuration.md and group-configuration.md from the models, so that the reference
-cannot drift from the code."""
+"""Writes broker-configuration.md, group-configuration.md and overlay-file.md in docs/reference from the models, so that
+the reference cannot drift from the code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from surecast.broker import config_models as models
 from surecast.broker import group_config as group
+from surecast.broker.overlay import overlay_file as overlay
 from surecast.broker.replica.group_file import PaxosSpec
 from surecast.documents.models import Spec
 
@@ -71,6 +72,32 @@ GROUP_TAIL = """
 Signals and exit codes are those of [a broker](broker-configuration.md#signals-and-exit-codes). A replica that must
 not be started again as it is exits with 3: its state is lost or damaged, or the others do not let it in.
 """
+OVERLAY_HEAD = """# The overlay's file
+
+Every field of the file of an overlay of brokers, which `surecast broker --overlay FILE --name NAME` and
+`surecast overlay` read. All brokers have the same file; `surecast overlay plan SCENARIO` writes it, and
+`surecast overlay check FILE` says everything that is wrong with one. Brokers do not read it yet: so far it is
+a plan. This page is written from the models by `tools/broker_reference.py`. All fields have the default shown, except
+those marked **required**.
+
+Durations are written with their units, `250ms`, `10s`, `2h`; so are sizes, `16MB`, `64MiB`, and rates, `500/s`.
+Relative paths start at the folder of the file. [The overlay node](../background/overlay.md) says what the plan means.
+"""
+OVERLAY_SECTIONS: Sections = [
+    ("The whole file", overlay.OverlayFile),
+    ("brokers", overlay.OverlayBrokerSpec),
+    ("trees", overlay.TreeSpec),
+    ("algorithms", overlay.LinkSpec),
+    ("prefixes", overlay.PrefixSpec),
+]
+OVERLAY_TAIL = """
+## What may change
+
+`epoch`, the names in `brokers`, `links`, `trees` and `prefixes` are the plan, and `hash` is its check sum. Two brokers
+whose plans differ refuse each other, so a plan changes at all brokers: stop them, change the file everywhere, write a
+higher `epoch` and the hash that `surecast overlay check` asks for, start them. Addresses, times and limits are no part
+of the plan; a broker that is started again has the new ones.
+"""
 # What a group that is no broker has too, and a broker does not use: its clients come by MQTT.
 LEFT_OUT = {"client_secret_file", "request_size"}
 WORDS = {
@@ -83,6 +110,10 @@ WORDS = {
     "Count": "whole number from 1",
     "Word": "whole number from 1 to 65535",
     "Port": "port",
+    "Ends": "list of two names",
+    "tuple[Ends, ...]": "list of pairs of names",
+    "SchemeName": "scheme",
+    "AlgorithmName": "algorithm",
     "bool": "`true`, `false`",
 }
 RULES = """
@@ -134,6 +165,7 @@ def main() -> None:
     pages = {
         REFERENCE / "broker-configuration.md": page(HEAD, SECTIONS, RULES),
         REFERENCE / "group-configuration.md": page(GROUP_HEAD, GROUP_SECTIONS, GROUP_TAIL),
+        REFERENCE / "overlay-file.md": page(OVERLAY_HEAD, OVERLAY_SECTIONS, OVERLAY_TAIL),
     }
     for file, text in pages.items():
         if "--check" not in sys.argv:
@@ -196,7 +228,7 @@ def _value(model: Any, name: str, node: dict[str, Any], sections: Sections) -> s
         if "enum" in option:
             return ", ".join(f"`{value}`" for value in option["enum"])
         if option.get("type") == "array":
-            return "list of texts"
+            return "list of whole numbers" if option["items"].get("type") == "integer" else "list of texts"
         if option.get("type") == "integer":
             return "whole number"
     return "text"

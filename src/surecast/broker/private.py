@@ -13,11 +13,20 @@ from io import FileIO
 from pathlib import Path
 from typing import Final, Literal
 
-from surecast.errors import FileError
+from surecast.errors import ConfigurationError, FileError
 
-__all__ = ["OTHERS", "make_private", "open_file", "open_private", "write_private"]
+__all__ = [
+    "OTHERS",
+    "SECRET_BYTES_MIN",
+    "make_private",
+    "open_file",
+    "open_private",
+    "read_secret",
+    "write_private",
+]
 
 OTHERS: Final = 0o077
+SECRET_BYTES_MIN: Final = 16
 _FOLDER: Final = 0o700
 _FILE: Final = 0o600
 
@@ -92,3 +101,17 @@ def write_private(path: Path, data: str | bytes) -> None:
 def open_file(path: Path, mode: Literal["ab", "xb"]) -> FileIO:
     """Opens a file for its owner only, to append to it, or to write a new one."""
     return FileIO(path, mode, opener=open_private)
+
+
+def read_secret(path: Path) -> bytes:
+    """Returns the secret in a file, without white space at its ends; ConfigurationError where others may read it."""
+    try:
+        mode = path.stat().st_mode
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    if mode & OTHERS:
+        raise ConfigurationError(f"{path}: others may read it; run chmod 600 {path}")
+    if not secret:
+        raise ConfigurationError(f"{path}: it is empty")
+    return secret

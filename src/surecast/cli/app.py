@@ -27,6 +27,7 @@ _NAMES = (
     "report",
     "broker",
     "cluster",
+    "overlay",
     "passwd",
     "pub",
     "sub",

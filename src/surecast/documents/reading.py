@@ -43,7 +43,7 @@ def read_source(path: Path, kind: DocumentKind = SCENARIO) -> Source:
     except FileNotFoundError:
         raise refuse("there is no such file", kind.start) from None
     except IsADirectoryError:
-        raise refuse(f"is a folder; name a {kind.name} in it") from None
+        raise refuse(f"is a folder; name {kind.one} in it") from None
     except UnicodeDecodeError as error:
         raise refuse(f"is not UTF-8 text (byte {error.start})") from None
     except OSError as error:

@@ -24,9 +24,14 @@ class DocumentKind:
     start: str
     error: type[ScenarioError] = ScenarioError
 
+    @property
+    def one(self) -> str:
+        """The name with its article."""
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
+
     def problem_of_fields(self) -> tuple[str, str]:
         """Returns what is wrong with a file that has no fields, and what would be right."""
-        return f"a {self.name} is a mapping of fields", f"write fields such as {self.fields}"
+        return f"{self.one} is a mapping of fields", f"write fields such as {self.fields}"
 
 
 SCENARIO = DocumentKind("scenario", "name: and overlay:", "start one with: surecast scenario new")

@@ -98,7 +98,7 @@ def worded_problem(
     if error == "extra_forbidden":
         nodes = schema_nodes(schema, path[:-1], source.data)
         hint = field_hint(path[-1], {name for node in nodes for name in node.get("properties", {})})
-        return source.problem(path, f"is not a field of a {kind.name} at this place", hint)
+        return source.problem(path, f"is not a field of {kind.one} at this place", hint)
     if error in ("literal_error", "enum"):
         return source.problem(path, f"{detail['input']!r} is not known here", f"write {context['expected']}")
     if error == "string_pattern_mismatch" and str(context["pattern"]).startswith("^/"):

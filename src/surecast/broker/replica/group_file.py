@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
 from surecast.broker.config_models import Count, FilePath, ListenerSpec
+from surecast.broker.private import SECRET_BYTES_MIN, read_secret
 from surecast.broker.replica.addresses import Address, Place, parse_address
 from surecast.documents.models import Name, Spec
 from surecast.documents.reading import read_source
@@ -26,7 +27,6 @@ from surecast.protocol.paxos import PaxosSettings, Variant
 __all__ = ["AddressText", "GroupFileError", "GroupSpec", "PaxosSpec", "ReplicaSpec", "load_group"]
 
 _DEFAULTS = PaxosSettings()
-_SECRET_BYTES_MIN = 16
 
 
 class GroupFileError(ScenarioError, ConfigurationError):
@@ -197,14 +197,14 @@ is with the operating systems of a majority; it survives the end of processes, a
         """The secret of the group; ConfigurationError where it is missing or short."""
         if (self.secret is None) == (self.secret_file is None):
             raise ConfigurationError("write either secret or secret_file")
-        secret = (self.secret or "").encode() if self.secret_file is None else _read_secret(self.secret_file)
-        if len(secret) < _SECRET_BYTES_MIN:
-            raise ConfigurationError(f"the secret has {len(secret)} bytes; it must have {_SECRET_BYTES_MIN} or more")
+        secret = (self.secret or "").encode() if self.secret_file is None else read_secret(self.secret_file)
+        if len(secret) < SECRET_BYTES_MIN:
+            raise ConfigurationError(f"the secret has {len(secret)} bytes; it must have {SECRET_BYTES_MIN} or more")
         return secret
 
     def read_client_secret(self) -> bytes:
         """What clients must have; empty where everybody may ask."""
-        return b"" if self.client_secret_file is None else _read_secret(self.client_secret_file)
+        return b"" if self.client_secret_file is None else read_secret(self.client_secret_file)
 
 
 GROUP_FILE = DocumentKind(
@@ -237,19 +237,6 @@ def load_group(path: Path, spec: type[GroupSpec] = GroupSpec) -> GroupSpec:
         raise GroupFileError(problems)
     group._path = path
     return group
-
-
-def _read_secret(path: Path) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from None
-    if mode & 0o077:
-        raise ConfigurationError(f"{path}: others may read it; run chmod 600 {path}")
-    if not secret:
-        raise ConfigurationError(f"{path}: it is empty")
-    return secret
 
 
 def _findings(group: GroupSpec) -> list[tuple[FieldPath, str, str]]:
