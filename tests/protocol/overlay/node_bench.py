@@ -8,8 +8,8 @@ from typing import Any
 from surecast.protocol.demand import DemandUpdate, JointFilter
 from surecast.protocol.filters import Value
 from surecast.protocol.link import LinkAck, NumberedFrame
-from surecast.protocol.overlay.node_links import NodeSettings, Written
-from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, Frame, Written
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 

@@ -10,7 +10,8 @@ from typing import Any
 from surecast.protocol.demand import SUMMARIES, JointFilter
 from surecast.protocol.filters import Event, Filter, above, between
 from surecast.protocol.overlay.event_id import EventId
-from surecast.protocol.overlay.node_links import NodeSettings, Written
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_frames import Written
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 

@@ -89,6 +89,11 @@ class PublishBatch:
         return f"<PublishBatch of {self.count} to {self.topics}, QoS {self.flags[0]}, {len(self.data)} bytes>"
 
     @property
+    def size(self) -> int:
+        """The bytes of all packets."""
+        return len(self.data)
+
+    @property
     def flags(self) -> tuple[int, bool, bool]:
         """QoS, retain and dup of each."""
         return FLAGS_OF[self.first_byte]

@@ -11,7 +11,7 @@ from typing import Final
 
 from surecast.errors import PeerError
 from surecast.protocol.link import CONTROL
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates
+from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
 
 __all__ = ["DETOURS", "check_frame", "lane_of"]
@@ -43,7 +43,7 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
                 raise PeerError(f"{neighbour} sent a state of {state.broker} that does not fit the plan: {state.down}")
     elif isinstance(frame, Detoured):
         _check_detour(plan, receiver, neighbour, frame)
-    else:
+    elif not isinstance(frame, UnknownFrame):
         what = "events" if isinstance(frame, Events) else "demand"
         if not 0 <= frame.tree < len(plan.trees) or neighbour not in plan.tree_neighbours(frame.tree, receiver):
             raise PeerError(f"{neighbour} sent {what} on tree {frame.tree}, on which it is no neighbour")

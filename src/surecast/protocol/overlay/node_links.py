@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias
 
 from surecast.errors import PeerError
-from surecast.protocol.link import CONTROL, LinkAck, LinkSession, NumberedFrame, SessionName
+from surecast.protocol.link import CONTROL, LinkSession, SessionName
 from surecast.protocol.overlay.frame_rules import DETOURS
-from surecast.protocol.overlay.overlay_frames import Detoured, Frame, frame_size
+from surecast.protocol.overlay.frame_sizes import frame_bytes
+from surecast.protocol.overlay.overlay_frames import Detoured, Frame, Written
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
-
-Written: TypeAlias = NumberedFrame[Frame] | LinkAck
-"""A frame or an acknowledgement, as it goes over a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class NodeLinks:
 
     def put(self, to: str, lane: int, frame: Frame) -> None:
         """Puts a frame on a link, on the lane of a tree or the one for control."""
-        self.sessions[to].put(lane, frame_size(frame), frame)
+        self.sessions[to].put(lane, frame_bytes(frame), frame)
 
     def put_control(self, to: str, frame: Frame) -> bool:
         """Puts a frame for control on a link that is up or may be resumed; returns whether its queue is too long."""

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol, TypeAlias
 
-from surecast.protocol.demand import DemandBucket, DemandFrame, DemandHashes, DemandUpdate
+from surecast.protocol.demand import DemandFrame
 from surecast.protocol.filters import Value
+from surecast.protocol.link import LinkAck, NumberedFrame
 from surecast.protocol.overlay.event_id import EventId
 
-__all__ = ["Body", "Detoured", "EventBatch", "Events", "Frame", "LinkStates", "NodeState", "frame_size"]
-
-_FRAME_BYTES = 64
-_FILTER_BYTES = 48
+__all__ = ["Body", "Detoured", "EventBatch", "Events", "Frame", "LinkStates", "NodeState", "UnknownFrame", "Written"]
 
 
 class Body(Protocol):
@@ -31,7 +29,7 @@ class Body(Protocol):
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     """Events of one publisher to one topic, with consecutive numbers. `attributes` has those of each event, as far as
-    some announced filter names them; it is empty where no event has any.
+    some announced filter names them; it is empty where no event has any. `publisher` names the publisher's session.
 
     >>> batch = EventBatch(EventId("b1", 1, 10), 3, "stock", published_s=0.0, qos=1)
     >>> batch.part(1, 3).first.number, batch.part(1, 3).count
@@ -46,6 +44,7 @@ class EventBatch:
     qos: int = 0
     attributes: tuple[Mapping[str, Value], ...] = ()
     body: Body | None = None
+    publisher: str = ""
 
     def part(self, start: int, stop: int) -> EventBatch:
         """Returns the events from one place up to another."""
@@ -108,20 +107,14 @@ class LinkStates:
     states: tuple[NodeState, ...]
 
 
-Frame: TypeAlias = Events | Detoured | LinkStates | DemandFrame
+@dataclass(frozen=True, slots=True)
+class UnknownFrame:
+    """A frame of an optional kind that this broker does not know, from a neighbour with a later version."""
+
+    kind: int
 
 
-def frame_size(frame: Frame) -> int:
-    """Returns about how many bytes a frame has; credit and bounds of queues count these."""
-    if isinstance(frame, Events):
-        body = frame.batch.body
-        return _FRAME_BYTES + len(frame.batch.topic) + (body.size if body is not None else 0)
-    if isinstance(frame, Detoured):
-        return _FRAME_BYTES + frame_size(frame.frame)
-    if isinstance(frame, DemandUpdate):
-        return _FRAME_BYTES + _FILTER_BYTES * (len(frame.change.removed) + len(frame.change.added))
-    if isinstance(frame, DemandBucket):
-        return _FRAME_BYTES + _FILTER_BYTES * len(frame.filters)
-    if isinstance(frame, DemandHashes):
-        return _FRAME_BYTES + 12 * len(frame.sums)
-    return _FRAME_BYTES + _FILTER_BYTES * len(frame.states)
+Frame: TypeAlias = Events | Detoured | LinkStates | UnknownFrame | DemandFrame
+
+Written: TypeAlias = NumberedFrame[Frame] | LinkAck
+"""A frame or an acknowledgement, as it goes over a connection."""

@@ -27,7 +27,7 @@ from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.frame_rules import check_frame
 from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
-from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings, Written
+from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.overlay_frames import (
     Body,
     Detoured,
@@ -36,6 +36,8 @@ from surecast.protocol.overlay.overlay_frames import (
     Frame,
     LinkStates,
     NodeState,
+    UnknownFrame,
+    Written,
 )
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
@@ -110,6 +112,7 @@ class OverlayNode:
         qos: int = 0,
         attributes: tuple[Mapping[str, Value], ...] = (),
         body: Body | None = None,
+        publisher: str = "",
     ) -> EventBatch | None:
         """Takes events of a client of this broker; returns them with their identity, None where it is full."""
         tree = self.plan.tree_of(topic)
@@ -120,7 +123,7 @@ class OverlayNode:
             return None
         first = EventId(self.name, self.incarnation, self._number)
         self._number += count
-        batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body)
+        batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher)
         self.accounts.published += count
         self._accept(Events(tree, batch, "" if is_assured else self.name), LOCAL, now)
         return batch
@@ -195,7 +198,7 @@ class OverlayNode:
                 for hop in self._links.sessions:  # there may be a way now for what had none
                     for held in self.custody.waiting_for(hop) if not self._links.is_up(hop) else ():
                         self._detour_held(held, hop)
-        else:
+        elif not isinstance(frame, UnknownFrame):
             self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
 
     def output(self, neighbour: str) -> list[Written]:

@@ -1,0 +1,213 @@
+"""Events as bytes: one head, then the messages as they are.
+
+The head has fixed fields, then the names (origin, attempt, topic, publisher, with U+0000 between them), the attributes
+where there are any, and where each message ends if they are not equally long. So the receiver need not look for
+anything. This is written by hand, since every message between brokers passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from math import inf, isfinite, isnan
+from operator import lt
+from struct import Struct, pack, unpack_from
+from typing import Any, Final
+
+from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.codec import U16, U32, Form, Layout, many, pair, sized
+from surecast.protocol.filters import Value
+from surecast.protocol.mqtt.batches import PublishBatch
+from surecast.protocol.mqtt.topics import validate_topic_name
+from surecast.protocol.mqtt.wire import text_problem
+from surecast.protocol.overlay.event_bodies import MessageRun, read_publish_batch
+from surecast.protocol.overlay.event_id import EventId
+from surecast.protocol.overlay.overlay_frames import EventBatch, Events
+
+__all__ = ["EVENTS_MAX", "event_bytes", "event_parts", "read_events"]
+
+EVENTS_MAX: Final = 1 << 16
+"""No batch on a link has more events."""
+
+_HEAD: Final = Struct(">BBBIQQddII")
+_NO_BODY, _PLAIN, _PLAIN_5, _RUN = range(4)
+_DIGITS_MAX: Final = 310
+_EQUAL: Final = 1  # the messages are equally long
+_BODILESS_MAX: Final = 64  # events without messages cost time and no bytes
+_NAMES_KEPT_BYTES_MAX: Final = 512
+
+
+class _ValueForm(Form):
+    """The value of an attribute: a text, or a number, which stays whole where it is."""
+
+    size_min = 3
+
+    def write(self, value: Any, parts: list[bytes]) -> None:
+        if isinstance(value, str):
+            kind, data = b"t", value.encode("utf-8", "surrogatepass")
+        elif isinstance(value, int):
+            kind, data = b"i", b"%d" % value
+        else:
+            kind, data = b"f", pack(">d", value)
+        _BYTES.write(data, parts)
+        parts.append(kind)
+
+    def read(self, data: bytes, at: int) -> tuple[Any, int]:
+        written, at = _BYTES.read(data, at)
+        kind, value = data[at : at + 1], None
+        if kind == b"t":
+            value = written.decode("utf-8", "surrogatepass")
+        elif kind == b"i" and len(written) <= _DIGITS_MAX:
+            value = int(written)
+            float(value)  # one that is too large for it could not be compared
+        elif kind == b"f" and isfinite(number := unpack_from(">d", written)[0]):
+            value = number
+        if value is None:
+            raise ValueError(f"a value of the kind {kind!r} with {len(written)} bytes")
+        return value, at + 1
+
+
+_BYTES: Final = sized(4)
+_NAME: Final = sized(2, is_text=True)
+_ATTRIBUTES: Final[Layout[Any]] = Layout(
+    "attributes of events", dict, each=many(many(pair(_NAME, _ValueForm()), U16, dict), U32)
+)
+
+
+class _Each:
+    """What the layout of attributes writes."""
+
+    __slots__ = ("each",)
+
+    def __init__(self, each: Sequence[Mapping[str, Value]]):
+        self.each = [[*attributes.items()] for attributes in each]
+
+
+def event_bytes(events: Events) -> int:
+    """Returns how many bytes some events have.
+
+    >>> batch = EventBatch(EventId("b1", 1, 7), 1, "stock/acme", published_s=0.0)
+    >>> event_bytes(Events(0, batch, "b1")) == len(b"".join(event_parts(Events(0, batch, "b1"))))
+    True
+    """
+    batch = events.batch
+    body = batch.body
+    size = _HEAD.size + len(_names(events))
+    if batch.attributes:
+        size += len(_ATTRIBUTES.encode(_Each(batch.attributes)))
+    if body is not None:
+        size += body.size
+        if isinstance(body, PublishBatch | MessageRun) and not _is_equal(body.ends):
+            size += 4 * len(body.ends)
+    return size
+
+
+def event_parts(events: Events) -> tuple[bytes, bytes]:
+    """Returns events as bytes: all that stands before the messages, and these."""
+    batch, body = events.batch, events.batch.body
+    first = batch.first
+    names = _names(events)
+    attributes = _ATTRIBUTES.encode(_Each(batch.attributes)) if batch.attributes else b""
+    kind, is_equal, ends, data = _NO_BODY, _EQUAL, b"", b""
+    if isinstance(body, PublishBatch | MessageRun):
+        kind = _RUN if isinstance(body, MessageRun) else _PLAIN_5 if body.version_5 else _PLAIN
+        data = body.data
+        if not _is_equal(body.ends):
+            is_equal, ends = 0, pack(f">{len(body.ends)}I", *body.ends)
+    elif body is not None:
+        raise TypeError(f"a {type(body).__name__} has no form on a link")
+    head = _HEAD.pack(
+        events.tree, batch.qos << 1 | is_equal, kind, batch.count, first.incarnation, first.number,
+        batch.published_s, batch.expires_s, len(names), len(attributes),
+    )  # fmt: skip
+    return b"".join((head, names, attributes, ends)), data
+
+
+def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
+    """Returns the events that the bytes from a place on are; PeerError where they are none.
+
+    `ahead_s` says by how much the clock of their sender is ahead; their times are set by the clock of the receiver.
+    """
+    if len(data) - at < _HEAD.size:
+        raise PeerError(f"events: {len(data) - at} bytes; their head has {_HEAD.size}")
+    (tree, flags, kind, count, incarnation, number, published_s, expires_s, names_bytes,
+     attributes_bytes) = _HEAD.unpack_from(data, at)  # fmt: skip
+    if flags > 5 or kind > _RUN or not 1 <= count <= (EVENTS_MAX if kind else _BODILESS_MAX):
+        raise PeerError(f"events: {count} of the kind {kind} with the flags {flags}, which there cannot be")
+    if not isfinite(published_s) or isnan(expires_s) or expires_s == -inf:
+        raise PeerError(f"events: published at {published_s}, and their lifetime ends at {expires_s}")
+    at += _HEAD.size
+    attributes_at = at + names_bytes
+    ends_at = attributes_at + attributes_bytes
+    if ends_at > len(data):
+        raise PeerError(f"events: their head goes on to byte {ends_at} of {len(data)}")
+    names = data[at:attributes_at]
+    read = _read_names if names_bytes <= _NAMES_KEPT_BYTES_MAX else _read_names.__wrapped__
+    origin, attempt, topic, publisher = read(names)
+    attributes: tuple[Mapping[str, Value], ...] = ()
+    if attributes_bytes:
+        attributes = _ATTRIBUTES.decode(data[attributes_at:ends_at])["each"]
+        if len(attributes) != count:
+            raise PeerError(f"events: {count}, with the attributes of {len(attributes)}")
+    body = _read_body(kind, data, ends_at, count, flags & _EQUAL, topic) if kind else None
+    if not kind and len(data) > ends_at:
+        raise PeerError(f"events: {len(data) - ends_at} bytes after their end")
+    return Events(
+        tree,
+        EventBatch(
+            EventId(origin, incarnation, number), count, topic, published_s - ahead_s, expires_s - ahead_s,
+            flags >> 1, attributes, body, publisher,
+        ),
+        attempt,
+    )  # fmt: skip
+
+
+def _read_body(
+    kind: int, data: bytes, ends_at: int, count: int, is_equal: int, topic: str
+) -> PublishBatch | MessageRun:
+    at = ends_at if is_equal else ends_at + 4 * count
+    size = len(data) - at
+    ends: Sequence[int]
+    if is_equal:
+        if size < count or size % count:
+            raise PeerError(f"events: {size} bytes of {count} messages, which are no equal parts")
+        ends = (size,) if count == 1 else range(size // count, size + 1, size // count)
+    else:
+        if size < count:
+            raise PeerError(f"events: {max(size, 0)} bytes of {count} messages")
+        ends = [*unpack_from(f">{count}I", data, ends_at)]
+        if ends[-1] != size or ends[0] < 1 or not all(map(lt, ends, islice(ends, 1, None))):
+            raise PeerError("events: messages that do not end one behind the other, and the last where the bytes do")
+    if kind == _RUN:
+        run = MessageRun(data[at:], ends)
+        run.check()
+        return run
+    return read_publish_batch(data[at:], ends, topic, kind == _PLAIN_5)
+
+
+def _is_equal(ends: Sequence[int]) -> bool:
+    return isinstance(ends, range) or len(ends) == 1
+
+
+def _names(events: Events) -> bytes:
+    batch = events.batch
+    join = _join_names if len(batch.topic) + len(batch.publisher) <= _NAMES_KEPT_BYTES_MAX else _join_names.__wrapped__
+    return join(batch.first.origin, events.attempt, batch.topic, batch.publisher)
+
+
+@lru_cache(maxsize=4_096)
+def _join_names(origin: str, attempt: str, topic: str, publisher: str) -> bytes:
+    return "\0".join((origin, attempt, topic, publisher)).encode()
+
+
+@lru_cache(maxsize=4_096)
+def _read_names(names: bytes) -> tuple[str, str, str, str]:
+    try:
+        origin, attempt, topic, publisher = names.decode().split("\0", 3)
+        validate_topic_name(topic)
+        if not topic.isprintable() and (problem := text_problem(topic, strict=True)):
+            raise ConfigurationError(f"the topic {problem}")
+    except (ValueError, ConfigurationError) as error:
+        raise PeerError(f"events: their names: {error}") from error
+    return origin, attempt, topic, publisher

@@ -1,0 +1,62 @@
+"""How many bytes a frame has on a connection, without writing it: credit and the bounds of queues count these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from surecast.protocol.demand import EVERY_CONTENT, DemandBucket, DemandHashes, DemandUpdate, JointFilter
+from surecast.protocol.overlay.event_codec import event_bytes
+from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
+
+__all__ = ["frame_bytes"]
+
+_HEAD_BYTES: Final = 13  # the length, the kind and the number
+_SUM_BYTES: Final = 11
+
+
+def frame_bytes(frame: Frame) -> int:
+    """Returns how many bytes a frame has on a connection.
+
+    >>> from surecast.protocol.overlay.overlay_frames import NodeState
+    >>> frame_bytes(LinkStates((NodeState("b1", 1, 2, ("b2",)),)))
+    41
+    """
+    return _HEAD_BYTES + _content_bytes(frame)
+
+
+def _content_bytes(frame: Frame) -> int:
+    if isinstance(frame, Events):
+        return event_bytes(frame)
+    return _SIZES[type(frame)](frame)
+
+
+def _text_bytes(text: str) -> int:
+    return 2 + (len(text) if text.isascii() else len(text.encode()))
+
+
+def _filters_bytes(filters: Iterable[JointFilter]) -> int:
+    size = 4
+    for joint in filters:
+        content = "" if joint.content == EVERY_CONTENT else joint.order[2]
+        size += _text_bytes(joint.topic) + 3 + _text_bytes(content)
+    return size
+
+
+def _detour_bytes(detour: Detoured) -> int:
+    names = _text_bytes(detour.sender) + _text_bytes(detour.via) + sum(map(_text_bytes, detour.path))
+    return 3 + names + _content_bytes(detour.frame)
+
+
+def _states_bytes(states: LinkStates) -> int:
+    return 2 + sum(_text_bytes(state.broker) + 18 + sum(map(_text_bytes, state.down)) for state in states.states)
+
+
+_SIZES: Final[dict[type, Callable[[Any], int]]] = {
+    Detoured: _detour_bytes,
+    DemandUpdate: lambda frame: 1 + _filters_bytes(frame.change.removed) + _filters_bytes(frame.change.added),
+    DemandHashes: lambda frame: 6 + _SUM_BYTES * len(frame.sums),
+    DemandBucket: lambda frame: 3 + _filters_bytes(frame.filters),
+    LinkStates: _states_bytes,
+    UnknownFrame: lambda frame: 0,
+}
