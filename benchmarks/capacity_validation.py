@@ -33,7 +33,7 @@ from surecast.simulation.capacity.routing_plan import make_plan
 ROOT = Path(__file__).resolve().parent.parent
 BUSIEST = {"broker": 0.6, "physical_link": 0.4, "router": 0.2}
 SHARES = {"moderate": 0.6, "load": 0.3, "classes": 0.1}
-"""How the minutes are divided among the parts."""
+"""The shares of the minutes for the parts."""
 
 SCENARIO = """
 surecast: 1
@@ -93,7 +93,7 @@ class Errors:
 
     @property
     def significant(self) -> bool:
-        """Whether the prediction is off by more than chance explains, and by more than 1 %."""
+        """Returns whether the prediction is off by more than chance explains, and by more than 1 %."""
         if not len(self.error):
             return False
         outside = np.abs(self.error) > self.half

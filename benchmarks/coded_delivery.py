@@ -38,7 +38,7 @@ LARGE = {
 
 
 def done(events: int, rounds: int, access_loss: float, seed: int | None) -> None:
-    """Whether every event is at every subscriber in time, and what that costs."""
+    """Coded delivery: whether every event is at every subscriber in time, and the cost of that."""
     _, system = load_system(SCENARIO, {"delivery.coding.gossip.rounds": str(rounds)})
     seed = system.seed if seed is None else seed
     (audience,) = audiences_of(system)

@@ -1,4 +1,4 @@
-"""How fast events are coded, beside galois, zfec and raptorq on the same data, one core each.
+"""Speed of coding, beside galois, zfec and raptorq on the same data, one core each.
 
     python benchmarks/coding.py --peers PYTHON
 
@@ -184,7 +184,7 @@ def raptorq_work(raptorq: Any, task: str, n: int) -> Prepared | None:
 
 
 class Contestants:
-    """What can be measured in this process, prepared once."""
+    """Returns the cases that can be measured in this process, prepared once."""
 
     def __init__(self) -> None:
         self._modules: dict[str, Any] = {}

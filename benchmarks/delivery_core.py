@@ -1,4 +1,4 @@
-"""What a delivery costs in the core of the broker, without sockets: bytes in, bytes out, two versions in turn.
+"""Cost of a delivery in the core of the broker, without sockets: bytes in, bytes out, two versions in turn.
 
     python -m benchmarks.delivery_core                 this checkout alone
     python -m benchmarks.delivery_core --before DIR    and a checkout of another version, in pairs
@@ -29,8 +29,8 @@ ROUNDS = 12
 
 @dataclass(frozen=True)
 class Shape:
-    """Who publishes to whom; `burst` messages are in one write. A subscriber `has_all` topics, or one of them, and
-    its session may be `lasting`."""
+    """A pattern of publishers and subscribers; `burst` messages are in one write. A subscriber `has_all` topics, or one
+    of them, and its session may be `lasting`."""
 
     name: str
     publishers: int

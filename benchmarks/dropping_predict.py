@@ -1,4 +1,4 @@
-"""How fast the dropping models answer, and how well they do on real mobile connections.
+"""Speed of the dropping models, and their quality on real mobile connections.
 
 Run without arguments: a million parameter sets of the closed forms and of their inverses, then one queue under each
 mechanism. With SURECAST_DATA set to a folder that holds mobility/3glogs and mobility/4glogs, also the mean response

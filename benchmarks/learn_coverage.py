@@ -1,4 +1,4 @@
-"""How often the interval of a mean time has the mean, once the distribution is chosen too. About four minutes.
+"""Coverage of the intervals of mean times, once the distribution is chosen too. About four minutes.
 
     python benchmarks/learn_coverage.py [--samples 40] [--seed 0] [--only "Weibull 0.6"]
 

@@ -1,4 +1,4 @@
-"""What a routing table costs: the constants behind `overlay.brokers[].matching`.
+"""Costs of a routing table: the constants behind `overlay.brokers[].matching`.
 
 Run without arguments. For tables of growing size it measures a plain scan, predicate counting and the index of this
 software, and for control messages the upkeep of a routing table and the comparisons of covering. It prints the times,

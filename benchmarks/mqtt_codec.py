@@ -1,4 +1,4 @@
-"""How long the MQTT codec takes, beside the codecs of paho-mqtt and amqtt on the same packets.
+"""Speed of the MQTT codec, beside the codecs of paho-mqtt and amqtt on the same packets.
 
 Run it without arguments; it takes about half a minute. Every reader gets the bytes it would get from a socket: ours
 whole reads of 64 kB, paho its socket's `recv`, amqtt its buffer reader. All must read the same topics and payloads.

@@ -1,4 +1,4 @@
-"""What consensus costs without disks and links: three replicas in one process that hand each other messages.
+"""Cost of consensus without disks and links: three replicas in one process that hand each other messages.
 
 Run it without arguments; it takes about half a minute. Time is CPU time of all replicas together, divided by three
 for the cost a replica. The handler answers with nothing: what remains is the protocol, the batch and the reply queue.

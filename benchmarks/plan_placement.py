@@ -1,4 +1,4 @@
-"""How fast the complete case study of the capacity paper is planned, and how good local search is. About a minute.
+"""Speed of planning the complete case study of the capacity paper, and the quality of local search. About a minute.
 
 Prints CPU seconds on one core after compilation for all 1023 placements under all nine algorithms, with coinciding
 classes and with 500 distinct ones, with and without headroom; the same by the plain NumPy model, from a sample of

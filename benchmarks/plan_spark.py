@@ -1,4 +1,4 @@
-"""What a case of a large plan costs on Spark, beside the same plan in one process. About three minutes on two cores.
+"""Cost of a case of a large plan on Spark, beside the same plan in one process. About three minutes on two cores.
 
     python benchmarks/plan_spark.py [--candidates 17] [--variants 8] [--spark 'local[2]'] [--headroom]
 
@@ -51,7 +51,7 @@ def cpu_s() -> float:
 
 
 def measured(work: Callable[[], PlacementPlan]) -> tuple[PlacementPlan, float, float]:
-    """What came out, CPU seconds and seconds."""
+    """Returns the result, CPU seconds and seconds."""
     cpu, began_s = cpu_s(), time.perf_counter()
     plan = work()
     return plan, cpu_s() - cpu, time.perf_counter() - began_s

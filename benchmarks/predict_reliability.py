@@ -1,4 +1,4 @@
-"""How fast reliability is predicted: 10,000 subscribers, 100 publishers, 100 brokers, all schemes.
+"""Speed of predicting reliability: 10,000 subscribers, 100 publishers, 100 brokers, all schemes.
 
 Run without arguments. Prints the time of the first call (with compilation, unless it is cached) and of the second.
 """

@@ -41,7 +41,7 @@ def window(trace: AvailabilityTrace, days: float) -> AvailabilityTrace:
 
 
 def usable(trace: AvailabilityTrace, days: float) -> bool:
-    """Whether a machine was observed long enough, failed some times, and was mostly up."""
+    """Returns whether a machine was observed long enough, failed some times, and was mostly up."""
     if trace.end_s < 0.99 * days * 86400.0 or not 0.8 <= trace.availability <= 0.9995:
         return False
     failed, repaired = trace.counts()

@@ -1,4 +1,4 @@
-"""How fast the compiled simulation of ON/OFF queues is, beside the same queues in Ciw.
+"""Speed of the compiled simulation of ON/OFF queues, beside the same queues in Ciw.
 
 Run it without arguments; it takes about a minute. Both get the same events, service times, coins, and connected
 periods (Ciw by a distribution that looks them up, a baulking function, and a server schedule that resumes what it

@@ -1,4 +1,4 @@
-"""How fast the compiled simulation of reliability is, beside an equivalent model in SimPy.
+"""Speed of the compiled simulation of reliability, beside an equivalent model in SimPy.
 
 Run it without arguments; it takes about a minute. Both simulate the same process on the same failures and events (ideal
 refresh and retransmission), so both must count the same; the SimPy model is an ordinary one: a process per component,

@@ -171,7 +171,7 @@ def by_duckdb(python: str, folder: Path) -> float:
 
 
 def sums(path: str) -> tuple[int, ...]:
-    """What tells tables of viewers apart: rows, and the sums of all figures."""
+    """Returns a fingerprint of tables of viewers: rows, and the sums of all figures."""
     table = pq.read_table(path, columns=["viewers", "viewers_mean", "viewers_max"])
     return table.num_rows, *(round(pc.sum(column).as_py()) for column in table.columns)
 

@@ -233,7 +233,7 @@ def table(module: ModuleType, known: set[str] | None = None) -> str:
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """What a package lists as public, in its order: constants, classes, functions."""
+    """Returns the names that a package lists as public, in its order: constants, classes, functions."""
     return list(getattr(module, "__all__", ()))
 
 

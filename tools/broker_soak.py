@@ -73,7 +73,7 @@ class Process:
                 await asyncio.sleep(0.05)
 
     async def ask(self, path: str) -> dict[str, Any]:
-        """What the administration answers."""
+        """Returns the answer of the administration."""
         query = {"limit": 10_000} if path == "/sessions" else None
         return await asyncio.to_thread(ask, self.folder / "admin.sock", path, query)
 

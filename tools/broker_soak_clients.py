@@ -38,7 +38,7 @@ HISTORY = 30  # the last deliveries, which are shown with a message that is out 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one run does."""
+    """The plan of one run."""
 
     seconds: float
     clients: int
@@ -64,7 +64,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Inbox:
-    """What one subscription, or all members of a shared one, have got of each stream."""
+    """The messages of each stream that one subscription, or all members of a shared one, have received."""
 
     needed_from: dict[str, int] = field(default_factory=dict)
     got: dict[str, set[int]] = field(default_factory=dict)
@@ -389,7 +389,7 @@ class Subscriber(Peer):
         self.highest[topic] = max(highest, number)
 
     def _is_owed(self, stream: Stream, number: int) -> bool:
-        """Whether the first copy of a message must have come here, so that one that was sent twice comes in order.
+        """Returns whether the first copy of a message must have come here, so that a repeated one comes in order.
 
         The first copy may go to another member of a shared subscription, or come at a time when this client was not
         subscribed, or was away and takes QoS 0.
@@ -398,7 +398,7 @@ class Subscriber(Peer):
         return stream.qos == 2 or (there and number >= self.inbox.needed_from.get(stream.topic, stream.sent))
 
     def missing(self) -> list[str]:
-        """What was acknowledged and has not come."""
+        """Returns what was acknowledged and has not arrived."""
         found = []
         for stream in self.soak.by_group[self.group]:
             if not min(stream.qos, self.qos):

@@ -40,7 +40,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def section(path: str, command: Any) -> str:
-    """What a command does, and its arguments and options."""
+    """Returns the section of a command: its purpose, arguments and options."""
     lines = [f"## {path}\n", " ".join((command.help or "").split()) + "\n"]
     kinds = get_type_hints(inspect.unwrap(command.callback))
     rows = [_row(each, kinds.get(each.name)) for each in command.params if each.name != "help" and not each.hidden]
@@ -68,7 +68,7 @@ def _row(parameter: Any, kind: Any) -> str:
 
 
 def _value(parameter: Any, kind: Any) -> str:
-    """What an option takes: as it is called, or by its type."""
+    """Returns the kind of value that an option takes, by its name or its type."""
     kinds = [each for each in _plain(kind) if each is not type(None)]
     if kinds and not any(isinstance(each, type) for each in kinds):
         return ", ".join(f"`{each}`" for each in kinds)

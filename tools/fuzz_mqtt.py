@@ -234,7 +234,7 @@ def check(case: Case) -> None:
 
 
 def run(names: list[str]) -> bool:
-    """Whether all of these cases hold; prints the first that does not."""
+    """Returns whether all of these cases hold; prints the first that does not."""
     for name in names:
         case = make_case(name)
         try:
@@ -332,7 +332,7 @@ def run_cost(names: list[str]) -> bool:
 
 @dataclass(slots=True)
 class Found:
-    """What an attack has seen."""
+    """The observations of an attack."""
 
     cases: int = 0
     closed: int = 0

@@ -48,7 +48,7 @@ PAXOS = {"snapshot_every": 400, "log_keep": 100}
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is done to how many replicas, for how long; the leader is among them if `leader`."""
+    """A fault: its kind, the number of replicas, and for how long; the leader is among them if `leader`."""
 
     kind: Literal["kill", "stop"]
     count: int = 1
@@ -146,7 +146,7 @@ class Trial:
         return problems + await self._differences()
 
     async def _differences(self) -> list[str]:
-        """How the replicas differ once they have applied equally much."""
+        """Returns how the replicas differ once they have applied equally much."""
         until = time.monotonic() + SETTLE_S
         while True:
             found = await self.statuses()
@@ -175,7 +175,7 @@ class Trial:
         return problems
 
     def accounts(self, number: int) -> dict[str, tuple[int, int]]:
-        """Of every session, by a replica: what the accounts say is queued, and what is."""
+        """Returns for every session at a replica the number queued by its accounts, and the number that is."""
         socket = admin_socket_path(config_of(self.group.spec, number))
         sessions = ask(socket, "/sessions", {"limit": 10_000})["sessions"]
         return {
@@ -197,7 +197,7 @@ class Trial:
         return "\n".join(rows)
 
     def summary(self) -> str:
-        """What went through."""
+        """Returns a summary of what went through."""
         history = self.load.history
         got = " ".join(f"{name}={len(one.got)}" for name, one in history.received.items())
         acknowledged = f"{len(history.acknowledged)} of {len(history.sent)} publications acknowledged"

@@ -34,8 +34,8 @@ KEEP_ALIVE_S = 5
 
 @dataclass
 class Received:
-    """What one subscriber got, in its order, with the time. `delivers_late` is for one that delivers QoS 2 messages
-    when they are released, and so behind later ones of QoS 1."""
+    """The messages that one subscriber got, in its order, with the time. `delivers_late` is for one that delivers
+    QoS 2 messages when they are released, and so behind later ones of QoS 1."""
 
     qos: int
     delivers_late: bool = False
@@ -270,7 +270,7 @@ class PahoClient:
         self.opened[info.mid] = payload
 
     def take_acknowledged(self) -> list[tuple[float, bytes]]:
-        """What was acknowledged since the last call; by the thread that publishes, so that all numbers are known."""
+        """Returns what was acknowledged since the last call; called by the publishing thread, which knows them all."""
         count = len(self._done)
         done, self._done[:count] = self._done[:count], []
         return [(at, self.opened.pop(number)) for at, number in done]

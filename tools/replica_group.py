@@ -57,7 +57,7 @@ class Group:
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients ask the founders."""
+        """Returns the addresses at which clients ask the founders."""
         return [one.client for one in self.spec.replicas if one.client is not None and not one.joins]
 
     def start(self, numbers: Sequence[int]) -> None:

@@ -40,7 +40,7 @@ COUNTERS = 3
 
 @dataclass
 class History:
-    """What clients saw."""
+    """The history of operations that clients saw."""
 
     increments: dict[int, list[tuple[float, float, int]]] = field(default_factory=dict)
     unanswered: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What clients say to a broker, encoded beforehand: MQTT 3.1.1, and the text protocol of NATS.
+"""Dialects of clients, encoded beforehand: MQTT 3.1.1, and the text protocol of NATS.
 
 Where all messages of a cell have the same length, a stream of deliveries is taken apart by slices with a step; else
 `places` finds each. The first byte of a payload is its publisher, the second counts its messages; the rest is filler.

@@ -1,4 +1,4 @@
-"""What durability costs, and what the broker keeps in memory.
+"""Costs of durability, and of what the broker keeps in memory.
 
     python -m benchmarks.broker.durable [--seconds S] [--idle N] [--queued N] [--folder FOLDER]
 

@@ -29,7 +29,7 @@ _ACKED = {n: (b"\x40" * n, b"\x02" * n) for n in range(1_025)}
 
 @dataclass
 class Outcome:
-    """What one run of a cell has shown. Times are in seconds; `latencies_s` only at a fixed rate."""
+    """The results of one run of a cell. Times are in seconds; `latencies_s` only at a fixed rate."""
 
     sent: int = 0
     delivered: int = 0
@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything came, once and in order."""
+        """Returns whether everything came, once and in order."""
         return not (self.lost or self.disordered or self.unacknowledged)
 
     def latency_us(self, share: float) -> float:

@@ -1,4 +1,4 @@
-"""What is measured: who publishes to whom, at which QoS, and how many messages go into one write."""
+"""The shapes of traffic that are measured: who publishes to whom, at which QoS, in writes of how many messages."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """How the row is called."""
+        """Returns the name of the row."""
         return f"{self.shape}/q{self.qos}/{self.kind}{'-varying' if self.varying else ''}"
 
     @property
     def takes_all(self) -> bool:
-        """Whether the subscribers have all topics, by a wildcard."""
+        """Returns whether the subscribers have all topics, by a wildcard."""
         return self.topics > 1 and self.subscribers == 1
 
     @property

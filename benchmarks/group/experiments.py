@@ -86,7 +86,7 @@ def variants(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
 
 
 def delay(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
-    """What several instances under way are worth where messages between replicas take a while."""
+    """Measures the gain of several instances under way where messages between replicas take a while."""
     with ExitStack() as stack:
         systems: list[System] = []
         for alpha in (1, 10):
@@ -103,7 +103,7 @@ def delay(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
 
 
 def order(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
-    """What the weaker order saves at QoS 0."""
+    """Measures what the weaker order saves at QoS 0."""
     with ExitStack() as stack:
         systems: list[System] = []
         for name, rules in (("total", []), ("publisher", [{"topics": "#", "order": "publisher"}])):

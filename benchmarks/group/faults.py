@@ -1,4 +1,4 @@
-"""What happens to clients when a leader dies, and to a leader when a follower stops."""
+"""Faults of a group: what clients see when a leader dies, and a leader when a follower stops."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _NUMBERS = bytes(range(256)) * 1024  # more in a row than a buffer holds
 
 @dataclass(frozen=True)
 class Load:
-    """Who publishes how much.
+    """The load: who publishes how much.
 
     `window` publications of each publisher are unacknowledged, at QoS 0 undelivered. With a `rate_per_s` the publishers
     take turns at fixed times instead. `subscribe_qos` is what the one subscriber asks for; with `persistent` its
@@ -64,7 +64,7 @@ class Tongue(Protocol):
         """The bytes with which a publisher publishes a message."""
 
     def acknowledged(self, client: socket.socket, rest: bytes, data: bytes) -> tuple[int, bytes]:
-        """How many acknowledgements these bytes complete, and what is left; ConnectionError where one is a refusal."""
+        """Returns the number of acknowledgements in these bytes, and the rest; ConnectionError for a refusal."""
 
     def confirm(self, client: socket.socket, deliveries: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> None:
         """Acknowledges deliveries, where the protocol wants that."""
@@ -93,7 +93,7 @@ class Times:
 
 @dataclass
 class Outcome:
-    """What one run has shown. `processor_s` is of each process of the system, the one that leads first."""
+    """The results of one run. `processor_s` is of each process of the system, the one that leads first."""
 
     acknowledged: int = 0
     delivered: int = 0
@@ -128,7 +128,7 @@ class Outcome:
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything was acknowledged and came, once and in order."""
+        """Returns whether everything was acknowledged and came, once and in order."""
         return not (self.lost or self.disordered or self.unacknowledged)
 
 
@@ -239,7 +239,7 @@ class _Run:
             publisher.send(self.load.window, now, self._acknowledges)
 
     def keep_full(self, until: float) -> None:
-        """What is acknowledged is followed by as much."""
+        """Follows acknowledgements with as many publications."""
         while (now := time.perf_counter()) < until:
             self._take(self._epoll.poll(0.05), now, again=True)
 

@@ -1,4 +1,4 @@
-"""What is measured: the broker alone, groups of it, and NATS JetStream, each as processes of this machine."""
+"""The measured systems: the broker alone, groups of it, and NATS JetStream, each as processes of this machine."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class System(Protocol):
     leader: int
 
     def entry(self) -> Place:
-        """Where clients connect: the replica that leads. It is looked for now, and put first."""
+        """Returns the addresses for clients: first the replica that leads. It is looked for now, and put first."""
 
     def tongue(self, load: Load) -> Tongue:
-        """How to talk to it."""
+        """Returns the dialect to talk to it."""
 
     def processor_s(self) -> list[float]:
         """The processor time so far of each of its processes, the one that leads first."""
@@ -87,7 +87,7 @@ class Alone:
         self._process = start_process(_apart(command), self._port, None, folder / "log")
 
     def entry(self) -> Place:
-        """Where clients connect."""
+        """Returns the addresses for clients."""
         return HOST, self._port
 
     def tongue(self, load: Load) -> Tongue:
@@ -137,7 +137,7 @@ class Replicated:
             raise
 
     def entry(self) -> Place:
-        """Where the replica that leads takes clients."""
+        """Returns the address at which the replica that leads takes clients."""
         until = time.monotonic() + 30.0
         while not (leader := self.group.leader()):
             if time.monotonic() > until:
@@ -147,7 +147,7 @@ class Replicated:
         return self.place(leader)
 
     def place(self, number: int) -> Place:
-        """Where a replica takes clients."""
+        """Returns the address at which a replica takes clients."""
         listener = self.group.spec.replica(number).mqtt[0]
         return listener.host, listener.wanted_port
 
@@ -255,7 +255,7 @@ class JetStreamGroup:
             time.sleep(0.3)
 
     def entry(self) -> Place:
-        """Where the server that leads the stream takes clients."""
+        """Returns the address at which the server that leads the stream takes clients."""
         answer = JetStream(Load("", 1, 1)).ask(self._places[0], "$JS.API.STREAM.INFO.B", {})
         self.leader = int(answer["cluster"]["leader"][1:]) + 1
         return self._places[self.leader - 1]

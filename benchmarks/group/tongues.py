@@ -1,4 +1,4 @@
-"""What the generator says: MQTT to Surecast, and JetStream's protocol to NATS."""
+"""Dialects of the generator: MQTT to Surecast, and JetStream's protocol to NATS."""
 
 from __future__ import annotations
 

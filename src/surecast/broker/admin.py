@@ -1,4 +1,4 @@
-"""What a broker answers about itself, and what an administrator can ask it to do.
+"""Administration of a running broker: its answers about itself, and the changes that can be asked of it.
 
 | request | answer |
 |---|---|

@@ -1,4 +1,4 @@
-"""What a broker's configuration file may say. docs/reference/broker-configuration.md is written from here."""
+"""The fields of a broker's configuration file. docs/reference/broker-configuration.md is written from here."""
 
 from __future__ import annotations
 
@@ -141,12 +141,12 @@ once. `null` is no limit of its own."""
 
     @property
     def secure(self) -> bool:
-        """Whether it speaks TLS."""
+        """Returns whether the listener speaks TLS."""
         return self.kind in ("tls", "secure-websocket")
 
     @property
     def websocket(self) -> bool:
-        """Whether it speaks WebSocket."""
+        """Returns whether the listener speaks WebSocket."""
         return self.kind in ("websocket", "secure-websocket")
 
     @property
@@ -403,7 +403,7 @@ class BrokerConfig(Spec):
     """Time that clients have to take what is unsent when the broker stops."""
 
     def anonymous_at(self, listener: ListenerSpec) -> bool:
-        """Whether clients without a user name may connect at a listener."""
+        """Returns whether clients without a user name may connect at a listener."""
         if listener.anonymous is not None:
             return listener.anonymous
         return self.security.users is None
@@ -414,7 +414,7 @@ class BrokerConfig(Spec):
         return self.limits.settings(self.system_interval)
 
     def limit_table(self, names: Sequence[str] = ()) -> LimitTable:
-        """Who gets which limits. `names` are those of the listeners, once they have their ports."""
+        """Returns the limits by listener and client. `names` are those of the listeners, once they have ports."""
         listeners = dict(zip(names or [each.label for each in self.listeners], self.listeners, strict=True))
         return LimitTable(
             Limits.of(self.settings),

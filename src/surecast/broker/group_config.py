@@ -99,7 +99,7 @@ for all."""
         return f"surecast cluster found {self._path} --id {number}"
 
     def mqtt_addresses(self, but: int = 0) -> list[str]:
-        """Where clients find the replicas, except one."""
+        """Returns the addresses at which clients find the replicas, except one."""
         return [
             f"{listener.host}:{listener.wanted_port}"
             for one in self.replicas
@@ -115,7 +115,7 @@ def load_broker_group(path: Path) -> BrokerGroupSpec:
 
 
 def config_of(group: BrokerGroupSpec, number: int) -> BrokerConfig:
-    """What one replica of a group is told as a broker. ConfigurationError where the group has no such replica."""
+    """Returns the broker configuration of one replica. ConfigurationError where the group has no such replica."""
     replica = group.replica(number)
     if not isinstance(replica, BrokerReplicaSpec):
         raise ConfigurationError(f"replica {number} of the group {group.name} has no MQTT listener; add mqtt: to it")
@@ -156,6 +156,6 @@ def pack_limits(config: BrokerConfig, names: list[str]) -> bytes:
 
 
 def limits_of(data: bytes) -> tuple[BrokerSettings, LimitTable]:
-    """What `pack_limits` packed, for the core."""
+    """Returns the limits that `pack_limits` packed, for the core."""
     config = BrokerConfig.model_validate_json(data)
     return config.settings, config.limit_table()

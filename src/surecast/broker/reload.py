@@ -1,4 +1,4 @@
-"""What a running broker can take of a changed configuration, and what has to wait for its next start."""
+"""A changed configuration: the part that a running broker takes at once, and the part that waits for its next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may publish and subscribe to what: rules, in the order in which they are written.
+"""Access rules for publishing and subscribing, in the order in which they are written.
 
 A rule is a line:
 

@@ -1,4 +1,4 @@
-"""What a broker says of itself when it starts."""
+"""The lines that a broker prints when it starts."""
 
 from __future__ import annotations
 

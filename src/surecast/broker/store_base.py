@@ -1,4 +1,4 @@
-"""What a store is: a durable map of keys to values that changes in whole commits."""
+"""A store: a durable map of keys to values that changes in whole commits."""
 
 from __future__ import annotations
 

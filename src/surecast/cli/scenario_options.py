@@ -46,7 +46,7 @@ class ScenarioInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Variants:
-    """Which fault-tolerance schemes, routing algorithms and drop policies to answer for."""
+    """The fault-tolerance schemes, routing algorithms and drop policies to answer for."""
 
     scheme: SchemeNames = None
     algorithm: AlgorithmNames = None

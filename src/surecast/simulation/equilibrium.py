@@ -1,4 +1,4 @@
-"""How much of a time is left when one looks at an arbitrary moment.
+"""The residual life of a period: how much of it is left at an arbitrary moment.
 
 A component observed in its stationary state is in the middle of an up or down time, and long times are more likely to
 be hit than short ones. What is left has the density `(1 - F(x)) / mean`. It is drawn exactly: a length-biased time X*

@@ -310,7 +310,7 @@ def _unstable(case: Case) -> str:
 
 
 def _least(case: Case, mechanism: Mechanism) -> str:
-    """Why a quantile target is out of reach, with what is within reach."""
+    """Returns why a quantile target is out of reach, with the least that is within reach."""
     assert case.target_s is not None
     assert case.quantile is not None
     if mechanism.buffer_size is None and not case.outlet.queue.is_stable(mechanism.join_probability):

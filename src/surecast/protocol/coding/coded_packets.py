@@ -62,7 +62,7 @@ class VectorKind(IntEnum):
 
 
 class PacketRejection(StrEnum):
-    """Why a packet is rejected."""
+    """The reasons for which a packet is rejected."""
 
     SHORT = "too short"
     MAGIC = "not a coded packet"

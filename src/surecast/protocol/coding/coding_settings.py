@@ -1,4 +1,4 @@
-"""What sender, brokers and receivers of coded events agree on, and how an event is cut into packets."""
+"""The settings that sender, brokers and receivers of coded events share, and the cutting of an event into packets."""
 
 from __future__ import annotations
 

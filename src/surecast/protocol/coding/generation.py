@@ -1,4 +1,4 @@
-"""What a node has of one generation: the plain packets it knows, and the coded ones that told it something.
+"""One generation at a node: the plain packets it knows, and the coded ones that told it something.
 
 The encoding vectors of the coded packets are kept as a triangular matrix, beside it which packets each row is made of.
 Payloads are kept as they came. A row is worked out for its payload only when its packet is wanted: one product over

@@ -1,4 +1,4 @@
-"""What decoders and recoders have in common: they take the packets of one event and count what they refuse."""
+"""The common part of decoders and recoders: they take the packets of one event and count what they refuse."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Holder:
         return Packet(self.event_id, size, generation, packets, VectorKind.RECODED, payload, full_vector=vector)
 
     def _refusal(self, packet: Packet) -> PacketRejection | None:
-        """Why a packet cannot be taken: it is of another event, or was not made with these settings.
+        """Returns why a packet cannot be taken, if so: it is of another event, or was not made with these settings.
 
         A generation is made when its first good packet comes: what never comes takes no room.
         """

@@ -1,4 +1,4 @@
-"""What many nodes have of one generation, encoding vectors alone: coded delivery at the size of a simulation."""
+"""One generation at many nodes, by encoding vectors alone: coded delivery at the size of a simulation."""
 
 from __future__ import annotations
 

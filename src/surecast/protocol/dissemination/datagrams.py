@@ -62,7 +62,7 @@ DATA_DATAGRAM_BYTES: Final = _HEADER.size + DATA_BYTES + PACKET_BYTES
 
 
 class DatagramRejection(StrEnum):
-    """Why a datagram is rejected."""
+    """The reasons for which a datagram is rejected."""
 
     LONG = "too long"
     SHORT = "too short"

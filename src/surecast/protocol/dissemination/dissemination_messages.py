@@ -1,4 +1,4 @@
-"""What publishers, relays, subscribers and the notification service say to each other, and what they want done."""
+"""Messages between publishers, relays, subscribers and the notification service, and the effects they ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all nodes have in common: strict reading of datagrams, counting, and who may speak to them."""
+"""The common part of all nodes: strict reading of datagrams, counting, and who may speak to them."""
 
 from __future__ import annotations
 

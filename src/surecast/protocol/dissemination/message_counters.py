@@ -1,4 +1,4 @@
-"""What a node sent, received and refused."""
+"""Counters of what a node sent, received and refused."""
 
 from __future__ import annotations
 

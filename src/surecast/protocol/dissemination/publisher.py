@@ -1,4 +1,4 @@
-"""Where events come from: the publisher encodes an event and spreads its packets over the branches of its group."""
+"""The publisher of events: it encodes an event and spreads its packets over the branches of its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who wants what: subscriptions by topic filter and, optionally, by content."""
+"""The registry of subscribers: subscriptions by topic filter and, optionally, by content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where events go: a subscriber decodes, notifies, and helps others to what they miss."""
+"""The subscriber to events: it decodes, notifies, and helps others to what they miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What subscribers say to each other about events they have and packets they miss."""
+"""Messages between subscribers about events they have and packets they miss."""
 
 from __future__ import annotations
 

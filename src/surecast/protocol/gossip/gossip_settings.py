@@ -1,4 +1,4 @@
-"""How subscribers of an event help each other to the packets they miss."""
+"""Settings of gossip: subscribers of an event help each other to the packets they miss."""
 
 from __future__ import annotations
 

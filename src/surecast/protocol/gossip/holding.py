@@ -1,4 +1,4 @@
-"""What one subscriber has of one event, and what it can give to others."""
+"""One event at one subscriber: the packets it has, and those it can give to others."""
 
 from __future__ import annotations
 

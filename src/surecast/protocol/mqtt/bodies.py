@@ -1,4 +1,4 @@
-"""How the body of each packet is read: everything behind the fixed header, strictly by the standard's text.
+"""Readers of the body of each packet: everything behind the fixed header, strictly by the standard's text.
 
 Every function takes a reader that stands at the body's first byte and the packet's first byte, whose lower four bits
 have been checked already. Where the standard leaves open whether something is malformed or a protocol error, the

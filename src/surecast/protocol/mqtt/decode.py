@@ -95,7 +95,7 @@ class PacketDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes wait for the rest of their packet."""
+        """Returns the number of bytes that wait for the rest of their packet."""
         return len(self._held)
 
     def count_in(self, unfinished: Unfinished[PartialPacketHolder]) -> None:
@@ -339,7 +339,7 @@ def _first_bytes(side: Side, version: int | None) -> frozenset[int]:
 
 
 def _unexpected(first: int, side: Side, version: int | None) -> PacketError:
-    """What is wrong with a first byte that is not one of `_first_bytes`."""
+    """Returns the error for a first byte that is not one of `_first_bytes`."""
     kind, flags = first >> 4, first & 15
     name = _NAMES.get(kind, "packet of type 0")
     if kind == 0:

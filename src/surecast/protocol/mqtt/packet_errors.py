@@ -1,4 +1,4 @@
-"""What is raised when the bytes of a peer break the protocol."""
+"""The errors raised when the bytes of a peer break the protocol."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class PacketType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the server publishes for a client whose connection breaks."""
+    """The message that the server publishes for a client whose connection breaks."""
 
     topic: str
     payload: bytes = b""

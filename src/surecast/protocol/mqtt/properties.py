@@ -87,7 +87,7 @@ def properties_from(values: Mapping[str, Any]) -> Properties:
 
 
 class ValueType(Enum):
-    """How a value is written."""
+    """The ways in which values are written."""
 
     FLAG = "byte, 0 or 1"
     BYTE = "byte"

@@ -110,7 +110,7 @@ _RETURN_CODE: Final = {reason: code for code, reason in CONNACK_RETURN_CODES.ite
 
 
 def connack_reason(return_code: int) -> ReasonCode | None:
-    """What the return code of an MQTT 3.1.1 CONNACK means; None for a reserved one.
+    """Returns the reason for the return code of an MQTT 3.1.1 CONNACK; None for a reserved one.
 
     >>> connack_reason(5).name, connack_reason(6)
     ('NOT_AUTHORIZED', None)

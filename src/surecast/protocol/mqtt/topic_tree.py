@@ -1,4 +1,4 @@
-"""Who subscribes to a topic, and which topics a filter is about: two tries over the levels of topics.
+"""Lookup of the subscribers of a topic, and of the topics that a filter matches: two tries over the levels of topics.
 
 Neither is walked by recursion, and both refuse topics with too many levels, so that a deep topic costs nobody a stack.
 """
@@ -123,7 +123,7 @@ class TopicTree(Generic[K, V]):
         return value
 
     def get(self, filter: str, key: K) -> V | None:
-        """What is filed under a filter and a key."""
+        """Returns what is filed under a filter and a key."""
         path = _path(self._root, filter.split("/"))
         content = path[-1].content if path else None
         return content.get(key) if content else None
@@ -246,7 +246,7 @@ class TopicMap(Generic[V]):
 
 
 def _all_below(nodes: list[_Node[str]], hidden: bool) -> Iterator[str]:
-    """What is filed at these nodes and under them; from the root, topics that begin with $ are left out."""
+    """Returns what is filed at these nodes and under them; from the root, topics that begin with $ are left out."""
     if hidden:
         nodes = [below for node in nodes for level, below in node.below.items() if level[:1] != "$"]
     stack = list(nodes)

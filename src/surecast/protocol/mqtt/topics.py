@@ -40,7 +40,7 @@ class SharedError(TopicError):
 
 
 def has_wildcard(filter: str) -> bool:
-    """Whether a filter can match more than one topic.
+    """Returns whether a filter can match more than one topic.
 
     >>> has_wildcard("a/+"), has_wildcard("a/b")
     (True, False)
@@ -101,7 +101,7 @@ def parse_shared(filter: str) -> tuple[str, str] | None:
 
 
 def match(filter: str, topic: str) -> bool:
-    """Whether a valid filter (not a shared one) matches a valid topic name.
+    """Returns whether a valid filter (not a shared one) matches a valid topic name.
 
     >>> match("sport/#", "sport"), match("sport/+", "sport"), match("+/+", "/finance")
     (True, False, True)

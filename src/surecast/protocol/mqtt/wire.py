@@ -68,7 +68,7 @@ class ReaderSettings:
 
 
 def text_problem(text: str, strict: bool) -> str:
-    """What keeps a text off the wire: U+0000 always, and where `strict`, control characters and non-characters.
+    """Returns what keeps a text off the wire: U+0000 always, and where `strict`, control characters and non-characters.
 
     >>> text_problem("a" + chr(0), False), text_problem("tab" + chr(9), True), text_problem("tab" + chr(9), False)
     ('has the character U+0000', 'has the character U+0009', '')
@@ -94,7 +94,7 @@ class PacketReader:
 
     @property
     def left(self) -> int:
-        """How many bytes are still to be read."""
+        """Returns the number of bytes that are still to be read."""
         return self.end - self.position
 
     def malformed(self, problem: str, at: int | None = None, reason: ReasonCode | None = None) -> MalformedPacket:

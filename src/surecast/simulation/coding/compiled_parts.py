@@ -59,7 +59,7 @@ def _chance(seed, event, link, number):
 
 @njit(cache=True)
 def crosses(net, passed, is_bad, event, link):
-    """Whether the next packet of an event gets over a link. Each event meets links as they are at any time."""
+    """Returns whether the next packet of an event gets over a link. Each event meets links as they are at any time."""
     number = passed[link]
     passed[link] += 1
     chance = _chance(net.seed, event, link, number)
@@ -76,7 +76,7 @@ def crosses(net, passed, is_bad, event, link):
 
 @njit(cache=True)
 def travels(net, passed, is_bad, event, sender, to):
-    """Whether a message between peers arrives: over the access links of both and the shortest way between."""
+    """Returns whether a message between peers arrives: over the access links of both and the shortest way between."""
     if net.peer_loss >= 0.0:
         # No link loses it; a place behind the links counts these messages.
         number = passed[-1]

@@ -131,7 +131,7 @@ def _deliver(net, rules, scheme, s, slot):
 
 @njit(cache=True)
 def _timers(net, rules, scheme, s, key, which, keys, slots):
-    """What is due at a node at this moment, all together: what comes of it can only be later."""
+    """Handles all that is due at a node at this moment together: what comes of it can only be later."""
     count = 1
     keys[0], slots[0] = key, which
     node_of = (key - TIMER) >> np.int64(36)

@@ -1,4 +1,4 @@
-"""What the compiled path of coded delivery works on: the network, one scheme of dissemination, the state of an event.
+"""The arrays of the compiled simulation: the network, one scheme of dissemination, the state of an event.
 
 All are named tuples of arrays, as Numba takes these. Nodes are brokers, then subscribers; the publisher's home broker
 also has a place behind the subscribers for its gossip, where it gossips itself.
@@ -115,7 +115,7 @@ class Rules(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """Who sends what to whom: the branches of each broker, and the peers that each gossiping node knows."""
+    """Senders and receivers: the branches of each broker, and the peers that each gossiping node knows."""
 
     first: Ints
     """Branches of broker b: from `first[b]` up to `first[b + 1]`."""

@@ -1,4 +1,4 @@
-"""What simulated events came to: when each was complete at each subscriber, and what was sent for it."""
+"""Outcomes of simulated events: when each was complete at each subscriber, and what was sent for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all runs share: the trees of all sources as arrays, the groups' times, and who is simulated how."""
+"""The arrays that all runs share: the trees of all sources, the groups' times, and how each subscriber is simulated."""
 
 from __future__ import annotations
 

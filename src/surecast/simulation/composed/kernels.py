@@ -38,7 +38,7 @@ def _position(ends, low, high, time):
 
 @njit(cache=True)
 def _is_up(lists, which, since, until):
-    """Whether a list has all of the time from `since` to `until` in one interval."""
+    """Returns whether a list has all of the time from `since` to `until` in one interval."""
     starts, ends, offsets = lists
     i = _position(ends, offsets[which], offsets[which + 1], since)
     return i < offsets[which + 1] and starts[i] <= since and until < ends[i]
@@ -46,7 +46,7 @@ def _is_up(lists, which, since, until):
 
 @njit(cache=True)
 def _done(lists, which, time, work):
-    """When work that may begin at a time is done by a broker that rests while it is down; inf: not in this run."""
+    """Returns when work that may begin at a time is done by a broker that rests while down; inf: not in this run."""
     starts, ends, offsets = lists
     for i in range(_position(ends, offsets[which], offsets[which + 1], time), offsets[which + 1]):
         begin = max(time, starts[i])
@@ -73,7 +73,7 @@ def _attempt(lists, which, time, interval, limit):
 
 @njit(cache=True)
 def _synced(disk, broker, time, sync):
-    """When a disk that syncs all that waits in one go has synced what comes to it at a time."""
+    """Returns when a disk that syncs all that waits in one go has synced what comes to it at a time."""
     if sync > 0.0:
         if time > disk[broker, 1]:
             disk[broker, 0], disk[broker, 1] = time, time + sync

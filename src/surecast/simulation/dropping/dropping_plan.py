@@ -1,4 +1,4 @@
-"""What there is to simulate: the brokers' feeds, the subscribers that get something, and their mechanisms."""
+"""The systems to simulate: the brokers' feeds, the subscribers that get something, and their mechanisms."""
 
 from __future__ import annotations
 

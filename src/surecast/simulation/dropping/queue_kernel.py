@@ -109,7 +109,7 @@ def connected_time(is_on, switches, begin, stop):
 
 @njit(cache=True, nogil=True)
 def get_through(published, arrivals, expiries, window, counts):
-    """Which events get through the input queue before they expire; counts those that do not.
+    """Returns which events get through the input queue before they expire; counts those that do not.
 
     The broker processes an event that has expired as it does one that nobody asked for: it keeps its place.
     """
@@ -159,7 +159,7 @@ def _pop(times, events, size):
 
 @njit(cache=True, nogil=True)
 def _decide(count, size, row, coin):
-    """Whether an arrival joins: first there must be room, then the coin decides."""
+    """Returns whether an arrival joins: first there must be room, then the coin decides."""
     if size > 0 and count >= size:
         return OVERFLOW
     probability = row[min(count, len(row) - 1)]

@@ -128,7 +128,7 @@ class _Figures:
         self._ratio("failed_connected_share", arrived - met_on[:, :, DELIVERED] - met_on[:, :, QUEUED], arrived, 1.0)
 
     def _reasons(self) -> dict[str, tuple[list[int], int]]:
-        """Why this policy can drop an event, for any of the subscribers: the states and the outcome counted as that."""
+        """Returns why this policy can drop an event of any subscriber: the states and the outcome counted as that."""
         mechanisms = self.policy.mechanisms
         tables = any(m.join_table is not None for m in mechanisms)
         everywhere = [MET_OFF, MET_ON, NOT_MET]

@@ -1,4 +1,4 @@
-"""What a simulation finds wrong with the protocol it runs."""
+"""The error of a simulation that finds a fault in the protocol it runs."""
 
 from __future__ import annotations
 

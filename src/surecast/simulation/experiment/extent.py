@@ -1,4 +1,4 @@
-"""How long one run is, what of it counts, and the seed of all runs."""
+"""The extent of a run: its length, the part that counts, and the seed of all runs."""
 
 from __future__ import annotations
 

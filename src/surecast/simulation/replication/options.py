@@ -1,4 +1,4 @@
-"""What a simulated group is offered, and how it is told to behave."""
+"""The load of a simulated group, and its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a group serves, over long times: its replicas fail and are repaired, and elections take their time."""
+"""The times at which a group serves, over years: its replicas fail and are repaired, and elections take their time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all runs of a simulation share: the components, and the ways that events take through them, as arrays.
+"""The arrays that all runs of a simulation share: the components, and the ways of events through them.
 
 Components are numbered: the brokers, then the overlay links, then, where the links between clients and their home
 brokers can fail, one access link per publisher and per subscriber. Each *source* is one publisher's events on one

@@ -1,4 +1,4 @@
-"""How many link-state messages the brokers send: the protocol of `protocol.overlay.link_state`, compiled.
+"""Counts of the link-state messages that brokers send: the protocol of `protocol.overlay.link_state`, compiled.
 
 Every broker's view is followed through all changes of brokers and links, message by message, in the order in which the
 protocol code runs in virtual time without latency: what happens at the same time is detected together, then messages

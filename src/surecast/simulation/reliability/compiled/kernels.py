@@ -54,7 +54,7 @@ def _is_up(starts, ends, offsets, which, time):
 
 @njit(cache=True)
 def _next_up(starts, ends, offsets, which, time, interval, limit):
-    """When a message held since `time` gets through: the first attempt at which all is up, inf where none is in time.
+    """Returns when a message held since `time` gets through: at the first attempt with all up; inf: none in time.
 
     With `interval` 0 an attempt is made at every moment, else every `interval` seconds.
     """
@@ -74,7 +74,7 @@ def _next_up(starts, ends, offsets, which, time, interval, limit):
 
 @njit(cache=True)
 def _attempts(starts, ends, offsets, sender, time, interval, last):
-    """How many attempts after the one at `time` the sender makes up to `last` (inclusive), being up."""
+    """Returns how many attempts after the one at `time` the sender makes up to `last` (inclusive), being up."""
     if interval <= 0.0:
         return 0
     total = 0
@@ -149,7 +149,7 @@ def _distances(usable, ends_a, ends_b, origin, distance):
 
 @njit(cache=True)
 def _arrivals(starts, ends, offsets, parent, hop, interval, limit, arrival):
-    """When the event that is at node 0 gets to the other nodes, hop by hop; inf where it does not by the limit."""
+    """Returns when the event at node 0 gets to the other nodes, hop by hop; inf where it does not by the limit."""
     for n in range(1, len(parent)):
         held = arrival[parent[n]]
         arrival[n] = math.inf
@@ -200,7 +200,7 @@ def _count_hops(
 
 @njit(cache=True)
 def _alike(changes, s, phase, period, k, stride, stop):
-    """How many events from k on are published before anything changes, and the change before them (s or later)."""
+    """Returns the number of events from k on before anything changes, and the change before them (s or later)."""
     time = phase + k * period
     while s + 1 < len(changes) and changes[s + 1] <= time:
         s += 1

@@ -1,4 +1,4 @@
-"""What can become of an event, which messages are counted, and what one run adds up."""
+"""Outcomes of events, the kinds of messages that are counted, and the sums of one run."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class RunResult:
 
 
 def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple[str, ...]:
-    """Why an event can be lost under a scheme.
+    """Returns why an event can be lost under a scheme.
 
     >>> reasons_of("buffering", ideal_refresh=True, client_links=False)
     ('home broker down', 'expired')

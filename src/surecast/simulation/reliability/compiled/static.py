@@ -155,7 +155,7 @@ def _hop_up(source: Source, traces: list[Intervals], node: int) -> Intervals:
 
 
 def _at(arriving: Intervals, entries: dict[int, Intervals] | None, broker: int) -> Intervals:
-    """Of the times of arrival at a broker, those at which it holds the entry and passes the event on."""
+    """Returns, of the times of arrival at a broker, those at which it holds the entry and passes the event on."""
     return arriving if entries is None else both(arriving, entries[broker])
 
 

@@ -1,4 +1,4 @@
-"""When each component is up: drawn from its failures, or given from outside."""
+"""The times at which each component is up: drawn from its failures, or given from outside."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def first_tick(phase: float, period: float, time: float) -> int:
 def count_ticks(  # type: ignore[no-untyped-def]
     starts, ends, phase, period, first, stride, stop
 ):
-    """How many of the ticks `first`, `first + stride`, ... below `stop` fall into the intervals."""
+    """Returns how many of the ticks `first`, `first + stride`, ... below `stop` fall into the intervals."""
     total = 0
     last = phase + stop * period
     for i in range(len(starts)):
@@ -65,7 +65,7 @@ def count_ticks(  # type: ignore[no-untyped-def]
 
 
 def total_ticks(first: int, stride: int, stop: int) -> int:
-    """How many ticks `first`, `first + stride`, ... there are below `stop`.
+    """Returns how many ticks `first`, `first + stride`, ... there are below `stop`.
 
     >>> total_ticks(1, 3, 8)
     3
@@ -116,7 +116,7 @@ def unite(starts_a, ends_a, starts_b, ends_b):  # type: ignore[no-untyped-def]
 def refreshed(  # type: ignore[no-untyped-def]
     starts, ends, broker_starts, broker_ends, phase, period, timeout, horizon
 ):
-    """When a broker holds a routing entry.
+    """Returns the times at which a broker holds a routing entry.
 
     `starts` and `ends` say when a refresh gets through to the broker, `broker_starts` and `broker_ends` when it is
     up. Refreshes are issued at the ticks of (phase, period); an entry lasts from the first one that gets through until
@@ -152,7 +152,7 @@ def refreshed(  # type: ignore[no-untyped-def]
 def flood(  # type: ignore[no-untyped-def]
     starts, ends, offsets, order, before, link, onward, phase, period, first, stop
 ):
-    """When messages that are flooded along a tree get to each broker, and how many are sent at the ticks of a clock.
+    """Returns when messages flooded along a tree get to each broker, and how many are sent at the ticks of a clock.
 
     `starts`, `ends` and `offsets` are the joined traces of all components. `order` has the brokers from the origin on;
     `before` is the position of the one each gets messages from (-1 for the origin), `link` the component between them,

@@ -1,4 +1,4 @@
-"""What must hold of a run, whatever went wrong in it."""
+"""Checks that hold for every run, whatever went wrong in it."""
 
 from __future__ import annotations
 

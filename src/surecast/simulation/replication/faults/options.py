@@ -1,4 +1,4 @@
-"""What one seed expands into: the group, its load, and what goes wrong."""
+"""The options that one seed expands into: the group, its load, and its faults."""
 
 from __future__ import annotations
 
